@@ -1,0 +1,43 @@
+# Each target sets up .venv on its own; a second run reinstalls nothing.
+# Without make: see "Without make" in CONTRIBUTING.md.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check lint types imports docs examples format clean
+
+demo: .venv/ready
+	$(BIN)/python examples/quickstart.py
+
+test: .venv/ready
+	$(BIN)/python -m pytest -q
+
+check: lint types imports test examples docs
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready
+	$(BIN)/basedpyright
+
+imports: .venv/ready
+	$(BIN)/lint-imports
+
+examples: .venv/ready
+	for file in examples/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+docs: .venv/ready
+	$(BIN)/python docs/run_blocks.py README.md CONTRIBUTING.md docs/*.md
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch .venv/ready
+
+clean:
+	rm -rf .venv .venv-parity .pytest_cache .ruff_cache .hypothesis dist build

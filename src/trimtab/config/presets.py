@@ -1,0 +1,383 @@
+"""Named corrections: each a value, with where it comes from, what it means and what others call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+BYPASS = "bypass-"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A function from a few numbers to a Correction, with its story."""
+
+    name: str
+    build: Callable[..., Correction]
+    meaning: str
+    source: str
+    called: dict[str, str] = field(default_factory=dict[str, str])
+    two_policies: bool = True  # whether it has a bypass form
+
+    @property
+    def parameters(self) -> dict[str, float | None]:
+        """Name and default of each number it takes."""
+        return {name: parameter.default for name, parameter in inspect.signature(self.build).parameters.items()}
+
+    def __call__(self, **parameters: Any) -> Correction:
+        """The correction with these numbers in place of the defaults."""
+        for given in parameters:
+            if given not in self.parameters:
+                raise UnknownNameError(
+                    f"Preset {self.name!r} has no parameter {given!r}. {self._owner(given) or nearest(given, self.parameters)}"
+                )
+        return self.build(**parameters)
+
+    def _owner(self, parameter: str) -> str:
+        """Where a parameter belongs that this preset lacks and a sibling built on it has."""
+        siblings = [
+            name
+            for name, other in PRESETS.items()
+            if name.startswith(f"{self.name}+") and parameter in other.parameters
+        ]
+        return f"It belongs to {' and '.join(siblings)}, which add a second stage." if siblings else ""
+
+
+def preset(name: str, **parameters: Any) -> Correction:
+    """The correction of that name, its numbers changed by `parameters`; `bypass-NAME` compares current with behavior."""
+    if name in PRESETS:
+        return PRESETS[name](**parameters)
+    plain = name.removeprefix(BYPASS)
+    if name.startswith(BYPASS) and plain in PRESETS:
+        if not PRESETS[plain].two_policies:
+            raise ConfigError(f"Preset {plain!r} needs its own pair of policies, got {name!r}. It has no bypass form.")
+        return PRESETS[plain](**parameters).but(policies="bypass")
+    raise UnknownNameError(f"There is no preset {name!r}. {nearest(name, preset_names())}")
+
+
+def preset_names() -> list[str]:
+    """Every name `preset` accepts, the bypass forms last."""
+    return [*PRESETS, *(BYPASS + name for name, each in PRESETS.items() if each.two_policies)]
+
+
+def _geo(lower: float | None, upper: float | None) -> Gate:
+    return Gate(metric="ratio", level="sequence", agg="mean", lower=lower, upper=upper)
+
+
+def _off() -> Correction:
+    return Correction(weight=Weight(level="one"))
+
+
+def _token_tis(upper: float = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper))
+
+
+def _token_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+    return Correction(gates=(Gate(metric="ratio", lower=lower, upper=upper),), weight=Weight(level="token"))
+
+
+def _icepop(lower: float = 0.5, upper: float = 5.0) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"))
+
+
+def _kpop(phi: float = 0.1) -> Correction:
+    return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
+
+
+def _seq_tis(upper: float = 2.0) -> Correction:
+    return Correction(weight=Weight(level="sequence", upper=upper))
+
+
+def _seq_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+    gate = Gate(metric="ratio", level="sequence", agg="sum", lower=lower, upper=upper)
+    return Correction(gates=(gate,), weight=Weight(level="sequence"))
+
+
+def _geo_rs(lower: float | None = 0.99, upper: float | None = 1.01) -> Correction:
+    return Correction(gates=(_geo(lower, upper),))
+
+
+def _geo_rs_token_mis(
+    lower: float | None = 0.99,
+    upper: float | None = 1.01,
+    token_lower: float | None = None,
+    token_upper: float | None = 2.0,
+) -> Correction:
+    tokens = Gate(metric="ratio", lower=token_lower, upper=token_upper, scope="kept")
+    return Correction(gates=(_geo(lower, upper), tokens), weight=Weight(level="token"))
+
+
+def _geo_rs_token_tis(
+    lower: float | None = 0.99,
+    upper: float | None = 1.01,
+    token_lower: float | None = None,
+    token_upper: float | None = 2.0,
+) -> Correction:
+    return Correction(gates=(_geo(lower, upper),), weight=Weight(level="token", lower=token_lower, upper=token_upper))
+
+
+def _geo_rs_seq_tis(lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float = 2.0) -> Correction:
+    return Correction(gates=(_geo(lower, upper),), weight=Weight(level="sequence", upper=seq_upper))
+
+
+def _k2_rs(upper: float = 0.02) -> Correction:
+    return Correction(gates=(Gate(metric="k2", level="sequence", upper=upper),), weight=Weight(level="token"))
+
+
+def _k3_rs(upper: float = 0.01) -> Correction:
+    return Correction(gates=(Gate(metric="k3", level="sequence", upper=upper),))
+
+
+def _seq_max_k3(upper: float = 0.5) -> Correction:
+    return Correction(gates=(Gate(metric="k3", level="sequence", agg="max", upper=upper),))
+
+
+def _veto(lower: float | None = 1e-4, upper: float | None = 100.0) -> Correction:
+    return Correction(gates=(Gate(metric="ratio", level="sequence", agg="every", lower=lower, upper=upper),))
+
+
+def _opsm(delta: float = 0.1) -> Correction:
+    gate = Gate(
+        metric="k1", level="sequence", upper=delta, when="negative_advantage", pair="current/behavior", action="zero"
+    )
+    return Correction(gates=(gate,))
+
+
+def _m2po(tau: float = 0.04) -> Correction:
+    return Correction(gates=(Gate(metric="second_moment", level="batch", agg="budget", upper=tau),))
+
+
+def _dppo_tv(low: float = 0.2, high: float = 0.2) -> Correction:
+    rising = Gate(metric="prob_diff", upper=high, when="positive_advantage", action="zero")
+    falling = Gate(metric="prob_diff", lower=-low, when="negative_advantage", action="zero")
+    return Correction(policies="bypass", gates=(rising, falling), weight=Weight(level="token"))
+
+
+def _dppo_kl(delta: float = 0.05) -> Correction:
+    gate = Gate(metric="binary_kl", direction="forward", upper=delta, when="moving_away", action="zero")
+    return Correction(policies="bypass", gates=(gate,), weight=Weight(level="token"))
+
+
+def _vaco(deviation: float = 0.1, upper: float = 2.0) -> Correction:
+    gate = Gate(metric="ratio_deviation", level="sequence", upper=deviation, when="moving_away", action="zero")
+    return Correction(gates=(gate,), weight=Weight(level="token", upper=upper))
+
+
+def _seq_logprob_error(upper: float = 2.0) -> Correction:
+    return Correction(gates=(Gate(metric="mult_prob_error", level="sequence", upper=upper),), denominator="kept")
+
+
+_TWO_STAGE = "AReaL #1084, #1218; verl decoupled_geo_rs_token_tis"
+
+PRESETS: dict[str, Preset] = {
+    each.name: each
+    for each in (
+        Preset(
+            "off",
+            _off,
+            "Nothing is corrected; every mismatch metric is still reported.",
+            "the baseline",
+            {
+                "verl": "rollout_is: null, rollout_rs: null",
+                "AReaL": "rejection_sampling: null",
+                "TRL": "vllm_importance_sampling_correction: false",
+            },
+        ),
+        Preset(
+            "token-tis",
+            _token_tis,
+            "Each token is weighted by its ratio, truncated at `upper`.",
+            "Yao, Liu et al. 2025, truncated importance sampling",
+            {
+                "verl": "rollout_is: token",
+                "AReaL": "level: token, action: clamp",
+                "SkyRL": "tis_ratio_type: token",
+                "TRL": "vllm_importance_sampling_mode: token_truncate",
+                "OpenRLHF": "--is_correction_level token --is_correction_mode clip",
+                "ms-swift": "rollout_importance_sampling_mode: token_truncate",
+                "slime": "--use-tis",
+                "NeMo-RL": "truncated_importance_sampling_type: tis",
+                "ROLL": "is_weight: {weight_type: token}",
+                "open-instruct": "rho_clamp_upper_bound",
+            },
+        ),
+        Preset(
+            "token-mis",
+            _token_mis,
+            "Tokens whose ratio leaves the bounds are dropped, the others weighted by it.",
+            "AReaL #1088",
+            {
+                "AReaL": "level: token, action: mask, metric: ratio",
+                "SkyRL": "token_mask_is_threshold_low/high",
+                "slime": "mis.py tis_mode: mask",
+            },
+        ),
+        Preset(
+            "icepop",
+            _icepop,
+            "Each token is weighted by its ratio inside the band and by 0 outside; the denominator keeps it.",
+            "Ring-1T, arXiv 2510.18855",
+            {
+                "verl": 'rollout_is_threshold: "0.5_5.0"',
+                "TRL": "token_mask with clip_min and clip_max",
+                "OpenRLHF": "--is_correction_level token --is_correction_mode mask",
+                "slime": "icepop_function",
+                "NeMo-RL": "truncated_importance_sampling_type: icepop",
+            },
+        ),
+        Preset(
+            "kpop",
+            _kpop,
+            "Tokens stay while the binary KL, in both directions, is at most `phi`.",
+            "KPop, Ring-2.6-1T 2026; verl #6800",
+            {"verl": "rollout_rs: binary_kl (#6800)", "OpenRLHF": "--is_correction_gating binary_kl (one direction)"},
+        ),
+        Preset(
+            "seq-tis",
+            _seq_tis,
+            "Each sequence is weighted by the product of its ratios, truncated at `upper`.",
+            "Liu, Li et al. 2025, When Speed Kills Stability",
+            {
+                "verl": "rollout_is: sequence",
+                "SkyRL": "tis_ratio_type: sequence",
+                "TRL": "sequence_truncate",
+                "slime": "mis.py tis_level: sequence",
+            },
+        ),
+        Preset(
+            "seq-mis",
+            _seq_mis,
+            "Sequences whose product of ratios leaves the bounds are dropped, the others weighted by it.",
+            "Liu, Li et al. 2025, When Speed Kills Stability",
+            {"verl": "rollout_is: sequence + rollout_rs: seq_sum_k1", "TRL": "sequence_mask (its default)"},
+        ),
+        Preset(
+            "geo-rs",
+            _geo_rs,
+            "Sequences whose geometric mean ratio leaves the bounds are dropped; the others weigh 1.",
+            "Liu, Li et al. 2025, geometric rejection",
+            {
+                "verl": "rollout_rs: seq_mean_k1",
+                "SkyRL": "sequence_mask_metric: geometric",
+                "AReaL": "level: sequence, agg: mean, metric: ratio (weights survivors by the mean)",
+                "ROLL": "filters: [{agg_type: geometric}]",
+            },
+        ),
+        Preset(
+            "geo-rs+token-mis",
+            _geo_rs_token_mis,
+            "Sequences are dropped by their geometric mean ratio, then tokens by their own; survivors weigh their token ratio.",
+            _TWO_STAGE,
+            {
+                "AReaL": "token_action: mask (#1218; one pair of bounds for both stages)",
+                "SkyRL": "sequence_mask_metric: geometric + token_mask_is_threshold_low/high",
+            },
+        ),
+        Preset(
+            "geo-rs+token-tis",
+            _geo_rs_token_tis,
+            "Sequences are dropped by their geometric mean ratio; survivors weigh their truncated token ratio.",
+            _TWO_STAGE,
+            {
+                "verl": "rollout_rs: seq_mean_k1 + rollout_is: token",
+                "AReaL": "token_action: clamp (#1218)",
+                "SkyRL": "sequence_mask_metric: geometric + tis_ratio_type: token",
+            },
+        ),
+        Preset(
+            "geo-rs+seq-tis",
+            _geo_rs_seq_tis,
+            "Sequences are dropped by their geometric mean ratio; survivors weigh their truncated product of ratios.",
+            "verl decoupled_geo_rs_seq_tis",
+            {"verl": "rollout_rs: seq_mean_k1 + rollout_is: sequence"},
+        ),
+        Preset(
+            "k2-rs",
+            _k2_rs,
+            "Sequences stay while their mean k2 is at most `upper`; survivors weigh their token ratio.",
+            "AReaL #1088",
+            {"AReaL": "level: sequence, agg: mean, metric: kl_k2", "verl": "rollout_rs: seq_mean_k2 (weighs 1)"},
+        ),
+        Preset(
+            "k3-rs",
+            _k3_rs,
+            "Sequences stay while their mean k3 is at most `upper`.",
+            "Trust Region Masking, arXiv 2512.23075",
+            {"verl": "rollout_rs: seq_mean_k3", "AReaL": "metric: kl_k3 (in the other direction)"},
+        ),
+        Preset(
+            "seq-max-k3",
+            _seq_max_k3,
+            "Sequences stay while no token's k3 exceeds `upper`.",
+            "Trust Region Masking, arXiv 2512.23075",
+            {"verl": "rollout_rs: seq_max_k3"},
+        ),
+        Preset(
+            "veto",
+            _veto,
+            "One token whose ratio leaves the bounds condemns its whole sequence.",
+            "SkyRL #849",
+            {
+                "SkyRL": "outlier_token_is_threshold_low/high",
+                "slime": "mis.py rs_veto_threshold (low side)",
+                "verl": "rollout_is_veto_threshold (removed; low side)",
+            },
+        ),
+        Preset(
+            "opsm",
+            _opsm,
+            "A sequence with negative advantage weighs 0 once the current policy has moved away from it by `delta` per token.",
+            "DeepSeek-V3.2, arXiv 2512.02556",
+            {
+                "TRL": "off_policy_mask_threshold",
+                "ms-swift": "off_policy_sequence_mask_delta (leaves the mask)",
+                "slime": "--use-opsm (against proximal, per token)",
+            },
+            two_policies=False,
+        ),
+        Preset(
+            "m2po",
+            _m2po,
+            "The tokens with the largest squared log-ratio go until the mean of the rest is at most `tau`.",
+            "M2PO, arXiv 2510.01161",
+            {"AReaL": "m2_threshold (per micro-batch)"},
+            two_policies=False,
+        ),
+        Preset(
+            "dppo-tv",
+            _dppo_tv,
+            "Tokens whose probability has already moved far in the direction of their advantage weigh 0.",
+            "DPPO; prime-rl default loss",
+            {"prime-rl": "dppo_mask_low/high", "verl": "loss_mode: dppo_tv", "SkyRL": "policy_loss_type: dppo"},
+            two_policies=False,
+        ),
+        Preset(
+            "dppo-kl",
+            _dppo_kl,
+            "Tokens that move away and whose binary KL exceeds `delta` weigh 0.",
+            "DPPO",
+            {"verl": "loss_mode: dppo_kl", "SkyRL": "policy_loss_type: dppo, binary_kl"},
+            two_policies=False,
+        ),
+        Preset(
+            "vaco",
+            _vaco,
+            "In sequences whose mean |r − 1| exceeds `deviation`, tokens that push further away weigh 0.",
+            "VACO; open-instruct",
+            {"open-instruct": "rho_mask_tv_divergence"},
+        ),
+        Preset(
+            "seq-logprob-error",
+            _seq_logprob_error,
+            "Sequences stay while their mean factor between the two probabilities is at most `upper`.",
+            "NeMo-RL",
+            {"NeMo-RL": "grpo.seq_logprob_error_threshold"},
+            two_policies=False,
+        ),
+    )
+}

@@ -1,0 +1,1 @@
+"""Tensors in, tensors out: layouts, ratios, divergences, gates, weights, and the correction made of them."""

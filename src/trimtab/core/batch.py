@@ -1,0 +1,157 @@
+"""The tensors of one call, checked and made finite: what every gate and weight reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from trimtab.core.layout import Layout, Packed, Padded, Turns, turns
+from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Finite log-ratios and indicators of one batch. `valid` is the mask less the tokens whose log-probs are missing."""
+
+    layout: Layout
+    masked: Float[Tensor, "*tokens"]
+    valid: Float[Tensor, "*tokens"]
+    log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
+    policies: Mapping[str, Tensor]  # log-probs as given
+    advantages: Float[Tensor, "*tokens"] | None
+
+    @cached_property
+    def lengths(self) -> Float[Tensor, " rows"]:
+        """How many valid tokens each sequence has."""
+        return self.layout.total(self.valid)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The contiguous runs of `valid` as units."""
+        return turns(self.layout, self.valid)
+
+    def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
+        """The probability of each token under a policy; 1 outside `valid`."""
+        return cleaned(self.policies[policy], self.valid).exp_()
+
+
+def batch(
+    policies: Mapping[str, Tensor],
+    pairs: tuple[str, ...],
+    mask: Tensor,
+    *,
+    advantages: Tensor | None,
+    cu_seqlens: Tensor | None,
+    ranks: Ranks,
+) -> Batch:
+    """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
+    layout = _layout(mask, cu_seqlens, ranks)
+    for name, log_probs in policies.items():
+        _check_like(name, log_probs, mask)
+        if not log_probs.is_floating_point():
+            raise InputError(
+                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
+            )
+    kind = working_type(*policies.values())
+    masked = indicator(mask.detach(), kind)
+    raw = {pair: _difference(policies, pair, kind) for pair in pairs}
+    valid = masked
+    for difference in raw.values():
+        valid = is_finite(difference).mul_(valid)
+    return Batch(
+        layout=layout,
+        masked=masked,
+        valid=valid,
+        log_r={pair: torch.nan_to_num(each, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid) for pair, each in raw.items()},
+        policies=policies,
+        advantages=None if advantages is None else _per_token(advantages.detach(), mask, valid, layout),
+    )
+
+
+def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:
+    target, base = pair.split("/")
+    return policies[target].detach().to(kind) - policies[base].detach().to(kind)
+
+
+def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) -> Tensor:
+    """Advantages of the tokens, or one per sequence laid over its tokens; 0 outside `valid`."""
+    rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
+    if advantages.device != mask.device:
+        raise InputError(
+            f"advantages need to be on {mask.device}, got {advantages.device}. Move them with .to(mask.device)."
+        )
+    if advantages.shape != mask.shape:
+        if advantages.shape != (rows,):
+            raise InputError(
+                f"advantages need shape {tuple(mask.shape)} (per token) or ({rows},) (per sequence), got {tuple(advantages.shape)}."
+            )
+        advantages = layout.spread(advantages)
+    return cleaned(advantages, valid)
+
+
+def _layout(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
+    if cu_seqlens is None:
+        if mask.ndim != 2:
+            raise InputError(
+                f"mask needs two dimensions [rows, width] without cu_seqlens, got {tuple(mask.shape)}. "
+                "Pass cu_seqlens for packed tokens."
+            )
+        return Padded(ranks=ranks)
+    if mask.ndim != 1:
+        raise InputError(
+            f"mask needs one dimension [tokens] with cu_seqlens, got {tuple(mask.shape)}. Drop cu_seqlens for padded rows."
+        )
+    if cu_seqlens.ndim != 1 or len(cu_seqlens) == 0 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            f"cu_seqlens needs one dimension of int32 or int64 with a leading 0, got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}."
+        )
+    if cu_seqlens.device != mask.device:
+        raise InputError(
+            f"cu_seqlens needs to be on {mask.device}, got {cu_seqlens.device}. Move it with .to(mask.device)."
+        )
+    _check_boundaries(cu_seqlens, mask.numel())
+    return Packed(cu_seqlens=cu_seqlens, tokens=mask.numel(), ranks=ranks)
+
+
+def _check_boundaries(cu_seqlens: Tensor, tokens: int) -> None:
+    """Boundaries start at 0, never go back and end at the token count. On a GPU the check stays on the GPU."""
+    if torch.compiler.is_compiling():
+        return
+    if cu_seqlens.device.type != "cpu":
+        fits = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == tokens) & (cu_seqlens.diff() >= 0).all()
+        torch._assert_async(fits, "cu_seqlens needs to start at 0, never go back and end at the number of tokens.")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        return
+    bounds: list[int] = cu_seqlens.tolist()
+    if bounds[0] != 0 or bounds[-1] != tokens:
+        raise InputError(
+            f"cu_seqlens needs to start at 0 and end at the number of tokens ({tokens}), got {bounds[0]} … {bounds[-1]}. "
+            "Leave padding tokens out, or give them a sequence of their own with a False mask."
+        )
+    for index, (here, there) in enumerate(pairwise(bounds)):
+        if there < here:
+            raise InputError(
+                f"cu_seqlens needs to never go back, got {here} then {there} at index {index + 1}. Pass cumulative lengths."
+            )
+
+
+def _check_like(name: str, tensor: Tensor, mask: Tensor) -> None:
+    if tensor.shape != mask.shape:
+        raise InputError(
+            f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(tensor.shape)}. One log-prob per token, same index everywhere."
+        )
+    if tensor.device != mask.device:
+        raise InputError(f"{name} needs to be on {mask.device}, got {tensor.device}. Move it with .to(mask.device).")
+
+
+def groups(process_group: ProcessGroup | None, context_group: ProcessGroup | None) -> Ranks:
+    """The ranks that hold the batch, and those among them that share each sequence."""
+    return Ranks(batch=process_group, context=context_group)

@@ -1,0 +1,119 @@
+"""`correct`: a rule and log-probs in; a weight and a mask per token out.
+
+log-probs ──► batch ──► gate 1 ──► gate 2 ──► … ──► weight ──► normalise ──► weight, kept
+             (finite)     │ passes    │ passes          over trained or kept tokens
+                          ▼           ▼
+                         kept = trained × passes × passes …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from trimtab.config.algebra import Correction
+from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.gate import Verdict, verdict
+from trimtab.core.observe import Metrics, Trace
+from trimtab.core.ratio import as_mask
+from trimtab.core.weight import Weighing, normalized, weighing
+from trimtab.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """What a correction decided, per token; everything detached."""
+
+    weight: Float[Tensor, "*tokens"]
+    """The factor on each token's loss: 0 where the token is masked, rejected or zeroed."""
+    kept: Bool[Tensor, "*tokens"]
+    """The mask after the gates."""
+    trained: Bool[Tensor, "*tokens"]
+    """The mask before the gates, less the tokens whose log-probs are missing."""
+    log_r: Float[Tensor, "*tokens"]
+    """The log-ratio of the rule's own pair of policies; 0 outside `trained`."""
+    metrics: Mapping[str, Float[Tensor, ""]]
+    """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
+
+
+@torch.no_grad()
+def correct(
+    rule: Correction,
+    *,
+    behavior: Float[Tensor, "*tokens"],
+    mask: Tensor,
+    proximal: Float[Tensor, "*tokens"] | None = None,
+    current: Float[Tensor, "*tokens"] | None = None,
+    advantages: Tensor | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    process_group: ProcessGroup | None = None,
+    context_group: ProcessGroup | None = None,
+) -> Corrected:
+    """Weight and mask of each token under a correction.
+
+    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
+    `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
+    that each hold a part of every sequence.
+    """
+    given = {"behavior": behavior, "proximal": proximal, "current": current}
+    policies = {name: given[name] for name in rule.needs}
+    found = {name: log_probs for name, log_probs in policies.items() if log_probs is not None}
+    for name in rule.needs:
+        if name not in found:
+            raise InputError(
+                f"This correction ({rule.policies}) needs {name} log-probs, got None. It compares {', '.join(rule.pairs)}."
+            )
+    if rule.needs_advantages and advantages is None:
+        raise InputError(
+            "This correction needs advantages, got None. One of its gates acts by the sign of the advantage."
+        )
+    ranks = groups(process_group, context_group)
+    if context_group is not None and _has_segments(rule):
+        raise InputError(
+            "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
+        )
+    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+    return _corrected(rule, tokens)
+
+
+def _corrected(rule: Correction, tokens: Batch) -> Corrected:
+    kept, alive, verdicts = tokens.valid, None, list[Verdict]()
+    for gate in rule.gates:
+        found = verdict(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else tokens.valid)
+        verdicts.append(found)
+        if gate.action == "reject":
+            kept = kept * found.passes
+        elif gate.action == "zero":
+            alive = found.passes if alive is None else alive * found.passes
+    log_r = tokens.log_r[rule.pair]
+    weight, weighed = kept, None
+    if rule.weight is not None and rule.weight.level != "one":
+        weighed = weighing(rule.weight, tokens, log_r, kept if rule.weight.scope == "kept" else tokens.valid)
+        weight = _held(rule, tokens, weighed, verdicts) * kept
+    if alive is not None:
+        weight = weight * alive
+    trace = Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
+    return Corrected(
+        weight=weight, kept=as_mask(kept), trained=as_mask(tokens.valid), log_r=log_r, metrics=Metrics(trace)
+    )
+
+
+def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Verdict]) -> Tensor:
+    """The weight over the tokens, normalised if asked, then held at the bounds of the clamp gates that fired."""
+    value = normalized(weighed, tokens) if rule.normalize else weighed.value
+    laid = value if weighed.units is None else weighed.units.spread(value)
+    for found in verdicts:
+        if found.gate.action == "clamp":
+            laid = torch.where(found.passes > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
+    return laid
+
+
+def _has_segments(rule: Correction) -> bool:
+    return (rule.weight is not None and rule.weight.level == "segment") or any(
+        gate.level == "segment" for gate in rule.gates
+    )

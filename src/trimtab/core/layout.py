@@ -1,0 +1,111 @@
+"""Where sequences lie in a tensor of tokens: padded rows, packed runs, or turns inside either.
+
+A layout knows three things and nothing else: the `total` and the `peak` over each unit, and how to `spread` one value
+per unit back over its tokens. Everything above it is written once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trimtab.core.ranks import ALONE, Ranks
+
+
+class Layout(ABC):
+    """Units (sequences or turns) over a tensor of tokens."""
+
+    ranks: Ranks
+
+    @abstractmethod
+    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The sum over each unit; 0 for a unit without tokens."""
+
+    @abstractmethod
+    def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The maximum over each unit; −inf for a unit without tokens."""
+
+    @abstractmethod
+    def spread(self, unit: Tensor) -> Tensor:
+        """One value per unit, laid over its tokens (broadcasts against them)."""
+
+
+@dataclass(frozen=True)
+class Padded(Layout):
+    """One sequence per row of `[rows, width]`."""
+
+    ranks: Ranks = ALONE
+
+    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return self.ranks.joined(value.sum(-1))
+
+    def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        empty = value.shape[-1] == 0
+        return self.ranks.joined_peak(value.new_full(value.shape[:-1], -torch.inf) if empty else value.amax(-1))
+
+    def spread(self, unit: Tensor) -> Tensor:
+        return unit.unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Packed(Layout):
+    """Sequences end to end in `[tokens]`; sequence i is `cu_seqlens[i]:cu_seqlens[i + 1]`."""
+
+    cu_seqlens: Int[Tensor, " bounds"]
+    tokens: int
+    ranks: Ranks = ALONE
+
+    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return self.ranks.joined(self._reduced(value, "sum", 0.0))
+
+    def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return self.ranks.joined_peak(self._reduced(value, "max", -torch.inf))
+
+    def _reduced(self, value: Tensor, how: str, empty: float) -> Tensor:
+        if self.tokens == 0 or len(self.cu_seqlens) == 1:
+            return value.new_full((len(self.cu_seqlens) - 1,), empty)
+        return torch.segment_reduce(value, how, offsets=self.cu_seqlens, unsafe=True, initial=empty)
+
+    def spread(self, unit: Tensor) -> Tensor:
+        return torch.repeat_interleave(unit, self.cu_seqlens.diff(), output_size=self.tokens)
+
+
+@dataclass(frozen=True)
+class Turns(Layout):
+    """Segments named by an index per token (of the tokens' shape); `units` is a static upper bound on their number."""
+
+    index: Int[Tensor, "*tokens"]
+    units: int
+    ranks: Ranks = ALONE
+
+    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return self.ranks.joined(value.new_zeros(self.units).index_add_(0, self.index.flatten(), value.flatten()))
+
+    def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        start = value.new_full((self.units,), -torch.inf)
+        return self.ranks.joined_peak(start.scatter_reduce_(0, self.index.flatten(), value.flatten(), "amax"))
+
+    def spread(self, unit: Tensor) -> Tensor:
+        return unit[self.index]
+
+
+def turns(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Turns:
+    """Each contiguous run of the mask as a unit of its own.
+
+    A token outside every run shares the index of the run before it; its value is 0 in sums, as everywhere. The number of
+    runs is not known without reading the data, so it is bounded: half the tokens and one more per sequence.
+    """
+    before = torch.zeros_like(trained)
+    before[..., 1:] = trained[..., :-1]
+    rows = len(trained)
+    if isinstance(layout, Packed):
+        rows = len(layout.cu_seqlens) - 1
+        first = trained.new_zeros(layout.tokens + 1).index_fill_(0, layout.cu_seqlens[:-1].long(), 1.0)
+        before = before * (1.0 - first[:-1])
+    opens = (trained * (1.0 - before)).to(torch.int64)
+    index = opens.flatten().cumsum(0).sub_(1).clamp_(min=0).reshape(trained.shape)
+    return Turns(index=index, units=trained.numel() // 2 + rows + 1, ranks=layout.ranks)

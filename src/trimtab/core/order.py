@@ -1,0 +1,72 @@
+"""Order statistics without sorting, without reading the data on the host, and over any number of ranks.
+
+A float32 and its bit pattern, read as an integer, are ordered alike. Bisecting over the 32 bits finds an exact order
+statistic with one counting pass per bit, which a sum over ranks turns into the exact statistic of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trimtab.core.ranks import Ranks
+
+_LEAST, _MOST, _INFINITY = -(2**31), 2**31 - 1, 0x7F800000
+
+
+def _ordered(value: Tensor) -> Tensor:
+    """Float32 values as int32 in the same order."""
+    bits = (value.to(torch.float32) + 0.0).contiguous().view(torch.int32)  # + 0.0: −0 and 0 are one value
+    return bits ^ ((bits >> 31) & _MOST)
+
+
+def _value(ordered: Tensor) -> Tensor:
+    """The float32 behind an ordered integer; the map is its own inverse."""
+    bits = ordered.to(torch.int32)
+    return (bits ^ ((bits >> 31) & _MOST)).view(torch.float32)
+
+
+def quantiles(
+    value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], points: Sequence[float], ranks: Ranks
+) -> Float[Tensor, " points"]:
+    """For each point q, the least value with at least a fraction q of the counted values at or below it; 0 if there are none."""
+    order, counts = _ordered(value).flatten(), counted.flatten().to(torch.int32)
+    number = ranks.summed(counts.sum(dtype=torch.int64))
+    needed = torch.tensor(points, dtype=torch.float64, device=value.device).mul(number).ceil().clamp(min=1)
+    low = torch.full((len(points),), _LEAST, dtype=torch.int64, device=value.device)
+    high = torch.full_like(low, _MOST)
+    below = torch.empty_like(order)
+    for _ in range(32):
+        middle = (low + high) >> 1
+        here = torch.stack(
+            [torch.le(order, each, out=below).mul_(counts).sum(dtype=torch.int64) for each in middle.to(torch.int32)]
+        )
+        enough = ranks.summed(here) >= needed
+        high = torch.where(enough, middle, high)
+        low = torch.where(enough, low, middle + 1)
+    return torch.where(number > 0, _value(high), 0.0)
+
+
+def within_budget(
+    value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], most: float, ranks: Ranks
+) -> Float[Tensor, "*n"]:
+    """1 for the values that stay when the largest go until the mean of the counted rest is at most `most`.
+
+    Values are never negative, so the mean of those at or below a threshold grows with it. Equal values fall together.
+    """
+    value = value.clamp(max=torch.finfo(torch.float32).max)
+    order, below = _ordered(value), torch.empty_like(value)
+    low = torch.full((), -1, dtype=torch.int64, device=value.device)
+    high = torch.full_like(low, _INFINITY)
+    for _ in range(32):
+        middle = (low + high + 1) >> 1
+        kept = torch.le(order, middle.to(torch.int32), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
+        sums = torch.stack([torch.mul(value, kept, out=below).sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
+        total, number = ranks.summed(sums)
+        fits = total <= most * number
+        low = torch.where(fits, middle, low)
+        high = torch.where(fits, high, middle - 1)
+    return torch.le(order, low.to(torch.int32), out=torch.empty_like(order)).to(value.dtype)

@@ -1,0 +1,51 @@
+"""From log-probs to finite log-ratios: the one place where missing values and masks are dealt with.
+
+Past this file every number is finite and every mask is an indicator (1.0 or 0.0), so a product with an indicator is
+exact. That is also what makes it fast: on a CPU a boolean `where` costs eight times a float product.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def indicator(mask: Tensor, dtype: torch.dtype) -> Float[Tensor, "*tokens"]:
+    """1.0 where a mask of any type is set, 0.0 elsewhere."""
+    if mask.dtype == torch.bool:
+        return mask.view(torch.uint8).to(dtype)  # this cast vectorises, the one from bool does not
+    return (mask != 0).view(torch.uint8).to(dtype)
+
+
+def is_finite(value: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """1.0 where a number is finite, 0.0 where it is NaN or infinite."""
+    return (value - value).eq_(0.0)
+
+
+def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | None) -> Float[Tensor, "*n"]:
+    """1.0 where lower <= value <= upper, 0.0 elsewhere; NaN is never inside."""
+    inside = torch.eq(value, value, out=torch.empty_like(value)) if lower is None and upper is None else None
+    if lower is not None:
+        inside = torch.ge(value, lower, out=torch.empty_like(value))
+    if upper is not None:
+        below = torch.le(value, upper, out=torch.empty_like(value))
+        inside = below if inside is None else inside.mul_(below)
+    assert inside is not None
+    return inside
+
+
+def cleaned(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """The value where counted, 0 elsewhere, whatever stood there."""
+    return torch.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0).to(counted.dtype) * counted
+
+
+def working_type(*tensors: Tensor | None) -> torch.dtype:
+    """float64 if a tensor is, float32 otherwise: near −20 a bfloat16 log-prob moves in steps of 0.125."""
+    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def as_mask(kept: Float[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
+    """An indicator as a boolean mask."""
+    return kept.bool()

@@ -1,0 +1,64 @@
+"""The weight of each token: a ratio at some level, held within bounds or zeroed outside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trimtab.config.algebra import Weight
+from trimtab.core.batch import Batch
+from trimtab.core.layout import Layout
+from trimtab.core.ratio import is_inside
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """A weight per unit before it is laid over the tokens, with the raw ratio it came from (in log space)."""
+
+    weight: Weight
+    log_raw: Float[Tensor, "*units"]
+    value: Float[Tensor, "*units"]
+    counted: Float[Tensor, "*units"]
+    units: Layout | None  # None: each token is a unit
+
+
+def weighing(
+    weight: Weight, batch: Batch, log_r: Float[Tensor, "*tokens"], scope: Float[Tensor, "*tokens"]
+) -> Weighing:
+    """The bounded ratio of each unit. A ratio too large for the type takes its largest number, never inf."""
+    units = {"token": None, "segment": batch.turns if weight.level == "segment" else None}.get(
+        weight.level, batch.layout
+    )
+    if scope is not batch.valid:
+        log_r = log_r * scope
+    if weight.limit is not None and weight.limit.at == "token":
+        log_r = log_r.clamp(-weight.limit.bound, weight.limit.bound)
+    counted = scope if units is None else units.total(scope)
+    gathered = log_r if units is None else units.total(log_r)
+    if weight.level in ("geometric", "segment"):
+        gathered = gathered / counted.clamp(min=1.0)
+    if weight.limit is not None and weight.limit.at == "gathered":
+        gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
+    return Weighing(weight, gathered, _bounded(gathered.exp(), weight), counted, units)
+
+
+def _bounded(raw: Tensor, weight: Weight) -> Tensor:
+    most = torch.finfo(raw.dtype).max
+    if weight.outside == "clamp":
+        return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)
+    inside = is_inside(raw, weight.lower, weight.upper)
+    return raw.clamp_(max=most).mul_(inside)
+
+
+def normalized(weighing: Weighing, batch: Batch) -> Tensor:
+    """The weights over their mean in the whole batch: over tokens where each token or turn has its own, else over sequences."""
+    ranks = batch.layout.ranks
+    by_token = weighing.weight.level in ("token", "segment")
+    share = weighing.counted if by_token else weighing.counted.clamp(max=1.0).mul(ranks.row_share)
+    sums = torch.stack([(weighing.value * share).sum(dtype=torch.float64), share.sum(dtype=torch.float64)])
+    total, number = ranks.summed(sums)
+    mean = total / number.clamp(min=1.0)
+    return weighing.value / torch.where(mean > 1e-8, mean, 1.0).to(weighing.value.dtype)

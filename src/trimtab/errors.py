@@ -1,0 +1,48 @@
+"""Every exception trimtab raises, as one tree.
+
+TrimtabError
+├── ConfigError (ValueError)        a setting that cannot mean anything
+│   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
+│   └── ConfigFileError             a file that cannot be read as settings
+└── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+
+ConfigWarning (UserWarning)         a setting that is legal and probably not meant
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrimtabError(Exception):
+    """The root: `except TrimtabError` catches everything trimtab raises on purpose."""
+
+
+class ConfigError(TrimtabError, ValueError):
+    """A setting that cannot mean anything."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that does not exist where it was used."""
+
+
+class ConfigFileError(ConfigError):
+    """A file that cannot be read as settings."""
+
+
+class InputError(TrimtabError, ValueError):
+    """Tensors that do not fit together."""
+
+
+class ConfigWarning(UserWarning):
+    """A setting that is legal and probably not meant."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that offers the nearest known name, or lists them all when none is near."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(names)}." if names else "There is nothing to choose from."
