@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,6 +12,9 @@ from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A finite number; an integer is welcome, a boolean or a string is not."""
+
+
+Value = TypeVar("Value", bound="Config")  # typing.Self is refused by the run-time checker of the tests
 
 
 class Config(BaseModel):
@@ -32,7 +35,7 @@ class Config(BaseModel):
         return []
 
     @classmethod
-    def from_settings(cls, settings: object) -> Self:
+    def from_settings(cls: type[Value], settings: object) -> Value:
         """The value these plain settings (as read from YAML or JSON) describe."""
         if isinstance(settings, cls):
             return settings
@@ -47,7 +50,7 @@ class Config(BaseModel):
         """The plain settings that describe this value, defaults left out; `from_settings` reads them back."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
-    def but(self, **changes: Any) -> Self:
+    def but(self: Value, **changes: Any) -> Value:
         """This value with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
