@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.base import shown
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 BYPASS = "bypass-"
@@ -36,7 +37,12 @@ class Preset:
                 raise UnknownNameError(
                     f"Preset {self.name!r} has no parameter {given!r}. {self._owner(given) or nearest(given, self.parameters)}"
                 )
-        return self.build(**parameters)
+            _check_number(self.name, given, parameters[given])
+        try:
+            return self.build(**parameters)
+        except ConfigError as error:
+            settings = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+            raise type(error)(f"Preset {self.name!r} with {settings}: {error}") from None
 
     def _owner(self, parameter: str) -> str:
         """Where a parameter belongs that this preset lacks and a sibling built on it has."""
@@ -48,6 +54,11 @@ class Preset:
         return f"It belongs to {' and '.join(siblings)}, which add a second stage." if siblings else ""
 
 
+def _check_number(preset: str, parameter: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ConfigError(f"Preset {preset!r} needs {parameter} to be a number, got {shown(value)}.")
+
+
 def preset(name: str, **parameters: Any) -> Correction:
     """The correction of that name, its numbers changed by `parameters`; `bypass-NAME` compares current with behavior."""
     if name in PRESETS:
@@ -57,7 +68,8 @@ def preset(name: str, **parameters: Any) -> Correction:
         if not PRESETS[plain].two_policies:
             raise ConfigError(f"Preset {plain!r} needs its own pair of policies, got {name!r}. It has no bypass form.")
         return PRESETS[plain](**parameters).but(policies="bypass")
-    raise UnknownNameError(f"There is no preset {name!r}. {nearest(name, preset_names())}")
+    known = preset_names() if name.startswith(BYPASS) else PRESETS
+    raise UnknownNameError(f"There is no preset {shown(name)}. {nearest(name, known)}")
 
 
 def preset_names() -> list[str]:
@@ -152,9 +164,9 @@ def _m2po(tau: float = 0.04) -> Correction:
     return Correction(gates=(Gate(metric="second_moment", level="batch", agg="budget", upper=tau),))
 
 
-def _dppo_tv(low: float = 0.2, high: float = 0.2) -> Correction:
+def _dppo_tv(low: float | None = 0.2, high: float | None = 0.2) -> Correction:
     rising = Gate(metric="prob_diff", upper=high, when="positive_advantage", action="zero")
-    falling = Gate(metric="prob_diff", lower=-low, when="negative_advantage", action="zero")
+    falling = Gate(metric="prob_diff", lower=None if low is None else -low, when="negative_advantage", action="zero")
     return Correction(policies="bypass", gates=(rising, falling), weight=Weight(level="token"))
 
 
@@ -172,7 +184,7 @@ def _seq_logprob_error(upper: float = 2.0) -> Correction:
     return Correction(gates=(Gate(metric="mult_prob_error", level="sequence", upper=upper),), denominator="kept")
 
 
-_TWO_STAGE = "AReaL #1084, #1218; verl decoupled_geo_rs_token_tis"
+_TWO_STAGE = "AReaL #1084, #1218"
 
 PRESETS: dict[str, Preset] = {
     each.name: each
@@ -192,7 +204,7 @@ PRESETS: dict[str, Preset] = {
             "token-tis",
             _token_tis,
             "Each token is weighted by its ratio, truncated at `upper`.",
-            "Yao, Liu et al. 2025, truncated importance sampling",
+            "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training, 2025",
             {
                 "verl": "rollout_is: token",
                 "AReaL": "level: token, action: clamp",
@@ -241,7 +253,7 @@ PRESETS: dict[str, Preset] = {
             "seq-tis",
             _seq_tis,
             "Each sequence is weighted by the product of its ratios, truncated at `upper`.",
-            "Liu, Li et al. 2025, When Speed Kills Stability",
+            "When Speed Kills Stability, 2025",
             {
                 "verl": "rollout_is: sequence",
                 "SkyRL": "tis_ratio_type: sequence",
@@ -253,14 +265,14 @@ PRESETS: dict[str, Preset] = {
             "seq-mis",
             _seq_mis,
             "Sequences whose product of ratios leaves the bounds are dropped, the others weighted by it.",
-            "Liu, Li et al. 2025, When Speed Kills Stability",
+            "When Speed Kills Stability, 2025",
             {"verl": "rollout_is: sequence + rollout_rs: seq_sum_k1", "TRL": "sequence_mask (its default)"},
         ),
         Preset(
             "geo-rs",
             _geo_rs,
             "Sequences whose geometric mean ratio leaves the bounds are dropped; the others weigh 1.",
-            "Liu, Li et al. 2025, geometric rejection",
+            "When Speed Kills Stability, 2025; verl #3597",
             {
                 "verl": "rollout_rs: seq_mean_k1",
                 "SkyRL": "sequence_mask_metric: geometric",
