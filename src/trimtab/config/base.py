@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,8 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 _INTERNAL = tuple(f"{Path(place).parent}{os.sep}" for place in (pydantic.__file__, Path(__file__).parent))
 _PATH = re.compile(r"[\w.]+: ")
+
+Value = TypeVar("Value", bound="Config")  # typing.Self is refused by the run-time checker of the tests
 
 
 class Config(BaseModel):
@@ -41,7 +43,7 @@ class Config(BaseModel):
         return []
 
     @classmethod
-    def from_settings(cls, settings: object) -> Self:
+    def from_settings(cls: type[Value], settings: object) -> Value:
         """The value these plain settings (as read from YAML or JSON) describe."""
         if isinstance(settings, cls):
             return settings
@@ -56,7 +58,7 @@ class Config(BaseModel):
         """The plain settings that describe this value, defaults left out; `from_settings` reads them back."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
-    def but(self, **changes: Any) -> Self:
+    def but(self: Value, **changes: Any) -> Value:
         """This value with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
@@ -95,7 +97,9 @@ def _house_error(model: type[BaseModel], error: ValidationError) -> ConfigError:
         return ConfigError(f"{thing} needs {path}, got nothing. {_description(model, path)}".rstrip())
     if first["type"] == "literal_error":
         hint = nearest(given, _choices(model, path)) if isinstance(given, str) else ""
-        return UnknownNameError(f"{thing} needs {path} to be {context['expected']}, got {shown(given)}. {hint}".rstrip())
+        return UnknownNameError(
+            f"{thing} needs {path} to be {context['expected']}, got {shown(given)}. {hint}".rstrip()
+        )
     rule = _rule(first["type"], context) or first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return ConfigError(f"{thing} needs {path} to be {rule}, got {shown(given)}. {_remedy(model, path, given)}".rstrip())
 

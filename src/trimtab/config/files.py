@@ -43,7 +43,9 @@ def plain(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
     except (YAMLError, OmegaConfBaseException, RecursionError) as error:
         raise ConfigFileError(f"{path} needs to be YAML, got a problem: {_reason(error)}.") from None
     if not tree and "{" not in text:
-        raise ConfigFileError(f"{path} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one.")
+        raise ConfigFileError(
+            f"{path} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
+        )
     return _overridden(tree, overrides, str(path))
 
 
@@ -51,12 +53,16 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:
             size = path.stat().st_size / 1e6
-            raise ConfigFileError(f"{path} needs to be at most {MOST_BYTES / 1e6:g} MB of settings, got {size:.1f} MB. Check the path.")
+            raise ConfigFileError(
+                f"{path} needs to be at most {MOST_BYTES / 1e6:g} MB of settings, got {size:.1f} MB. Check the path."
+            )
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigFileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
     except UnicodeDecodeError as error:
-        raise ConfigFileError(f"{path} needs to be UTF-8 text, got byte {error.object[error.start]:#04x} at {error.start}.") from None
+        raise ConfigFileError(
+            f"{path} needs to be UTF-8 text, got byte {error.object[error.start]:#04x} at {error.start}."
+        ) from None
 
 
 def _overridden(tree: Any, overrides: Iterable[str], origin: str) -> Any:

@@ -16,6 +16,7 @@ class MetricFacts:
     neutral: float  # its value on on-policy data
     least: float  # never below, for one token
     most: float  # never above, for one token
+    where: str = ""  # what a formula's own symbols stand for
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -26,12 +27,9 @@ class MetricFacts:
 BINARY_EPS = 1e-6
 """Probabilities are held within [eps, 1 − eps] in binary_kl: float32 log-probs carry no more near p = 1."""
 
-_K3 = {"forward": "r − 1 − ℓ", "reverse": "1/r − 1 + ℓ", "max": "the larger of r − 1 − ℓ and 1/r − 1 + ℓ"}
-_BINARY = {
-    "forward": "q·log(q/p) + (1−q)·log((1−q)/(1−p))",
-    "reverse": "p·log(p/q) + (1−p)·log((1−p)/(1−q))",
-    "max": "the larger of q·log(q/p) + (1−q)·log((1−q)/(1−p)) and the same with p and q exchanged",
-}
+_K3: dict[str | None, str] = {"forward": "r − 1 − ℓ", "reverse": "1/r − 1 + ℓ", "max": "max(r − 1 − ℓ, 1/r − 1 + ℓ)"}
+_BINARY: dict[str | None, str] = {"forward": "b(q, p)", "reverse": "b(p, q)", "max": "max(b(q, p), b(p, q))"}
+_BINARY_WHERE = "b(x, y) = x·log(x/y) + (1−x)·log((1−x)/(1−y))"
 _BINARY_MOST = math.log((1 - BINARY_EPS) / BINARY_EPS)
 
 METRICS: dict[str, MetricFacts] = {
@@ -41,7 +39,7 @@ METRICS: dict[str, MetricFacts] = {
     ),
     "k2": MetricFacts({None: "ℓ²/2"}, "half the squared log-ratio", 0.0, 0.0, math.inf),
     "k3": MetricFacts(_K3, "the estimate of the KL that is never negative", 0.0, 0.0, math.inf),
-    "binary_kl": MetricFacts(_BINARY, "the exact KL of `this token or not`", 0.0, 0.0, _BINARY_MOST),
+    "binary_kl": MetricFacts(_BINARY, "the exact KL of `this token or not`", 0.0, 0.0, _BINARY_MOST, _BINARY_WHERE),
     "tv": MetricFacts({None: "|p − q|"}, "the distance of the two probabilities", 0.0, 0.0, 1.0),
     "prob_diff": MetricFacts({None: "p − q"}, "the signed difference of the two probabilities", 0.0, -1.0, 1.0),
     "abs_log_ratio": MetricFacts({None: "|ℓ|"}, "the distance of the two log-probs", 0.0, 0.0, math.inf),
