@@ -37,12 +37,19 @@ class Preset:
                 raise UnknownNameError(
                     f"Preset {self.name!r} has no parameter {given!r}. {self._owner(given) or nearest(given, self.parameters)}"
                 )
-            _check_number(self.name, given, parameters[given])
+            self._check(given, parameters[given])
         try:
             return self.build(**parameters)
         except ConfigError as error:
             settings = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
             raise type(error)(f"Preset {self.name!r} with {settings}: {error}") from None
+
+    def _check(self, parameter: str, value: object) -> None:
+        may_be_open = "None" in str(inspect.signature(self.build).parameters[parameter].annotation)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number and not (value is None and may_be_open):
+            rule = "a number, or null to leave that side open" if may_be_open else "a number"
+            raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {shown(value)}.")
 
     def _owner(self, parameter: str) -> str:
         """Where a parameter belongs that this preset lacks and a sibling built on it has."""
@@ -52,11 +59,6 @@ class Preset:
             if name.startswith(f"{self.name}+") and parameter in other.parameters
         ]
         return f"It belongs to {' and '.join(siblings)}, which add a second stage." if siblings else ""
-
-
-def _check_number(preset: str, parameter: str, value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ConfigError(f"Preset {preset!r} needs {parameter} to be a number, got {shown(value)}.")
 
 
 def preset(name: str, **parameters: Any) -> Correction:
@@ -85,15 +87,15 @@ def _off() -> Correction:
     return Correction(weight=Weight(level="one"))
 
 
-def _token_tis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _token_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     return Correction(weight=Weight(level="token", lower=lower, upper=upper))
 
 
-def _token_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _token_mis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     return Correction(gates=(Gate(metric="ratio", lower=lower, upper=upper),), weight=Weight(level="token"))
 
 
-def _icepop(lower: float = 0.5, upper: float = 5.0) -> Correction:
+def _icepop(lower: float | None = 0.5, upper: float | None = 5.0) -> Correction:
     return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"))
 
 
@@ -101,11 +103,11 @@ def _kpop(phi: float = 0.1) -> Correction:
     return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
 
 
-def _seq_tis(upper: float = 2.0) -> Correction:
+def _seq_tis(upper: float | None = 2.0) -> Correction:
     return Correction(weight=Weight(level="sequence", upper=upper))
 
 
-def _seq_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _seq_mis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     gate = Gate(metric="ratio", level="sequence", agg="sum", lower=lower, upper=upper)
     return Correction(gates=(gate,), weight=Weight(level="sequence"))
 
@@ -133,7 +135,7 @@ def _geo_rs_token_tis(
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="token", lower=token_lower, upper=token_upper))
 
 
-def _geo_rs_seq_tis(lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float = 2.0) -> Correction:
+def _geo_rs_seq_tis(lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float | None = 2.0) -> Correction:
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="sequence", upper=seq_upper))
 
 
@@ -175,7 +177,7 @@ def _dppo_kl(delta: float = 0.05) -> Correction:
     return Correction(policies="bypass", gates=(gate,), weight=Weight(level="token"))
 
 
-def _vaco(deviation: float = 0.1, upper: float = 2.0) -> Correction:
+def _vaco(deviation: float = 0.1, upper: float | None = 2.0) -> Correction:
     gate = Gate(metric="ratio_deviation", level="sequence", upper=deviation, when="moving_away", action="zero")
     return Correction(gates=(gate,), weight=Weight(level="token", upper=upper))
 
