@@ -38,7 +38,9 @@ def test_the_version_is_the_one_of_the_distribution():
     assert trimtab.__version__ == importlib.metadata.version("trimtab")
 
 
-@pytest.mark.parametrize("module", ["trimtab", "trimtab.config", "trimtab.config.files", "trimtab.cli", "trimtab.cli.app"])
+@pytest.mark.parametrize(
+    "module", ["trimtab", "trimtab.config", "trimtab.config.files", "trimtab.cli", "trimtab.cli.app"]
+)
 def test_importing_a_torch_free_module_leaves_torch_unimported(module):
     heavy = "torch", "jaxtyping", "numpy"
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

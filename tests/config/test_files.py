@@ -179,5 +179,5 @@ def test_a_path_is_a_file_and_its_overrides_are_keys(written):
 
 
 def test_a_missing_yaml_name_is_a_missing_file_not_an_unknown_preset():
-    with pytest.raises(ConfigFileError, match="nowhere.yaml cannot be read: No such file or directory"):
+    with pytest.raises(ConfigFileError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
         correction_from("nowhere.yaml")

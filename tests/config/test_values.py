@@ -108,7 +108,7 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str
         return problems(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, path)
     if "anyOf" in schema:
         found = [problems(value, choice, root, path) for choice in schema["anyOf"]]
-        return [] if any(not each for each in found) else sum(found, [])
+        return [] if any(not each for each in found) else found[0]
     kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "null": type(None)}
     if "type" in schema and (not isinstance(value, kinds[schema["type"]]) or isinstance(value, bool)):
         return [f"{path}: {value!r} is no {schema['type']}"]
@@ -128,7 +128,9 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str
 
 
 def _out_of_range(value: float, schema: dict[str, Any]) -> bool:
-    return value < schema.get("minimum", value) or ("exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"])
+    return value < schema.get("minimum", value) or (
+        "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]
+    )
 
 
 @pytest.mark.parametrize("name", preset_names())

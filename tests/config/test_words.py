@@ -101,7 +101,8 @@ VARIANTS = {
 def test_every_choice_of_a_gate_reads_differently(field):
     base = {"metric": "ratio", "level": "sequence", "agg": "mean", "upper": 1.1}
     rules = [
-        Correction(gates=(Gate(**(base | {field: choice})),), weight=Weight(level="token")) for choice in VARIANTS[field]
+        Correction(gates=(Gate(**(base | {field: choice})),), weight=Weight(level="token"))
+        for choice in VARIANTS[field]
     ]
     for one, other in combinations(rules, 2):
         assert text(one) != text(other)

@@ -28,6 +28,10 @@ from trimtab.errors import ConfigError, ConfigWarning, TrimtabError
 class Commands(TyperGroup):
     """The group of commands. An error of ours is one message and exit code 2, a doubt is a note, an interruption is silent."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments; none at all ask for help, which is no error."""
+        return super().parse_args(ctx, args or ["--help"])
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command and flush what it printed."""
         with warnings.catch_warnings():
@@ -70,7 +74,6 @@ def _noted(shown: Any) -> Any:
 
 app = typer.Typer(
     cls=Commands,
-    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -78,7 +81,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool | None) -> None:
     if wanted:
         show.put_raw(f"trimtab {__version__}\n")
         raise typer.Exit
@@ -94,18 +97,16 @@ def _print_version(wanted: bool) -> None:
   trimtab schema -o correction.schema.json            completion in your editor"""
 )
 def trimtab(
-    context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+        bool | None,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = None,
 ) -> None:
     """Off-policy correction for reinforcement learning of language models.
 
     A correction says which tokens stay (gates) and how much each counts (weight) when the policy that sampled the data is
     not the policy being trained. These commands list, explain and describe corrections; they need no GPU and load no torch.
     """
-    if context.invoked_subcommand is None:
-        show.put_raw(f"{context.get_help()}\n")
 
 
 @app.command(

@@ -37,19 +37,21 @@ class Preset:
                 raise UnknownNameError(
                     f"Preset {self.name!r} has no parameter {given!r}. {self._owner(given) or nearest(given, self.parameters)}"
                 )
-            self._check(given, parameters[given])
+        numbers = {name: self._number(name, value) for name, value in parameters.items()}
         try:
-            return self.build(**parameters)
+            return self.build(**numbers)
         except ConfigError as error:
             settings = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
             raise type(error)(f"Preset {self.name!r} with {settings}: {error}") from None
 
-    def _check(self, parameter: str, value: object) -> None:
+    def _number(self, parameter: str, value: object) -> float | None:
         may_be_open = "None" in str(inspect.signature(self.build).parameters[parameter].annotation)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number and not (value is None and may_be_open):
-            rule = "a number, or null to leave that side open" if may_be_open else "a number"
-            raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {shown(value)}.")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if value is None and may_be_open:
+            return None
+        rule = "a number, or null to leave that side open" if may_be_open else "a number"
+        raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {shown(value)}.")
 
     def _owner(self, parameter: str) -> str:
         """Where a parameter belongs that this preset lacks and a sibling built on it has."""
@@ -135,7 +137,9 @@ def _geo_rs_token_tis(
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="token", lower=token_lower, upper=token_upper))
 
 
-def _geo_rs_seq_tis(lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float | None = 2.0) -> Correction:
+def _geo_rs_seq_tis(
+    lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float | None = 2.0
+) -> Correction:
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="sequence", upper=seq_upper))
 
 
