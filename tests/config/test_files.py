@@ -181,3 +181,17 @@ def test_a_path_is_a_file_and_its_overrides_are_keys(written):
 def test_a_missing_yaml_name_is_a_missing_file_not_an_unknown_preset():
     with pytest.raises(ConfigFileError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
         correction_from("nowhere.yaml")
+
+
+def test_a_preset_wins_over_a_file_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "icepop").write_text(RULE)
+    (tmp_path / "mine").write_text(RULE)
+    assert correction_from("icepop") == preset("icepop")
+    assert correction_from("mine").weight == Weight(level="token", upper=2.0)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x\0y", ""])
+def test_a_name_that_cannot_be_a_path_is_an_unknown_preset(name):
+    with pytest.raises(UnknownNameError, match="There is no preset"):
+        correction_from(name)
