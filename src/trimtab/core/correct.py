@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, Scope, batch, groups
 from trimtab.core.gate import Verdict, verdict
 from trimtab.core.observe import Metrics, Trace
-from trimtab.core.ratio import as_mask
 from trimtab.core.weight import Weighing, normalized, weighing
 from trimtab.errors import InputError
 
@@ -33,8 +32,6 @@ class Corrected:
     """The factor on each token's loss: 0 where the token is masked, rejected or zeroed."""
     kept: Bool[Tensor, "*tokens"]
     """The mask after the gates."""
-    trained: Bool[Tensor, "*tokens"]
-    """The mask before the gates, less the tokens whose log-probs are missing."""
     log_r: Float[Tensor, "*tokens"]
     """The log-ratio of the rule's own pair of policies; 0 outside `trained`."""
     metrics: Mapping[str, Float[Tensor, ""]]
@@ -82,25 +79,26 @@ def correct(
 
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
-    kept, alive, verdicts = tokens.valid, None, list[Verdict]()
+    everything = kept = Scope(tokens, tokens.valid)
+    alive, verdicts = None, list[Verdict]()
     for gate in rule.gates:
-        found = verdict(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else tokens.valid)
+        found = verdict(gate, gate.pair or rule.pair, kept if gate.scope == "kept" else everything)
         verdicts.append(found)
         if gate.action == "reject":
-            kept = kept * found.passes
+            kept = kept.without(found.passes if found.by_row else found.laid(), found.by_row)
         elif gate.action == "zero":
-            alive = found.passes if alive is None else alive * found.passes
-    log_r = tokens.log_r[rule.pair]
-    weight, weighed = kept, None
+            alive = found.laid() if alive is None else alive * found.laid()
+    stays = kept.laid()
+    weight, weighed = stays, None
     if rule.weight is not None and rule.weight.level != "one":
-        weighed = weighing(rule.weight, tokens, log_r, kept if rule.weight.scope == "kept" else tokens.valid)
-        weight = _held(rule, tokens, weighed, verdicts) * kept
+        weighed = weighing(rule.weight, rule.pair, kept if rule.weight.scope == "kept" else everything)
+        weight = _held(rule, tokens, weighed, verdicts) * stays
     if alive is not None:
         weight = weight * alive
-    trace = Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
-    return Corrected(
-        weight=weight, kept=as_mask(kept), trained=as_mask(tokens.valid), log_r=log_r, metrics=Metrics(trace)
+    trace = Trace(
+        rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, stays=stays, weight=weight
     )
+    return Corrected(weight=weight, kept=stays.bool(), log_r=tokens.log_r[rule.pair], metrics=Metrics(trace))
 
 
 def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Verdict]) -> Tensor:
@@ -109,7 +107,7 @@ def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Ver
     laid = value if weighed.units is None else weighed.units.spread(value)
     for found in verdicts:
         if found.gate.action == "clamp":
-            laid = torch.where(found.passes > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
+            laid = torch.where(found.laid() > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
     return laid
 
 

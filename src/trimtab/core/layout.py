@@ -29,6 +29,10 @@ class Layout(ABC):
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         """The maximum over each unit; −inf for a unit without tokens."""
 
+    def dip(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The minimum over each unit; +inf for a unit without tokens."""
+        return self.peak(-value).neg_()
+
     @abstractmethod
     def spread(self, unit: Tensor) -> Tensor:
         """One value per unit, laid over its tokens (broadcasts against them)."""
@@ -46,6 +50,11 @@ class Padded(Layout):
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         empty = value.shape[-1] == 0
         return self.ranks.joined_peak(value.new_full(value.shape[:-1], -torch.inf) if empty else value.amax(-1))
+
+    def dip(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return (
+            self.peak(-value).neg_() if value.shape[-1] == 0 else self.ranks.joined_peak(value.amin(-1).neg_()).neg_()
+        )
 
     def spread(self, unit: Tensor) -> Tensor:
         return unit.unsqueeze(-1)
