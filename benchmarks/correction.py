@@ -65,18 +65,23 @@ def cases() -> list[Case]:
     sky = Correction(gates=(veto, geo.but(scope="kept")), weight=Weight(level="token", upper=2.0))
     areal = Correction(gates=(geo.but(lower=None, upper=1.2),), weight=Weight(level="geometric"))
     token = {"rollout_is": "token", "rollout_is_threshold": 2.0}
-    chain = {"rollout_rs": "seq_mean_k1,seq_mean_k3", "rollout_rs_threshold": "0.99_1.01,0.01"}
+    chain = {
+        "rollout_is": "sequence",
+        "rollout_rs": "seq_mean_k1,seq_mean_k3",
+        "rollout_rs_threshold": "0.99_1.01,0.01",
+    }
     outlier = {"outlier_token_is_threshold_low": 1e-4, "outlier_token_is_threshold_high": 100.0}
     sequence = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "upper": 1.2}
-    rejected = ("kept_fraction",)
+    verl, skyrl, rejected = peers.verl_correction, peers.skyrl_correction, ("kept_fraction",)
+    stages = outlier | {"tis_ratio_type": "token", "sequence_mask_metric": "geometric"}
     sky_metrics = ("ratio/mean", "weight/touched_high", *gate_metrics(sky)[1::2])
     return [
-        Case("verl token-tis", 10, peers.verl_correction, token, preset("token-tis"), DRIFT + WEIGHT),
-        Case("verl seq-tis + geo-rs + k3-rs", 10, peers.verl_correction, chain | {"rollout_is": "sequence"}, full, DRIFT + WEIGHT + gate_metrics(full)),
-        Case("SkyRL veto + geo-rs + token-tis", 5, peers.skyrl_correction, outlier | {"tis_ratio_type": "token", "sequence_mask_metric": "geometric"}, sky, sky_metrics),
+        Case("verl token-tis", 10, verl, token, preset("token-tis"), DRIFT + WEIGHT),
+        Case("verl seq-tis + geo-rs + k3-rs", 10, verl, chain, full, DRIFT + WEIGHT + gate_metrics(full)),
+        Case("SkyRL veto + geo-rs + token-tis", 5, skyrl, stages, sky, sky_metrics),
         Case("AReaL sequence mask, padded", 3, peers.areal_correction, sequence, areal, rejected),
         Case("AReaL sequence mask, packed", 3, peers.areal_correction, sequence, areal, rejected, packed=True),
-    ]  # fmt: skip
+    ]
 
 
 class Census(TorchDispatchMode):

@@ -28,7 +28,8 @@ def rules() -> list[Correction]:
             Gate(metric="abs_log_ratio", level="sequence", agg=agg, upper=0.4) for agg in ("max", "min", "every")
         )
     )
-    return [*(preset(name) for name in preset_names()), *mean_one, extremes]
+    names = [name for name in preset_names() if not name.startswith("bypass-")]
+    return [*mean_one, extremes, preset("bypass-token-tis"), *(preset(name) for name in names)]
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -72,7 +73,7 @@ def worker(rank: int, world: int, store: str) -> None:
     cuts = {2: [0, 7, 7], 3: [0, 4, 4, 7]}[world]  # the second rank holds nothing
     rows = slice(cuts[rank], cuts[rank + 1])
     columns = torch.arange(rank, WIDTH, world)  # an uneven, interleaved share of every sequence
-    for number, rule in enumerate(rules()):
+    for number, rule in enumerate(rules()[:: world - 1]):
         whole, few = correct(rule, **everything), number % 10 == 0
         mine = {name: tensor[rows] for name, tensor in everything.items()}
         compare(whole, correct(rule, **mine, process_group=group), rows, f"rows {rule}", few)
@@ -93,7 +94,7 @@ def both(rank: int, world: int, store: str) -> None:
     everything = tensors()
     rows = slice(0, 3) if rank < 2 else slice(3, ROWS)
     columns = slice(0, 5) if rank % 2 == 0 else slice(5, WIDTH)
-    for rule in (preset("m2po", tau=0.001), preset("geo-rs+seq-tis"), rules()[-2]):
+    for rule in (preset("m2po", tau=0.001), preset("geo-rs+seq-tis"), rules()[1]):
         mine = {name: tensor[rows, columns] for name, tensor in everything.items()}
         out = correct(rule, **mine, process_group=dist.group.WORLD, context_group=contexts[rank // 2])
         compare(correct(rule, **everything), out, (rows, columns), str(rule))

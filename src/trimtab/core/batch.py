@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -13,10 +12,16 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
-from trimtab.core.layout import Layout, Packed, Padded, Turns, turns
+from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
 from trimtab.errors import InputError
+
+Shared = dict[tuple[object, ...], Tensor]
+
+
+def _nothing() -> Shared:
+    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +34,18 @@ class Batch:
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
     policies: Mapping[str, Tensor]  # log-probs as given
     advantages: Float[Tensor, "*tokens"] | None
-    _shared: dict[tuple[object, ...], Tensor] = field(default_factory=dict[tuple[object, ...], Tensor])
+    _shared: Shared = field(default_factory=_nothing)
 
     @property
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many valid tokens each sequence has."""
         return self._once(("lengths",), lambda: self.layout.total(self.valid))
 
-    @cached_property
+    @property
     def turns(self) -> Turns:
         """The contiguous runs of `valid` as units."""
-        return turns(self.layout, self.valid)
+        index = self._once(("turns",), lambda: run_index(self.layout, self.valid))
+        return turns(self.layout, index)
 
     def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
         """The log-ratio of a pair, held within a limit that bites on tokens; gates with the same limit share it."""
@@ -56,6 +62,11 @@ class Batch:
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`."""
         return cleaned(self.policies[policy], self.valid).exp_()
+
+    def room(self) -> tuple[Tensor, Tensor]:
+        """Two tensors of the tokens' shape to work in: fresh memory costs more than the arithmetic done in it."""
+        first, second = (self._once(("room", number), lambda: torch.empty_like(self.valid)) for number in (0, 1))
+        return first, second
 
     def _once(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
         if key not in self._shared:

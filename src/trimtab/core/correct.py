@@ -80,7 +80,8 @@ def correct(
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
     everything = kept = Scope(tokens, tokens.valid)
-    alive, verdicts = None, list[Verdict]()
+    alive: Tensor | None = None
+    verdicts: list[Verdict] = []
     for gate in rule.gates:
         found = verdict(gate, gate.pair or rule.pair, kept if gate.scope == "kept" else everything)
         verdicts.append(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -40,10 +39,10 @@ class Trace:
     stays: Float[Tensor, "*tokens"]  # `kept` over the tokens
     weight: Float[Tensor, "*tokens"]
 
-    @cached_property
+    @property
     def room(self) -> tuple[Tensor, Tensor]:
-        """Two tensors of the tokens' shape to work in: fresh memory costs more than the arithmetic done in it."""
-        return torch.empty_like(self.weight), torch.empty_like(self.weight)
+        """Two tensors to work in."""
+        return self.batch.room()
 
     def count(self, tokens: Tensor, rows: Tensor) -> Float[Tensor, ""]:
         """How many of the indicated tokens this rank holds; `rows`, their number per sequence, spares a pass over them."""
@@ -68,16 +67,27 @@ class Trace:
 Section = Callable[[Trace], dict[str, Tensor]]
 
 
+def _nothing() -> dict[str, Tensor]:
+    return {}
+
+
+def _no_sections() -> dict[str, Section]:
+    return {}
+
+
 @dataclass(frozen=True, eq=False)
 class Metrics(Mapping[str, Tensor]):
     """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
 
     trace: Trace
-    _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
+    _found: dict[str, Tensor] = field(default_factory=_nothing, repr=False)
+    _sections: dict[str, Section] = field(default_factory=_no_sections, repr=False)
 
-    @cached_property
+    @property
     def _table(self) -> dict[str, Section]:
-        return _sections(self.trace)
+        if not self._sections:
+            self._sections.update(_sections(self.trace))
+        return self._sections
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._found:
