@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.presets import preset
@@ -90,15 +91,14 @@ class Census(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops = self.syncs = self.bytes = 0
-        self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {each.untyped_storage().data_ptr() for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
         out = func(*args, **(kwargs or {}))
         self.ops += 1
         self.syncs += func is torch.ops.aten._local_scalar_dense.default
-        fresh = func not in (torch.ops.aten.detach.default,)
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if fresh and isinstance(tensor, Tensor) and tensor._base is None and not func._schema.name.endswith("_"):
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in given:
                 self.bytes += tensor.untyped_storage().nbytes()
         return out
 

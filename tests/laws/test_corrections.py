@@ -28,7 +28,7 @@ def same(one: Corrected, other: Corrected, kept: torch.Tensor | None = None) -> 
 
 def picked(out: Corrected, index: Any) -> Corrected:
     """The same result, some tokens of it."""
-    return Corrected(out.weight[index], out.kept[index], out.log_r[index], out.metrics)
+    return out.part(index)
 
 
 def same_metrics(one: Corrected, other: Corrected) -> None:
