@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Limit
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.core.ratio import cleaned, indicator, working_type
 from trimtab.errors import InputError
 
 Shared = dict[tuple[object, ...], Tensor]
@@ -22,6 +22,10 @@ Shared = dict[tuple[object, ...], Tensor]
 
 def _nothing() -> Shared:
     return {}
+
+
+def _no_room() -> list[Tensor]:
+    return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Batch:
     policies: Mapping[str, Tensor]  # log-probs as given
     advantages: Float[Tensor, "*tokens"] | None
     _shared: Shared = field(default_factory=_nothing)
+    _room: list[Tensor] = field(default_factory=_no_room)
 
     @property
     def lengths(self) -> Float[Tensor, " rows"]:
@@ -63,10 +68,16 @@ class Batch:
         """The probability of each token under a policy; 1 outside `valid`."""
         return cleaned(self.policies[policy], self.valid).exp_()
 
-    def room(self) -> tuple[Tensor, Tensor]:
-        """Two tensors of the tokens' shape to work in: fresh memory costs more than the arithmetic done in it."""
-        first, second = (self._once(("room", number), lambda: torch.empty_like(self.valid)) for number in (0, 1))
-        return first, second
+    def keep_room(self, *spare: Tensor) -> None:
+        """Offer tensors of the tokens' shape that are free to be written over."""
+        self._room.extend(spare)
+
+    def room(self) -> Tensor:
+        """A tensor of the tokens' shape to write in; give it back with `keep_room` when its content is no longer needed.
+
+        Fresh memory costs more than the arithmetic done in it.
+        """
+        return self._room.pop() if self._room else torch.empty_like(self.valid)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
         if key not in self._shared:
@@ -130,20 +141,24 @@ def batch(
                 f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
             )
     kind = working_type(*policies.values())
-    raw = {pair: _difference(policies, pair, kind) for pair in pairs}
-    valid = indicator(mask.detach(), kind)
-    for difference in raw.values():
-        valid = is_finite(difference).mul_(valid)
-    return Batch(
+    valid, spare = indicator(mask.detach(), kind), None
+    log_r = {pair: _difference(policies, pair, kind) for pair in pairs}
+    for difference in log_r.values():
+        spare = torch.sub(difference, difference, out=spare)  # 0 where it is finite, NaN elsewhere
+        valid.mul_(spare.eq_(0.0))
+    for difference in log_r.values():
+        torch.nan_to_num_(difference, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid)
+    found = Batch(
         layout=layout,
         mask=mask,
         valid=valid,
-        log_r={
-            pair: torch.nan_to_num_(each, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid) for pair, each in raw.items()
-        },
+        log_r=log_r,
         policies=policies,
         advantages=None if advantages is None else _per_token(advantages.detach(), mask, valid, layout),
     )
+    if spare is not None:
+        found.keep_room(spare)
+    return found
 
 
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:

@@ -129,7 +129,9 @@ def judged(rule: Correction, tokens: Batch) -> Trace:
     weight, weighed = stays, None
     if rule.weight is not None and rule.weight.level != "one":
         weighed = weighing(rule.weight, rule.pair, kept if rule.weight.scope == "kept" else everything)
-        weight = _held(rule, tokens, weighed, verdicts) * stays
+        weight = torch.mul(
+            held := _held(rule, tokens, weighed, verdicts), stays, out=held if weighed.units is None else tokens.room()
+        )
     if alive is not None:
         weight = weight * alive
     return Trace(

@@ -39,11 +39,6 @@ class Trace:
     stays: Float[Tensor, "*tokens"]  # `kept` over the tokens
     weight: Float[Tensor, "*tokens"]
 
-    @property
-    def room(self) -> tuple[Tensor, Tensor]:
-        """Two tensors to work in."""
-        return self.batch.room()
-
     def count(self, tokens: Tensor, rows: Tensor) -> Float[Tensor, ""]:
         """How many of the indicated tokens this rank holds; `rows`, their number per sequence, spares a pass over them."""
         return _sum(rows if self.ranks.context is None else tokens)
@@ -208,7 +203,8 @@ def _counts(trace: Trace) -> dict[str, Tensor]:
     batch, lengths = trace.batch, trace.kept.lengths()
     alive, rows = _row_sum(trace, _present(lengths)), _row_sum(trace, _present(batch.lengths))
     kept = _row_sum(trace, lengths)
-    masked = _sum(trace.room[0].copy_(_bytes(batch.mask)))
+    masked = _sum(room := batch.room().copy_(_bytes(batch.mask)))
+    batch.keep_room(room)
     masked, valid, kept, alive, rows = _summed(trace.ranks, masked, trace.number, kept, alive, rows)
     return {
         "tokens": valid.float(),
@@ -225,7 +221,7 @@ def _bytes(mask: Tensor) -> Tensor:
 
 
 def _drift(trace: Trace) -> dict[str, Tensor]:
-    log_r, (held, excess) = trace.log_r, trace.room
+    log_r, held, excess = trace.log_r, trace.batch.room(), trace.batch.room()
     torch.clamp(log_r, -LIMIT, LIMIT, out=held)
     torch.expm1(held, out=excess)  # r − 1: 0 on masked tokens, so nothing needs masking here
     flat, flat_excess = held.flatten(), excess.flatten()
@@ -237,6 +233,7 @@ def _drift(trace: Trace) -> dict[str, Tensor]:
         trace.ranks, trace.number, total, weighted, square, linear, estimate, _sum(distances)
     )
     peak = trace.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
+    trace.batch.keep_room(held, excess)
     return {
         "drift/kl": _per(0.0 - total, number),
         "drift/kl_reverse": _per(weighted + total, number),
@@ -260,18 +257,19 @@ def _probabilities(trace: Trace) -> dict[str, Tensor]:
     return {"drift/prob_diff": _per(total, number), "drift/prob_diff_max": peak.float()}
 
 
-def _clean_behavior(trace: Trace) -> Tensor:
-    log_probs, valid = trace.batch.policies["behavior"].detach(), trace.batch.valid
+def _clean_behavior(batch: Batch) -> Tensor:
+    log_probs, valid = batch.policies["behavior"].detach(), batch.valid
     if log_probs.dtype != valid.dtype:
         return cleaned(log_probs, valid)
-    return torch.nan_to_num(log_probs, nan=0.0, posinf=0.0, neginf=0.0, out=trace.room[0]).mul_(valid)
+    return torch.nan_to_num(log_probs, nan=0.0, posinf=0.0, neginf=0.0, out=batch.room()).mul_(valid)
 
 
 def _perplexity(trace: Trace) -> dict[str, Tensor]:
     batch = trace.batch
     lengths = batch.lengths.clamp(min=1.0)
     present = _present(batch.lengths)
-    behavior = batch.layout.total(_clean_behavior(trace)) / lengths
+    behavior = batch.layout.total(room := _clean_behavior(batch)) / lengths
+    batch.keep_room(room)
     total_log_r = batch.row_total(trace.rule.pair, None)
     apart = total_log_r / lengths  # log perplexity of behavior less that of the target
     rows = [
@@ -300,18 +298,11 @@ def _named(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _ratio(trace: Trace) -> dict[str, Tensor]:
-    weighed, (ratio, room) = trace.weighing, trace.room
-    if (
-        weighed is not None
-        and weighed.weight.level == "token"
-        and weighed.weight.limit is None
-        and weighed.counted is trace.batch.valid
-    ):
-        torch.clamp(weighed.raw, math.exp(-LIMIT), math.exp(LIMIT), out=ratio)  # the weight has been there already
-    else:
-        torch.clamp(trace.log_r, -LIMIT, LIMIT, out=ratio).exp_()
-    ratio.mul_(trace.batch.valid)
-    return _named("ratio/", _described(ratio, trace.batch.valid, trace.number, trace.ranks, least=0.0, room=room))
+    batch = trace.batch
+    ratio, room = torch.clamp(trace.log_r, -LIMIT, LIMIT, out=batch.room()).exp_().mul_(batch.valid), batch.room()
+    found = _named("ratio/", _described(ratio, batch.valid, trace.number, trace.ranks, least=0.0, room=room))
+    batch.keep_room(ratio, room)
+    return found
 
 
 def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
@@ -326,7 +317,8 @@ def _ratio_quantiles(trace: Trace) -> dict[str, Tensor]:
 
 def _weight(trace: Trace) -> dict[str, Tensor]:
     left = trace.count(trace.stays, trace.kept.lengths())
-    found = _described(trace.weight, trace.stays, left, trace.ranks, least=0.0, room=trace.room[0])
+    found = _described(trace.weight, trace.stays, left, trace.ranks, least=0.0, room=(room := trace.batch.room()))
+    trace.batch.keep_room(room)
     flat = trace.weight.flatten()
     total, square, number = _summed(trace.ranks, _sum(flat), torch.dot(flat, flat).double(), trace.number)
     return _named("weight/", found) | {"weight/ess": _per(total.square(), square * number)}

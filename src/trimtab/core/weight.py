@@ -20,7 +20,6 @@ class Weighing:
 
     weight: Weight
     log_raw: Float[Tensor, "*units"]
-    raw: Float[Tensor, "*units"]
     value: Float[Tensor, "*units"]
     counted: Float[Tensor, "*units"]
     units: Layout | None  # None: each token is a unit
@@ -47,15 +46,17 @@ def weighing(weight: Weight, pair: str, scope: Scope) -> Weighing:
         gathered = gathered / counted.clamp(min=1.0)
     if weight.limit is not None and weight.limit.at == "gathered":
         gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
-    raw = gathered.exp()
-    return Weighing(weight, gathered, raw, _bounded(raw, weight), counted, units)
+    raw = torch.exp(gathered, out=batch.room()) if units is None else gathered.exp()
+    return Weighing(weight, gathered, _bounded(raw, weight), counted, units)
 
 
 def _bounded(raw: Tensor, weight: Weight) -> Tensor:
+    """`raw` is written over."""
     most = torch.finfo(raw.dtype).max
     if weight.outside == "clamp":
-        return raw.clamp(min=weight.lower, max=most if weight.upper is None else weight.upper)
-    return raw.clamp(max=most).mul_(is_inside(raw, weight.lower, weight.upper))
+        return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)
+    inside = is_inside(raw, weight.lower, weight.upper)
+    return raw.clamp_(max=most).mul_(inside)
 
 
 def normalized(weighing: Weighing, batch: Batch) -> Tensor:
