@@ -9,7 +9,7 @@ log-probs ──► batch ──► gate 1 ──► gate 2 ──► … ──
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, Scope, batch, groups
 from trimtab.core.gate import Verdict, verdict
 from trimtab.core.observe import Metrics, Trace
-from trimtab.core.ratio import as_mask
 from trimtab.core.weight import Weighing, normalized, weighing
 from trimtab.errors import InputError
 
@@ -39,6 +38,17 @@ class Corrected:
     """The log-ratio of the rule's own pair of policies; 0 outside `trained`."""
     metrics: Mapping[str, Float[Tensor, ""]]
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
+    rule: Correction | None = None
+    """What was asked for; None: weights and masks from elsewhere."""
+
+    def part(self, index: slice | Tensor) -> Corrected:
+        """The same decisions for some rows (padded) or tokens (packed), the metrics still those of the whole.
+
+        A rule with statistics over the batch (budget, normalize) is worked out once, over the whole step, and handed to
+        each micro-batch in parts.
+        """
+        parts = {name: getattr(self, name)[index] for name in ("weight", "kept", "trained", "log_r")}
+        return replace(self, **parts)
 
 
 @torch.no_grad()
@@ -61,8 +71,20 @@ def correct(
     that each hold a part of every sequence.
     """
     given = {"behavior": behavior, "proximal": proximal, "current": current}
-    policies = {name: given[name] for name in rule.needs}
-    found = {name: log_probs for name, log_probs in policies.items() if log_probs is not None}
+    found = needed(rule, given, advantages, context_group)
+    ranks = groups(process_group, context_group)
+    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+    return _corrected(rule, tokens)
+
+
+def needed(
+    rule: Correction,
+    given: Mapping[str, Tensor | None],
+    advantages: Tensor | None,
+    context_group: ProcessGroup | None,
+) -> dict[str, Tensor]:
+    """The log-probs a rule reads, or an error that names what is missing."""
+    found = {name: log_probs for name in rule.needs if (log_probs := given[name]) is not None}
     for name in rule.needs:
         if name not in found:
             raise InputError(
@@ -72,34 +94,48 @@ def correct(
         raise InputError(
             "This correction needs advantages, got None. One of its gates acts by the sign of the advantage."
         )
-    ranks = groups(process_group, context_group)
     if context_group is not None and _has_segments(rule):
         raise InputError(
             "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
-    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-    return _corrected(rule, tokens)
+    return found
 
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
-    kept, alive, verdicts = tokens.valid, None, list[Verdict]()
+    found, trained = judged(rule, tokens), tokens.valid.bool()
+    return Corrected(
+        weight=found.weight,
+        kept=trained if found.kept.whole else found.stays.bool(),
+        trained=trained,
+        log_r=found.log_r,
+        metrics=Metrics(found),
+        rule=rule,
+    )
+
+
+def judged(rule: Correction, tokens: Batch) -> Trace:
+    """What a rule decides about a batch, as indicators."""
+    everything = kept = Scope(tokens, tokens.valid)
+    alive: Tensor | None = None
+    verdicts: list[Verdict] = []
     for gate in rule.gates:
-        found = verdict(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else tokens.valid)
+        found = verdict(gate, gate.pair or rule.pair, kept if gate.scope == "kept" else everything)
         verdicts.append(found)
         if gate.action == "reject":
-            kept = kept * found.passes
+            kept = kept.without(found.passes if found.by_row else found.laid(), found.by_row)
         elif gate.action == "zero":
-            alive = found.passes if alive is None else alive * found.passes
-    log_r = tokens.log_r[rule.pair]
-    weight, weighed = kept, None
+            alive = found.laid() if alive is None else alive * found.laid()
+    stays = kept.laid()
+    weight, weighed = stays, None
     if rule.weight is not None and rule.weight.level != "one":
-        weighed = weighing(rule.weight, tokens, log_r, kept if rule.weight.scope == "kept" else tokens.valid)
-        weight = _held(rule, tokens, weighed, verdicts) * kept
+        weighed = weighing(rule.weight, rule.pair, kept if rule.weight.scope == "kept" else everything)
+        weight = torch.mul(
+            held := _held(rule, tokens, weighed, verdicts), stays, out=held if weighed.units is None else tokens.room()
+        )
     if alive is not None:
         weight = weight * alive
-    trace = Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
-    return Corrected(
-        weight=weight, kept=as_mask(kept), trained=as_mask(tokens.valid), log_r=log_r, metrics=Metrics(trace)
+    return Trace(
+        rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, stays=stays, weight=weight
     )
 
 
@@ -109,7 +145,7 @@ def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Ver
     laid = value if weighed.units is None else weighed.units.spread(value)
     for found in verdicts:
         if found.gate.action == "clamp":
-            laid = torch.where(found.passes > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
+            laid = torch.where(found.laid() > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
     return laid
 
 
