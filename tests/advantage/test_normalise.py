@@ -70,6 +70,20 @@ def test_whoever_is_not_kept_is_normalised_by_the_others() -> None:
     torch.testing.assert_close(found, torch.tensor([-2.0, 2.0, 16.0]) / 8**0.5)
 
 
+def test_to_one_without_a_vote_all_votes_are_the_others() -> None:
+    # votes 0 and 4: each has the other; the third has both, mean 2
+    norm = Normalise(std=None, leave_one_out=True)
+    found = normalised(norm, torch.tensor([0.0, 4.0, 18.0]), kept=torch.tensor([True, True, False]))
+    assert found.tolist() == [-4.0, 4.0, 16.0]
+
+
+def test_equal_values_are_exactly_zero_though_their_mean_rounds() -> None:
+    values = torch.full((6,), 0.1, dtype=torch.float64)
+    assert values.cumsum(0)[-1] / 6 != 0.1
+    for norm in (Normalise(eps=0.0), Normalise(std=None, leave_one_out=True)):
+        assert normalised(norm, values).tolist() == [0.0] * 6
+
+
 def test_tokens_of_a_group_vote_together() -> None:
     # group 0 holds 1, 3 and 5: mean 3; the masked NaN is 0
     values = torch.tensor([[1.0, 3.0], [5.0, float("nan")], [7.0, 7.0]])

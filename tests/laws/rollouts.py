@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -27,6 +28,8 @@ from trimtab.config.advantages import (
     Rloo,
     Shaping,
 )
+
+FEW = settings(max_examples=25)  # each example runs a whole pipeline, two or three times, with shapes checked
 
 PER_TOKEN = ("mask", "kept", "values", "token_rewards", "dense_rewards")
 PER_ROW = ("rewards", "columns", "group", "bootstrap", "baselines", "ended")
@@ -101,7 +104,7 @@ class Way:
 def rollouts(draw: st.DrawFn, least: int = 1, most: int = 7, rejecting: bool = True) -> Rollouts:
     number = draw(st.integers(least, most))
     lengths = tuple(draw(st.lists(st.integers(0, 6), min_size=number, max_size=number)))
-    width = max(max(lengths), 1) + draw(st.integers(0, 2))
+    width = max(*lengths, 1) + draw(st.integers(0, 2))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     shape = (number, width)
 
@@ -156,8 +159,8 @@ def estimators(draw: st.DrawFn, baselines: tuple[str, ...] = ("kept", "all"), pl
     """Any estimator; `plain`: without statistics beyond the group."""
     kind = draw(st.sampled_from([Gae, ReinforcePlusPlus, ReMax, Grpo, Rloo, LeaveOneOut, Opo, Gpg, PassK, Gdpo, MaxRl]))
     by_token = kind in (Gae, ReinforcePlusPlus, ReMax)
-    settings: dict[str, Any] = {"baseline": draw(st.sampled_from(baselines))}
-    settings["normalise"] = None if plain or draw(st.booleans()) else draw(normalisers(token=by_token))
+    chosen: dict[str, Any] = {"baseline": draw(st.sampled_from(baselines))}
+    chosen["normalise"] = None if plain or draw(st.booleans()) else draw(normalisers(token=by_token))
     choices: dict[type, dict[str, list[Any]]] = {
         Gae: {"gamma": [1.0, 0.9], "value_lam": [None, 1.0], "gaps": ["skip", "step", "reset"]},
         ReinforcePlusPlus: {"gamma": [1.0, 0.9], "group_mean": [False, True], "gaps": ["skip", "step", "reset"]},
@@ -166,12 +169,12 @@ def estimators(draw: st.DrawFn, baselines: tuple[str, ...] = ("kept", "all"), pl
         PassK: {"k": [None, 2, 3], "std": [True, False]},
         Gdpo: {"weights": [(1.0, 0.5)], "unbiased": [True, False]},
     }
-    settings |= {name: draw(st.sampled_from(values)) for name, values in choices.get(kind, {}).items()}
+    chosen |= {name: draw(st.sampled_from(values)) for name, values in choices.get(kind, {}).items()}
     if kind is Gae:
-        settings |= draw(st.sampled_from([{"lam": 0.8}, {"lam": 1.0}, {"length_adaptive": 0.7}]))
+        chosen |= draw(st.sampled_from([{"lam": 0.8}, {"lam": 1.0}, {"length_adaptive": 0.7}]))
     if "singleton" in kind.model_fields:
-        settings["singleton"] = draw(st.sampled_from(["zero", "raw"]))
-    return kind(**settings)
+        chosen["singleton"] = draw(st.sampled_from(["zero", "raw"]))
+    return kind(**chosen)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.laws.rollout_ranks import in_ranks
-from tests.laws.rollouts import PER_TOKEN, Rollouts, Way, estimators, rollouts, ways
+from tests.laws.rollouts import FEW, PER_TOKEN, Rollouts, Way, estimators, rollouts, ways
 from trimtab.advantage.estimate import Advantages, advantages
 from trimtab.config.advantages import Gae, Grpo, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
 
@@ -44,6 +44,7 @@ def same_metrics(one: Advantages, other: Advantages) -> None:
 # Masked values never matter
 
 
+@FEW
 @given(ways(), rollouts(), HARMFUL)
 def test_masked_values_never_matter(way: Way, it: Rollouts, harm: float) -> None:
     poisoned = {
@@ -54,6 +55,7 @@ def test_masked_values_never_matter(way: Way, it: Rollouts, harm: float) -> None
     same_metrics(clean, other)
 
 
+@FEW
 @given(ways(), rollouts())
 def test_what_is_not_trained_has_advantage_zero(way: Way, it: Rollouts) -> None:
     found = way(it)
@@ -63,6 +65,7 @@ def test_what_is_not_trained_has_advantage_zero(way: Way, it: Rollouts) -> None:
     assert found.advantages.isfinite().all()
 
 
+@FEW
 @given(ways(), rollouts())
 def test_a_batch_without_trained_tokens_gives_exact_zeros(way: Way, it: Rollouts) -> None:
     found = way(it.but(mask=torch.zeros_like(it.mask)))
@@ -70,6 +73,7 @@ def test_a_batch_without_trained_tokens_gives_exact_zeros(way: Way, it: Rollouts
     assert all(value.isfinite() for value in found.metrics.values())
 
 
+@FEW
 @given(ways(), rollouts(), st.integers(1, 3))
 def test_padding_is_invisible(way: Way, it: Rollouts, extra: int) -> None:
     wide = {
@@ -84,6 +88,7 @@ def test_padding_is_invisible(way: Way, it: Rollouts, extra: int) -> None:
 # A removed row never votes
 
 
+@FEW
 @given(ways(("kept",)), rollouts(least=2), st.data())
 def test_a_rejected_row_never_votes(way: Way, it: Rollouts, data: st.DataObject) -> None:
     gone = data.draw(st.integers(0, len(it.lengths) - 1))
@@ -96,6 +101,7 @@ def test_a_rejected_row_never_votes(way: Way, it: Rollouts, data: st.DataObject)
     _others_agree(before, way(it.rows(others)), others, exact=False, dropped=True)
 
 
+@FEW
 @given(ways(no_eos=("zero", "bootstrap", "drop")), rollouts(least=2), st.data())
 def test_a_row_without_a_task_reward_changes_nothing_for_any_other(way: Way, it: Rollouts, data: st.DataObject) -> None:
     truncated = data.draw(st.integers(0, len(it.lengths) - 1))
@@ -108,6 +114,7 @@ def test_a_row_without_a_task_reward_changes_nothing_for_any_other(way: Way, it:
     _others_agree(before, way(it.rows(others)), others, exact=False, dropped=True)
 
 
+@FEW
 @given(ways(no_eos=("keep",)), rollouts(least=2), st.data())
 def test_a_row_that_failed_is_as_if_it_were_not_there(way: Way, it: Rollouts, data: st.DataObject) -> None:
     failed = data.draw(st.integers(0, len(it.lengths) - 1))
@@ -124,6 +131,7 @@ def test_a_row_that_failed_is_as_if_it_were_not_there(way: Way, it: Rollouts, da
     assert found.metrics["failed_rows"] == 1
 
 
+@FEW
 @given(ways(("kept",)), rollouts(), st.data())
 def test_padding_rows_and_duplicates_weigh_nothing(way: Way, it: Rollouts, data: st.DataObject) -> None:
     number = len(it.lengths)
@@ -134,6 +142,7 @@ def test_padding_rows_and_duplicates_weigh_nothing(way: Way, it: Rollouts, data:
     same(way(more.but(mask=mask)), way(it), tokens=slice(0, number), rows=slice(0, number))
 
 
+@FEW
 @given(estimators(("kept",), plain=True), rollouts(rejecting=False), st.booleans())
 def test_rejecting_tokens_removes_no_reward(estimator: Any, it: Rollouts, dense: bool) -> None:
     # every row loses its last token, where the reward sits, and keeps another
@@ -171,6 +180,7 @@ def _others_agree(before: Advantages, after: Advantages, others: list[int], exac
 # Group statistics follow group identity, for any size including 1
 
 
+@FEW
 @given(ways(), rollouts(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(way: Way, it: Rollouts, random: Random) -> None:
     order = list(range(len(it.lengths)))
@@ -178,6 +188,7 @@ def test_the_order_of_rows_does_not_matter(way: Way, it: Rollouts, random: Rando
     same(way(it), way(it.rows(order)), tokens=order, rows=order)
 
 
+@FEW
 @given(ways(), rollouts())
 def test_ids_are_names_and_nothing_more(way: Way, it: Rollouts) -> None:
     known, index = torch.unique(it.group, return_inverse=True)
@@ -189,6 +200,7 @@ def test_ids_are_names_and_nothing_more(way: Way, it: Rollouts) -> None:
     same_metrics(way(it), numbered)
 
 
+@FEW
 @given(ways(plain=True), rollouts())
 def test_a_group_is_worth_what_it_is_worth_alone(way: Way, it: Rollouts) -> None:
     assume(way.estimator.kind != "gpg")  # counts rows with a reward in the whole batch
@@ -198,6 +210,7 @@ def test_a_group_is_worth_what_it_is_worth_alone(way: Way, it: Rollouts) -> None
         _others_agree(whole, way(it.rows(members)), members, exact=False, dropped=True)
 
 
+@FEW
 @given(estimators(("kept",), plain=True), rollouts(rejecting=False))
 def test_a_group_of_one_and_a_group_that_agrees_get_exactly_zero_and_are_counted(estimator: Any, it: Rollouts) -> None:
     assume(type(estimator) not in (Gae, ReMax) and getattr(estimator, "group_mean", True))
@@ -218,6 +231,7 @@ def test_a_group_of_one_and_a_group_that_agrees_get_exactly_zero_and_are_counted
 # Splitting changes nothing: packing, ranks
 
 
+@FEW
 @given(ways(), rollouts())
 def test_packed_equals_padded(way: Way, it: Rollouts) -> None:
     packed, bounds = it.packed()
@@ -238,6 +252,7 @@ def test_splitting_a_batch_over_ranks_changes_nothing(ranks: int, tmp_path: Path
 # Types
 
 
+@FEW
 @given(ways(), rollouts())
 def test_float64_stays_float64_and_float32_agrees_with_it(way: Way, it: Rollouts) -> None:
     narrow, wide = way(it), way(it.double())
@@ -251,6 +266,7 @@ def test_float64_stays_float64_and_float32_agrees_with_it(way: Way, it: Rollouts
 # Outside the symmetries: identities and plain loops
 
 
+@FEW
 @given(rollouts(rejecting=False), st.sampled_from(["skip", "step", "reset"]), st.sampled_from([1.0, 0.9]))
 def test_gae_is_the_recurrence_step_by_step(it: Rollouts, gaps: Any, gamma: float) -> None:
     it = it.double()
@@ -282,6 +298,7 @@ def _gae_by_hand(it: Rollouts, gamma: float, lam: float, gaps: str) -> Tensor:
     return out
 
 
+@FEW
 @given(rollouts(rejecting=False))
 def test_at_lambda_one_gae_is_the_reward_to_come_less_the_value(it: Rollouts) -> None:
     it = it.double().but(ended=torch.ones_like(it.ended))
@@ -292,6 +309,7 @@ def test_at_lambda_one_gae_is_the_reward_to_come_less_the_value(it: Rollouts) ->
     torch.testing.assert_close(found.advantages, torch.where(it.mask, to_come.advantages - it.values, 0.0))
 
 
+@FEW
 @given(rollouts(rejecting=False))
 def test_rloo_is_grpo_without_std_times_n_over_n_less_one(it: Rollouts) -> None:
     rloo, grpo = (Way(each, Shaping())(it.double()) for each in (Rloo(), Grpo(std=False)))
@@ -302,6 +320,7 @@ def test_rloo_is_grpo_without_std_times_n_over_n_less_one(it: Rollouts) -> None:
     torch.testing.assert_close(rloo.rows, grpo.rows * size / (size - 1).clamp(min=1))
 
 
+@FEW
 @given(rollouts(), st.sampled_from([0.5, 3.0]), st.sampled_from([-2.0, 0.0, 7.0]))
 def test_grpo_does_not_see_the_scale_and_the_origin_of_rewards(it: Rollouts, scale: float, origin: float) -> None:
     it = it.double()
@@ -309,6 +328,7 @@ def test_grpo_does_not_see_the_scale_and_the_origin_of_rewards(it: Rollouts, sca
     same(way(it), way(it.but(rewards=it.rewards * scale + origin)))
 
 
+@FEW
 @given(ways(("kept",)), rollouts())
 def test_nobody_rejected_and_everybody_voting_are_the_same(way: Way, it: Rollouts) -> None:
     it = it.rows([row for row in range(len(it.lengths)) if it.mask[row].any()])
@@ -329,6 +349,7 @@ def test_the_vote_of_a_row_is_a_matter_of_its_tokens_or_of_itself() -> None:
     assert by_row.rows.tolist() == [-1.0, 0.0, 1.0]  # the mean of 1 and 3 is 2
 
 
+@FEW
 @given(rollouts(least=2, rejecting=False))
 def test_whitened_advantages_have_mean_zero_and_variance_one_over_the_voting_tokens(it: Rollouts) -> None:
     found = Way(Gae(normalise=Normalise(eps=0.0)), Shaping(), extra=True)(it.double())

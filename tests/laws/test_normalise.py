@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.laws.rollouts import Rollouts, normalisers, rollouts
+from tests.laws.rollouts import FEW, Rollouts, normalisers, rollouts
 from trimtab.advantage.normalise import normalised
 from trimtab.advantage.shaping import ended, shaped
 from trimtab.config.advantages import Normalise, Overlong, Shaping
@@ -21,6 +21,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
+@FEW
 @given(normalisers(), rollouts(), HARMFUL)
 def test_masked_values_never_matter(norm: Normalise, it: Rollouts, harm: float) -> None:
     clean = normalised(norm, it.values, mask=it.mask, group=it.group)
@@ -29,6 +30,7 @@ def test_masked_values_never_matter(norm: Normalise, it: Rollouts, harm: float) 
     assert not clean[~it.mask].any()
 
 
+@FEW
 @given(normalisers(), rollouts(), st.sampled_from([float("nan"), float("inf"), -float("inf")]))
 def test_a_value_that_is_not_a_number_is_as_if_it_were_masked(norm: Normalise, it: Rollouts, harm: float) -> None:
     holed = torch.where(it.kept, it.values, harm)
@@ -36,6 +38,7 @@ def test_a_value_that_is_not_a_number_is_as_if_it_were_masked(norm: Normalise, i
     assert torch.equal(found, normalised(norm, it.values, mask=it.kept, group=it.group))
 
 
+@FEW
 @given(normalisers(), rollouts(least=2), st.data())
 def test_a_removed_row_never_votes(norm: Normalise, it: Rollouts, data: st.DataObject) -> None:
     gone = data.draw(st.integers(0, len(it.lengths) - 1))
@@ -52,6 +55,7 @@ def test_a_removed_row_never_votes(norm: Normalise, it: Rollouts, data: st.DataO
         close(before[others], alone)
 
 
+@FEW
 @given(normalisers(), rollouts(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(norm: Normalise, it: Rollouts, random: Random) -> None:
     order = list(range(len(it.lengths)))
@@ -61,6 +65,7 @@ def test_the_order_of_rows_does_not_matter(norm: Normalise, it: Rollouts, random
     close(straight[order], moved)
 
 
+@FEW
 @given(normalisers(), rollouts())
 def test_statistics_follow_group_identity(norm: Normalise, it: Rollouts) -> None:
     norm = norm.but(
@@ -74,6 +79,7 @@ def test_statistics_follow_group_identity(norm: Normalise, it: Rollouts) -> None
     close(whole, normalised(norm, it.rewards, group=index, groups=int(index.max()) + 1))
 
 
+@FEW
 @given(normalisers(), rollouts())
 def test_packed_equals_padded(norm: Normalise, it: Rollouts) -> None:
     packed, bounds = it.packed()
@@ -82,6 +88,7 @@ def test_packed_equals_padded(norm: Normalise, it: Rollouts) -> None:
     close(padded[it.there()], found)
 
 
+@FEW
 @given(st.sampled_from(["batch", "group"]), rollouts(least=3), st.booleans())
 def test_normalised_values_have_mean_zero_and_variance_one(level: str, it: Rollouts, unbiased: bool) -> None:
     norm = Normalise(mean=level, std=level, eps=0.0, unbiased=unbiased)
@@ -94,6 +101,7 @@ def test_normalised_values_have_mean_zero_and_variance_one(level: str, it: Rollo
             torch.testing.assert_close(chosen.var(correction=int(unbiased)), torch.ones((), dtype=torch.float64))
 
 
+@FEW
 @given(normalisers(), rollouts(least=3), st.sampled_from([1e3, 1e6]))
 def test_a_large_mean_costs_no_digits(norm: Normalise, it: Rollouts, origin: float) -> None:
     assume(norm.mean is not None and norm.singleton == "zero")
@@ -118,6 +126,7 @@ SHAPES = st.builds(
 )
 
 
+@FEW
 @given(SHAPES, rollouts(least=2), st.sampled_from(["kept", "all"]), st.data())
 def test_a_row_that_gets_no_task_reward_changes_nothing_for_any_other(
     shaping: Shaping, it: Rollouts, baseline: str, data: st.DataObject
@@ -137,6 +146,7 @@ def test_a_row_that_gets_no_task_reward_changes_nothing_for_any_other(
     assert before.rewards[gone] == after.rewards[gone] == 0
 
 
+@FEW
 @given(rollouts(), st.integers(0, 3), st.data())
 def test_a_row_is_complete_if_its_last_trained_token_is_eos_however_long(
     it: Rollouts, extra: int, data: st.DataObject

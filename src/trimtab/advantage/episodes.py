@@ -141,7 +141,7 @@ def _check(given: Given, shaping: Shaping, rows: int, by_token: bool, columns: i
 
 def _finite_rows(given: Given, layout: Layout, masked: Tensor, by_token: bool) -> Float[Tensor, " rows"]:
     """1 for rows whose every number is finite where it counts; the others failed."""
-    bad = layout.total(masked.new_zeros(masked.shape)).double()
+    bad = masked.new_zeros(inputs.row_count(layout, masked), dtype=torch.float64)
     per_token = [given.values, given.token_rewards, given.rewards if by_token else None]
     per_row = [_where_truncated(given), given.baselines, None if by_token else given.rewards]
     for tokens in per_token:
