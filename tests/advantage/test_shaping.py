@@ -58,7 +58,7 @@ def test_a_truncated_outlier_does_not_move_a_finished_row(no_eos: Any, outlier: 
     assert found.rewards.tolist() == [0.0, 0.0]
     assert found.votes.tolist() == [True, False]
     assert found.trained[0].tolist() == [True, False]
-    assert bool(found.trained[1].any()) == (no_eos != "drop" and outlier == outlier)
+    assert bool(found.trained[1].any()) == (no_eos != "drop")  # nobody reads its reward, so NaN is no failure
 
 
 def test_shaping_inside_and_outside_the_call_agree() -> None:

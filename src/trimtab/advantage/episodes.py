@@ -86,11 +86,12 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
     _check(given, shaping, rows, by_token, columns)
     kind = working_type(given.rewards, given.values, given.token_rewards, given.baselines, given.bootstrap)
     masked = indicator(given.mask.detach(), kind)
-    finite = _finite_rows(given, layout, masked, by_token)
-    tasked, stays = finite, finite
+    scored = torch.ones(rows, dtype=torch.float64, device=given.mask.device)
     if shaping.no_eos != "keep" and given.ended is not None:
-        tasked = finite * indicator(given.ended, torch.float64)
-        stays = tasked if shaping.no_eos == "drop" else finite
+        scored = indicator(given.ended, torch.float64)
+    finite = _finite_rows(given, layout, masked, scored, by_token)
+    tasked = finite * scored
+    stays = tasked if shaping.no_eos == "drop" else finite
     trained = masked * layout.spread(stays.to(kind))
     voting, votes = _votes(given, layout, trained, tasked, baseline)
     found = levels(rows, given.group, given.groups, given.mask.device, ranks)
@@ -139,19 +140,26 @@ def _check(given: Given, shaping: Shaping, rows: int, by_token: bool, columns: i
         inputs.check_given("Shaping normalised over groups", "group", given.group)
 
 
-def _finite_rows(given: Given, layout: Layout, masked: Tensor, by_token: bool) -> Float[Tensor, " rows"]:
-    """1 for rows whose every number is finite where it counts; the others failed."""
-    bad = masked.new_zeros(inputs.row_count(layout, masked), dtype=torch.float64)
-    per_token = [given.values, given.token_rewards, given.rewards if by_token else None]
-    per_row = [_where_truncated(given), given.baselines, None if by_token else given.rewards]
-    for tokens in per_token:
+def _finite_rows(
+    given: Given, layout: Layout, masked: Tensor, scored: Tensor, by_token: bool
+) -> Float[Tensor, " rows"]:
+    """1 for rows whose every number is finite where it is read; the others failed. Only `scored` rows have a reward to read."""
+    bad = torch.zeros_like(scored)
+    for tokens in (given.values, given.token_rewards):
         if tokens is not None:
-            bad = bad + layout.total((1.0 - is_finite(tokens.to(masked.dtype))).mul_(masked))
-    for rows in per_row:
-        if rows is not None:
-            missing = 1.0 - is_finite(rows.double())
-            bad = bad + (missing.sum(-1) if missing.ndim > 1 else missing)
-    return (bad == 0).double()
+            bad = bad + _missing(layout, tokens, masked)
+    for row in (_where_truncated(given), given.baselines):
+        if row is not None:
+            bad = bad + (1.0 - is_finite(row.double()))
+    if by_token:
+        return (bad + scored * _missing(layout, given.rewards, masked) == 0).double()
+    unscorable = 1.0 - is_finite(given.rewards.double())
+    return (bad + scored * (unscorable.sum(-1) if unscorable.ndim > 1 else unscorable) == 0).double()
+
+
+def _missing(layout: Layout, value: Tensor, masked: Tensor) -> Float[Tensor, " rows"]:
+    """How many trained tokens of each row have no finite value."""
+    return layout.total((1.0 - is_finite(value.to(masked.dtype))).mul_(masked)).double()
 
 
 def _where_truncated(given: Given) -> Tensor | None:

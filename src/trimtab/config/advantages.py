@@ -120,8 +120,8 @@ class Estimator(Config):
 
     baseline: Baseline = Field(
         default="kept",
-        description="Who votes in means and deviations: rows (and tokens) that were kept, or also the rejected ones. A row "
-        "without a task reward never votes.",
+        description="Who votes in means and deviations: rows (and tokens) that were kept; or all, rejected rows and rows without "
+        "tokens included, as frameworks do. A row without a task reward never votes.",
     )
     normalise: Normalise | None = Field(
         default=None, description="Normalisation of the advantages; left out: they stay as they are."
