@@ -18,6 +18,11 @@ def indicator(mask: Tensor, dtype: torch.dtype) -> Float[Tensor, "*tokens"]:
     return (mask != 0).view(torch.uint8).to(dtype)
 
 
+def is_finite(value: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """1.0 where a number is finite, 0.0 where it is NaN or infinite."""
+    return (value - value).eq_(0.0)
+
+
 def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | None) -> Float[Tensor, "*n"]:
     """1.0 where lower <= value <= upper, 0.0 elsewhere; NaN is never inside."""
     inside = torch.eq(value, value, out=torch.empty_like(value)) if lower is None and upper is None else None
