@@ -301,6 +301,13 @@ def test_selection_metrics_tell_a_filter_that_keeps_wrong_answers_more_often() -
     near(out.metrics["selection/mean_advantage"], 0.0)
 
 
+def test_a_zeroed_token_is_lost_to_the_selection_like_a_rejected_one() -> None:
+    advantages = torch.tensor([1.0, -1.0])
+    out = on(gate(metric="ratio", level="sequence", upper=1.1, action="zero"), [[1.0], [0.0]], advantages=advantages)
+    near(out.metrics["selection/kept_given_positive"], 0.0)
+    near(out.metrics["selection/net_advantage"], -1.0)
+
+
 def test_metrics_have_their_hand_worked_values() -> None:
     # row 0: r = 2, ½ over two tokens; row 1: one token r = 1, one masked
     out = on(preset("token-tis", upper=1.5), [[LOG2, -LOG2], [0.0, 7.0]], mask=[[1, 1], [1, 0]])

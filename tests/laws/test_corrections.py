@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def same(one: Corrected, other: Corrected, kept: torch.Tensor | None = None) -> 
 
 def picked(out: Corrected, index: Any) -> Corrected:
     """The same result, some tokens of it."""
-    return out.part(index)
+    return replace(out, **{name: getattr(out, name)[index] for name in ("weight", "kept", "trained", "log_r")})
 
 
 def same_metrics(one: Corrected, other: Corrected) -> None:

@@ -19,7 +19,8 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Correction
 from trimtab.core.batch import Batch, Scope, batch, groups
 from trimtab.core.gate import Verdict, verdict
-from trimtab.core.observe import Metrics, Trace
+from trimtab.core.observe import Metrics
+from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, normalized, weighing
 from trimtab.errors import InputError
 
