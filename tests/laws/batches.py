@@ -51,7 +51,7 @@ def run(rule: Correction, sample: Sample) -> Corrected:
 @st.composite
 def samples(draw: st.DrawFn, rows: st.SearchStrategy[int] | None = None, spread: float | None = None) -> Sample:
     """Rows of 0 to 7 tokens with holes in the mask; log-ratios from tiny to huge, probability-1 tokens included."""
-    number = draw(rows or st.integers(1, 5))
+    number = draw(st.integers(1, 5) if rows is None else rows)
     lengths = tuple(draw(st.lists(st.integers(0, 7), min_size=number, max_size=number)))
     width = max(max(lengths, default=0), 1) + draw(st.integers(0, 2))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))

@@ -29,7 +29,7 @@ class Verdict:
     units: Layout | None  # None: each token is a unit
     stays: Float[Tensor, "*units"]  # inside the bounds
     scope: Float[Tensor, "*tokens"]  # the tokens judged
-    passes: Float[Tensor, "*tokens"]  # inside, or the gate does not act here; broadcasts against the tokens
+    passes: Float[Tensor, "*#tokens"]  # inside, or the gate does not act here; broadcasts against the tokens
 
 
 def verdict(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Verdict:

@@ -133,10 +133,9 @@ def _described(value: Tensor, present: Tensor, ranks: Ranks, share: float = 1.0)
     held = value * present
     number, total = _sum(present), _sum(held)
     centre = _per(total, number)
-    about = _sum((held - centre * present).square())
-    number, total, second = _summed(
-        ranks, number * share, total * share, (about + number * centre.double().square()) * share
-    )
+    about = _sum((held - centre * present).square())  # about the mean as float32 has it; what that misses is added back
+    second = about + 2 * centre.double() * total - number * centre.double().square()
+    number, total, second = _summed(ranks, number * share, total * share, second * share)
     mean = total / number.clamp(min=1e-300)
     outside = (present - 1.0) * torch.finfo(value.dtype).max
     ends = [value.new_full((), -torch.inf)] * 2
@@ -257,9 +256,7 @@ def _ratio_quantiles(trace: Trace) -> dict[str, Tensor]:
 def _weight(trace: Trace) -> dict[str, Tensor]:
     found = _named("weight/", _described(trace.weight, trace.kept, trace.ranks))
     flat = trace.weight.flatten()
-    total, square, number = _summed(
-        trace.ranks, _sum(flat), torch.linalg.vector_norm(flat).double().square(), _sum(trace.batch.valid)
-    )
+    total, square, number = _summed(trace.ranks, _sum(flat), torch.dot(flat, flat), _sum(trace.batch.valid))
     return found | {"weight/ess": _per(total.square(), square * number)}
 
 

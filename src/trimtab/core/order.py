@@ -33,18 +33,17 @@ def quantiles(
     value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], points: Sequence[float], ranks: Ranks
 ) -> Float[Tensor, " points"]:
     """For each point q, the least value with at least a fraction q of the counted values at or below it; 0 if there are none."""
-    order, counts = _ordered(value).flatten(), counted.flatten().to(torch.int32)
+    counts = counted.flatten().to(torch.int32)
+    order = _ordered(value).flatten() * counts + (1 - counts) * _MOST  # what does not count comes after everything
     number = ranks.summed(counts.sum(dtype=torch.int64))
     needed = torch.tensor(points, dtype=torch.float64, device=value.device).mul(number).ceil().clamp(min=1)
     low = torch.full((len(points),), _LEAST, dtype=torch.int64, device=value.device)
     high = torch.full_like(low, _MOST)
-    below = torch.empty_like(order)
+    below = torch.empty((len(points), len(order)), dtype=torch.int32, device=value.device)
     for _ in range(32):
         middle = (low + high) >> 1
-        here = torch.stack(
-            [torch.le(order, each, out=below).mul_(counts).sum(dtype=torch.int64) for each in middle.to(torch.int32)]
-        )
-        enough = ranks.summed(here) >= needed
+        torch.le(order, middle.to(torch.int32).unsqueeze(-1), out=below)
+        enough = ranks.summed(below.sum(-1, dtype=torch.int64)) >= needed
         high = torch.where(enough, middle, high)
         low = torch.where(enough, low, middle + 1)
     return torch.where(number > 0, _value(high), 0.0)
