@@ -238,16 +238,17 @@ def skyrl(case: Case) -> dict[str, Any]:
         group = case.inputs["group"]
     elif mode == "token_mean_legacy":  # the mean over micro-batches of their token means
         group = torch.arange(rows) // case.runtime["micro_train_batch_size_per_gpu"]
-    reduction = {
-        "token_mean": Reduction(mode="token-mean"),
-        "sequence_mean": Reduction(mode="seq-mean-token-mean"),
-        "seq_mean_token_sum_norm": Reduction(mode="seq-mean-token-sum-norm", constant=s.get("max_seq_len")),
-        "prompt_mean": Reduction(mode="prompt-mean"),
-        "token_mean_legacy": Reduction(mode="prompt-mean"),
+    ours = {
+        "token_mean": "token-mean",
+        "sequence_mean": "seq-mean-token-mean",
+        "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
+        "prompt_mean": "prompt-mean",
+        "token_mean_legacy": "prompt-mean",
     }
+    reduction = Reduction(mode=ours[mode], constant=s.get("max_seq_len"))
     step = None if group is not None else Denominator(mask.sum(), rows)  # rows without tokens count
     return arguments(
-        case, loss=SKYRL[name](s), correction=correction, reduction=reduction[mode], denominator=step, group=group
+        case, loss=SKYRL[name](s), correction=correction, reduction=reduction, denominator=step, group=group
     )
 
 

@@ -7,7 +7,7 @@ sg = detached. GRPO, DAPO and Dr.GRPO are `Clip` with another reduction, GPG is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import Field, model_serializer, model_validator
 
@@ -127,7 +127,7 @@ class Cispo(Objective):
     log_limit: LogLimit = None
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _possible(self) -> Cispo:
         low, high = self.lower, self.upper
         if (low is not None and low > 1) or (high is not None and high < 1):
             raise ConfigError(
@@ -174,7 +174,7 @@ class ClipCov(Objective):
     upper: Number = Field(default=5.0, description="Greatest covariance of a token that may be left out; exclusive.")
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _possible(self) -> ClipCov:
         if self.lower >= self.upper:
             raise ConfigError(f"ClipCov needs lower < upper, got [{self.lower}, {self.upper}]. Swap them.")
         return self
@@ -296,7 +296,7 @@ class Reduction(Config):
         return {"mode": settings} if isinstance(settings, str) else settings
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _possible(self) -> Reduction:
         if self.mode == "seq-mean-token-sum-norm" and self.constant is None:
             raise ConfigError(
                 "Reduction seq-mean-token-sum-norm needs a constant, got none. Use the longest answer allowed: the width "
@@ -307,7 +307,7 @@ class Reduction(Config):
         return self
 
     @classmethod
-    def from_settings(cls, settings: object) -> Self:
+    def from_settings(cls, settings: object) -> Reduction:
         """The reduction that a name or plain settings describe."""
         return super().from_settings({"mode": settings} if isinstance(settings, str) else settings)
 
@@ -334,7 +334,7 @@ class KlPenalty(Config):
     reduction: Reduction | None = Field(default=None, description="Its own reduction; left out: the policy term's.")
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _possible(self) -> KlPenalty:
         if self.importance_cap is not None and self.importance == "none":
             raise ConfigError(
                 "KlPenalty with importance_cap needs importance full or gradient, got none. Drop the cap."

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -46,9 +46,9 @@ class Prompts:
 class Denominator:
     """What one optimiser step divides by. Made once per step, from its masks or from known counts; every micro-batch uses it."""
 
-    tokens: Float[Tensor, ""] | float
+    tokens: Num[Tensor, ""] | float | int
     """Tokens counted in the whole step."""
-    sequences: Float[Tensor, ""] | float
+    sequences: Num[Tensor, ""] | float | int
     """Sequences with tokens in the whole step."""
     prompts: Prompts | None = None
     """Tokens of each prompt, for prompt-mean."""
