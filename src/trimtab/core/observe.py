@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -58,17 +59,21 @@ class Metrics(Mapping[str, Tensor]):
     trace: Trace
     _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
 
+    @cached_property
+    def _table(self) -> dict[str, Section]:
+        return _sections(self.trace)
+
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._found:
             with torch.no_grad():
-                self._found.update(_sections(self.trace)[name](self.trace))
+                self._found.update(self._table[name](self.trace))
         return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_sections(self.trace))
+        return iter(self._table)
 
     def __len__(self) -> int:
-        return len(_sections(self.trace))
+        return len(self._table)
 
 
 def gate_name(index: int, gate: Gate) -> str:

@@ -24,7 +24,7 @@ from trimtab.core.ratio import cleaned, indicator
 from trimtab.core.reduce import Denominator, check_group, counted, share
 from trimtab.errors import ConfigError, InputError
 from trimtab.losses.kl import kl_term
-from trimtab.losses.metrics import policy_metrics
+from trimtab.losses.metrics import PolicyMetrics, Seen, policy_metrics
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Terms, attached, total
 
@@ -35,7 +35,7 @@ class PolicyLoss:
 
     loss: Float[Tensor, ""]
     """This call's share of the step's loss; connected to `current` even where it is 0."""
-    metrics: Mapping[str, Float[Tensor, ""]]
+    metrics: PolicyMetrics
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
 
 
@@ -134,17 +134,18 @@ def _entropy_part(entropy: Tensor, bonus: EntropyBonus | None, terms: Terms, red
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
 
 
-def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Mapping[str, Tensor]]:
+def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
     """The terms with the correction's verdict, and its metrics."""
-    tokens, seen = terms.batch, dict[str, Tensor]()
+    tokens = terms.batch
     if correction is None:
-        return terms, seen
+        return terms, {}
     if isinstance(correction, Correction):
         found = judged(correction, tokens)
         kept, weight, seen = found.kept, found.weight, Metrics(found)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = cleaned(correction.weight, kept), correction.metrics
+        seen = seen if isinstance(seen, Metrics) else dict(seen)
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"
     return replace(
