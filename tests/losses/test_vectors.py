@@ -23,6 +23,7 @@ READERS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "prime-rl-correction": prime_rl,
 }
 RECORDED = [(read, case) for name, read in READERS.items() for case in cases(name)]
+PADDED = [(read, case) for read, case in RECORDED if "cu_seqlens" not in case.inputs]
 
 
 @pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
@@ -44,13 +45,11 @@ def test_no_recorded_loss_is_left_out() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
-@pytest.mark.parametrize(("read", "case"), RECORDED, ids=[case.id for _, case in RECORDED])
+@pytest.mark.parametrize(("read", "case"), PADDED, ids=[case.id for _, case in PADDED])
 def test_a_recorded_batch_packed_gives_the_same_loss_and_gradient(
     read: Callable[[Case], dict[str, Any]], case: Case
 ) -> None:
     arguments = read(case)
-    if "cu_seqlens" in arguments:
-        pytest.skip("recorded packed")
     rows, width = arguments["mask"].shape
     flat = {name: each.flatten() for name, each in arguments.items() if isinstance(each, Tensor) and each.ndim == 2}
     flat["cu_seqlens"] = torch.arange(0, rows * width + 1, width)
@@ -79,20 +78,20 @@ COUNTED_ELSEWHERE = {
 
 
 @pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
-@pytest.mark.parametrize(("read", "case"), RECORDED, ids=[case.id for _, case in RECORDED])
-def test_the_recorded_clip_fraction_and_drift_come_out(read: Callable[[Case], dict[str, Any]], case: Case) -> None:
-    arguments = read(case)
-    found = policy_loss(**arguments).metrics
-    ours = dict.fromkeys(DRIFT, found["policy/k1"]) if "policy/k1" in found else {}
-    if isinstance(arguments["loss"], BY_TOKEN):
-        clipped = found["policy/clip_high"] + found["policy/clip_low"]
-        if case.id.startswith("areal"):  # over the tokens before rejection
-            clipped = clipped * found.get("kept_fraction", torch.ones(()))
-        ours |= dict.fromkeys(CLIPPED, clipped)
-    if arguments.get("kl") is not None:
-        ours["kl"] = found["policy/kl"]
-    both = set(ours) & set(case.metrics)
-    if not both or case.id in COUNTED_ELSEWHERE:
-        pytest.skip(COUNTED_ELSEWHERE.get(case.id, "nothing to compare"))
-    for name in both:
-        assert float(ours[name]) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name
+def test_recorded_clip_fractions_and_drifts_come_out() -> None:
+    compared = 0
+    for read, case in RECORDED:
+        arguments = read(case)
+        found = policy_loss(**arguments).metrics
+        ours = dict.fromkeys(DRIFT, found["policy/k1"]) if "policy/k1" in found else {}
+        if isinstance(arguments["loss"], BY_TOKEN):
+            clipped = found["policy/clip_high"] + found["policy/clip_low"]
+            if case.id.startswith("areal"):  # over the tokens before rejection
+                clipped = clipped * found.get("kept_fraction", torch.ones(()))
+            ours |= dict.fromkeys(CLIPPED, clipped)
+        if arguments.get("kl") is not None:
+            ours["kl"] = found["policy/kl"]
+        for name in set(ours) & set(case.metrics) if case.id not in COUNTED_ELSEWHERE else ():
+            assert float(ours[name]) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), (case.id, name)
+            compared += 1
+    assert compared > 90
