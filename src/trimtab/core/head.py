@@ -12,8 +12,7 @@ once, not once for every few tokens. Logits and sums are float32 (float64 if an 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -106,7 +105,7 @@ def _collect(tiles: _Tiles, ask: Pull, by_token: _ByToken | None, by_entry: list
             each.keep(columns, run)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Tiles:
     """Tiles of logits, each in the memory of the one before."""
 
@@ -117,6 +116,10 @@ class _Tiles:
     ids: Int[Tensor, " ids"] | None
     chunk: int
     dtype: torch.dtype
+    room: Float[Tensor, " tile"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room = self.hidden.new_empty(self.height * self.width, dtype=self.dtype)
 
     @property
     def size(self) -> int:
@@ -132,11 +135,6 @@ class _Tiles:
     def width(self) -> int:
         """Vocabulary entries in a tile."""
         return min(self.size, max(1, self.chunk // self.height))
-
-    @cached_property
-    def room(self) -> Float[Tensor, " tile"]:
-        """The memory of a tile."""
-        return self.hidden.new_empty(self.height * self.width, dtype=self.dtype)
 
     def columns(self) -> Iterator[slice]:
         """Runs of the vocabulary."""

@@ -105,9 +105,9 @@ def pull(
 ) -> Pull:
     """The gradients of log-probs and entropy as slopes need them; `spread` is the entropy that was found.
 
-    A log-prob that was never seen is −inf whatever the logits are, so nothing is asked of it.
+    A target that is ignored has no place; one outside the vocabulary has none either: it is −inf whatever the logits are.
     """
-    asked = torch.zeros_like(normaliser) if log_probs is None else torch.where(counted & (places >= 0), log_probs, 0.0)
+    asked = torch.zeros_like(normaliser) if log_probs is None else torch.where(places >= 0, log_probs, 0.0)
     if entropy is None or spread is None:
         active = asked != 0
         level = active.to(asked.dtype)
