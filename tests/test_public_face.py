@@ -47,6 +47,7 @@ PUBLIC = {
     "ReinforcePlusPlus",
     "Rloo",
     "Sapo",
+    "SelectedLogProbs",
     "Shaped",
     "Shaping",
     "Topr",
@@ -58,9 +59,11 @@ PUBLIC = {
     "correct",
     "ended",
     "kl_penalty",
+    "log_probs_of",
     "normalised",
     "policy_loss",
     "preset",
+    "selected_log_probs",
     "shaped",
 }
 

@@ -355,6 +355,22 @@ def test_entropy_bonus_pulls_on_the_entropy() -> None:
     assert entropy.grad.tolist() == [[-0.5, 0.0]]
 
 
+def test_entropy_without_a_bonus_is_reported_and_pulls_on_nothing() -> None:
+    entropy = torch.full((1, 2), 0.5, requires_grad=True)
+    current = torch.zeros(1, 2, requires_grad=True)
+    found = policy_loss(
+        config.Clip(),
+        current=current,
+        proximal=current.detach(),
+        advantages=torch.ones(1),
+        mask=torch.tensor([[True, False]]),
+        entropy=entropy,
+    )
+    found.loss.backward()
+    assert entropy.grad is None
+    assert float(found.metrics["policy/entropy"]) == 0.5
+
+
 def test_the_anchor_is_the_one_the_correction_names() -> None:
     # ρ = current/proximal = 2 (decoupled), current/behavior = 4 (bypass); A < 0: the loss is ρ
     tensors = {

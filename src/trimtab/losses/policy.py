@@ -62,10 +62,12 @@ def policy_loss(
 ) -> PolicyLoss:
     """The loss of one micro-batch and its metrics.
 
-    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence. ρ
-    divides by proximal, or by behavior under a bypass correction. `denominator` holds the counts of the whole step; without
-    one, this call (on every rank of `process_group`) is the step. A rule with statistics over the batch is worked out over the
-    whole step by `correct` and handed in as `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence; a token
+    without a log-prob it needs is as if it had never been trained. ρ divides by proximal, or by behavior under a bypass rule.
+
+    `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
+    which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
+    whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
     """
     reduction = Reduction.from_settings(reduction)
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
@@ -93,12 +95,14 @@ def policy_loss(
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
     if kl is not None:
         parts["kl"] = _kl_part(kl, terms, correction, reduction)
-    if entropy is not None:
+    if entropy_bonus is not None and entropy is not None:
         parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or counted(terms.lengths, group if by_prompt else None, ranks)
     whole = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
+    if entropy is not None and entropy_bonus is None:  # only reported
+        means["entropy"] = cleaned(entropy.detach(), tokens.valid), tokens.valid
     metrics = policy_metrics(
         terms, surrogate, loss=whole, averaged_over=step.averaged_over, correction=seen, means=means
     )
@@ -127,8 +131,7 @@ def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | N
     return Part(kl_term(kl, terms), weight, on, kl.coefficient, kl.reduction or reduction)
 
 
-def _entropy_part(entropy: Tensor, bonus: EntropyBonus | None, terms: Terms, reduction: Reduction) -> Part:
-    bonus = bonus or EntropyBonus(coefficient=0.0)  # given without a bonus, it is only reported
+def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
     value = attached(entropy, cleaned(entropy.detach(), on), on)
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
