@@ -31,7 +31,16 @@ MARKED = re.compile(
 )
 FIELDS_OF: dict[str, type[Config]] = {
     each.__name__: each
-    for each in (*LOSSES.values(), Reduction, KlPenalty, EntropyBonus, *ESTIMATORS.values(), Estimator, Shaping, Overlong)
+    for each in (
+        *LOSSES.values(),
+        Reduction,
+        KlPenalty,
+        EntropyBonus,
+        *ESTIMATORS.values(),
+        Estimator,
+        Shaping,
+        Overlong,
+    )
 } | {"Normalise": Normalise}
 
 INTRO = f"""<!-- Written by docs/generate.py from src/trimtab/config; edit there. -->
