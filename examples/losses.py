@@ -1,4 +1,4 @@
-"""From rewards to a gradient, padded and packed: an answer that was cut off gets no reward and no vote; both layouts agree."""
+"""From rewards to a gradient, padded and packed: an answer rejected or cut off has no vote, and both layouts agree."""
 
 import torch
 
@@ -11,6 +11,7 @@ tokens = torch.randint(3, 100, (6, 8)).scatter(1, lengths[:, None] - 1, eos)
 tokens[4, 7] = 50  # the fifth answer was cut off: its last token is no EOS
 behavior = -2 * torch.rand(6, 8)  # log-probs from the engine that sampled
 proximal = behavior + 0.05 * torch.randn(6, 8)  # the trainer's, at the start of the step
+proximal[2] -= 0.3  # the third answer has drifted away and will be rejected
 moved = 0.3 * torch.randn(6, 8)  # what the step has changed since
 rule, shaping = trimtab.preset("geo-rs+token-mis", lower=0.95, upper=1.05), trimtab.Shaping(no_eos="zero")
 
