@@ -6,6 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.advantage.estimate import Advantages as Advantages
+    from trimtab.advantage.estimate import advantages as advantages
+    from trimtab.advantage.normalise import normalised as normalised
+    from trimtab.advantage.shaping import Shaped as Shaped
+    from trimtab.advantage.shaping import ended as ended
+    from trimtab.advantage.shaping import shaped as shaped
+    from trimtab.config.advantages import Gae as Gae
+    from trimtab.config.advantages import Gdpo as Gdpo
+    from trimtab.config.advantages import Gpg as Gpg
+    from trimtab.config.advantages import Grpo as Grpo
+    from trimtab.config.advantages import LeaveOneOut as LeaveOneOut
+    from trimtab.config.advantages import MaxRl as MaxRl
+    from trimtab.config.advantages import Normalise as Normalise
+    from trimtab.config.advantages import Opo as Opo
+    from trimtab.config.advantages import Overlong as Overlong
+    from trimtab.config.advantages import PassK as PassK
+    from trimtab.config.advantages import ReinforcePlusPlus as ReinforcePlusPlus
+    from trimtab.config.advantages import ReMax as ReMax
+    from trimtab.config.advantages import Rloo as Rloo
+    from trimtab.config.advantages import Shaping as Shaping
     from trimtab.config.algebra import Correction as Correction
     from trimtab.config.algebra import Gate as Gate
     from trimtab.config.algebra import Limit as Limit
@@ -31,6 +51,9 @@ if TYPE_CHECKING:
     from trimtab.config.presets import preset as preset
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
+    from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
+    from trimtab.core.log_probs import log_probs_of as log_probs_of
+    from trimtab.core.log_probs import selected_log_probs as selected_log_probs
     from trimtab.core.reduce import Denominator as Denominator
     from trimtab.errors import TrimtabError as TrimtabError
     from trimtab.losses.kl import kl_penalty as kl_penalty
@@ -40,6 +63,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Gae": "trimtab.config.advantages",
+    "Gdpo": "trimtab.config.advantages",
+    "Gpg": "trimtab.config.advantages",
+    "Grpo": "trimtab.config.advantages",
+    "LeaveOneOut": "trimtab.config.advantages",
+    "MaxRl": "trimtab.config.advantages",
+    "Normalise": "trimtab.config.advantages",
+    "Opo": "trimtab.config.advantages",
+    "Overlong": "trimtab.config.advantages",
+    "PassK": "trimtab.config.advantages",
+    "ReMax": "trimtab.config.advantages",
+    "ReinforcePlusPlus": "trimtab.config.advantages",
+    "Rloo": "trimtab.config.advantages",
+    "Shaping": "trimtab.config.advantages",
+    "Advantages": "trimtab.advantage.estimate",
+    "advantages": "trimtab.advantage.estimate",
+    "normalised": "trimtab.advantage.normalise",
+    "Shaped": "trimtab.advantage.shaping",
+    "ended": "trimtab.advantage.shaping",
+    "shaped": "trimtab.advantage.shaping",
     "Correction": "trimtab.config.algebra",
     "Gate": "trimtab.config.algebra",
     "Limit": "trimtab.config.algebra",
@@ -65,6 +108,9 @@ _HOMES = {
     "preset": "trimtab.config.presets",
     "Corrected": "trimtab.core.correct",
     "correct": "trimtab.core.correct",
+    "SelectedLogProbs": "trimtab.core.log_probs",
+    "log_probs_of": "trimtab.core.log_probs",
+    "selected_log_probs": "trimtab.core.log_probs",
     "Denominator": "trimtab.core.reduce",
     "TrimtabError": "trimtab.errors",
     "kl_penalty": "trimtab.losses.kl",
@@ -73,6 +119,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Advantages",
     "Cispo",
     "Clip",
     "ClipCov",
@@ -83,27 +130,49 @@ __all__ = [
     "DppoTv",
     "Dro",
     "EntropyBonus",
+    "Gae",
     "Gate",
+    "Gdpo",
     "Gmpo",
+    "Gpg",
+    "Grpo",
     "Gspo",
     "ImportancePg",
     "KlCov",
     "KlPenalty",
+    "LeaveOneOut",
     "Limit",
     "Luspo",
+    "MaxRl",
+    "Normalise",
+    "Opo",
+    "Overlong",
+    "PassK",
     "PolicyLoss",
+    "ReMax",
     "Reduction",
     "Reinforce",
+    "ReinforcePlusPlus",
+    "Rloo",
     "Sapo",
+    "SelectedLogProbs",
+    "Shaped",
+    "Shaping",
     "Topr",
     "TrimtabError",
     "Vespo",
     "Weight",
     "__version__",
+    "advantages",
     "correct",
+    "ended",
     "kl_penalty",
+    "log_probs_of",
+    "normalised",
     "policy_loss",
     "preset",
+    "selected_log_probs",
+    "shaped",
 ]
 
 

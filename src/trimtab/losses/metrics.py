@@ -12,8 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from trimtab.core.measures import LIMIT
 from trimtab.core.metric import k3
-from trimtab.core.observe import LIMIT, Metrics
+from trimtab.core.observe import Metrics
 from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 

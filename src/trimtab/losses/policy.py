@@ -144,7 +144,7 @@ def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Te
         return terms, {}
     if isinstance(correction, Correction):
         found = judged(correction, tokens)
-        kept, weight, seen = found.kept, found.weight, Metrics(found)
+        kept, weight, seen = found.stays, found.weight, Metrics(found)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = cleaned(correction.weight, kept), correction.metrics
