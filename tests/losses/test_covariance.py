@@ -12,9 +12,9 @@ from trimtab.core.order import largest
 from trimtab.core.ranks import ALONE
 from trimtab.losses.policy import policy_loss
 
-# log current −1, −2, −3, −4; A = 2, 0, −2 and, on the rejected token, 1000. Over the first three: mean −2 and 0,
-# covariances (2)(1) = 2, 0, (−2)(−1) = 2. With the fourth the means would be −2.5 and 250 and the order another.
-CURRENT = torch.tensor([[-1.0, -2.0, -3.0, -4.0]])
+# log current −1, −2, −3.6, −4; A = 2, 0, −2 and, on the rejected token, 1000. Over the first three: means −2.2 and 0,
+# covariances 2·1.2 = 2.4, 0, (−2)(−1.4) = 2.8. With the fourth the means would be −2.65 and 250 and the order another.
+CURRENT = torch.tensor([[-1.0, -2.0, -3.6, -4.0]])
 ADVANTAGES = torch.tensor([[2.0, 0.0, -2.0, 1000.0]])
 MASK = torch.ones(1, 4, dtype=torch.bool)
 KEPT = torch.tensor([[True, True, True, False]])
@@ -39,7 +39,7 @@ def slopes(loss: ClipCov | KlCov, anchor: Tensor, generator: torch.Generator | N
 
 
 def test_a_rejected_token_enters_neither_mean_nor_order() -> None:
-    # KL-Cov with two of three tokens: those of covariance 2 pay |log ρ| (slope 1 where ρ > 1), beside −Aρ.
+    # KL-Cov with two of three tokens: those of covariance 2.4 and 2.8 pay |log ρ| (slope 1 where ρ > 1), beside −Aρ.
     anchor = CURRENT - 0.1
     rho = torch.exp(torch.tensor(0.1))
     want = torch.stack([-2 * rho + 5.0, 0 * rho, 2 * rho + 5.0, 0 * rho])
@@ -47,9 +47,9 @@ def test_a_rejected_token_enters_neither_mean_nor_order() -> None:
 
 
 def test_clip_cov_leaves_out_tokens_between_its_bounds() -> None:
-    # on-policy: both tokens of covariance 2 lie in (1, 5) and, with fraction 1, are left out; the middle one has A = 0
+    # on-policy: the tokens of covariance 2.4 and 2.8 lie in (1, 5) and, with fraction 1, are left out; the middle one has A = 0
     assert not slopes(ClipCov(fraction=1.0), CURRENT).any()
-    assert slopes(ClipCov(fraction=1.0, lower=2.5), CURRENT)[0].tolist() == [-2.0, 0.0, 2.0, 0.0]
+    assert slopes(ClipCov(fraction=1.0, lower=2.9), CURRENT)[0].tolist() == [-2.0, 0.0, 2.0, 0.0]
 
 
 def test_a_clipped_token_is_no_candidate() -> None:

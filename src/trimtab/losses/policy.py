@@ -82,14 +82,14 @@ def policy_loss(
         mask = _within(mask, correction)
     anchor = _anchor(loss, policies, correction)
     pairs = _pairs(correction, anchor, kl)
-    found = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
+    read = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
     ranks = groups(process_group, context_group)
     with torch.no_grad():
-        tokens = batch(found, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        tokens = batch(read, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
         check_group(group, len(tokens.lengths))
-        terms, seen = _judged(
-            correction, Terms(tokens, anchor, current, tokens.valid, tokens.valid, tokens.lengths, generator)
-        )
+    whole = tokens.valid
+    terms = Terms(tokens, anchor, current.to(whole.dtype), whole, whole, tokens.lengths, generator)
+    terms, seen = _judged(correction, terms)
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     weight = terms.weight if surrogate.weight is None else surrogate.weight
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
@@ -99,14 +99,14 @@ def policy_loss(
         parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or counted(terms.lengths, group if by_prompt else None, ranks)
-    whole = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
+    found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
     if entropy is not None and entropy_bonus is None:  # only reported
         means["entropy"] = cleaned(entropy.detach(), tokens.valid), tokens.valid
     metrics = policy_metrics(
-        terms, surrogate, loss=whole, averaged_over=step.averaged_over, correction=seen, means=means
+        terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
     )
-    return PolicyLoss(whole, metrics)
+    return PolicyLoss(found, metrics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,10 +133,11 @@ def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | N
 
 def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
-    value = attached(entropy, cleaned(entropy.detach(), on), on)
+    value = attached(entropy.to(on.dtype), cleaned(entropy.detach(), on), on)
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
 
 
+@torch.no_grad()
 def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
     """The terms with the correction's verdict, and its metrics."""
     tokens = terms.batch
