@@ -50,6 +50,7 @@ PUBLIC = {
     "SelectedLogProbs",
     "Shaped",
     "Shaping",
+    "Staleness",
     "Topr",
     "TrimtabError",
     "Vespo",
@@ -65,6 +66,7 @@ PUBLIC = {
     "preset",
     "selected_log_probs",
     "shaped",
+    "staleness",
 }
 
 

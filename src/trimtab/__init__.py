@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from trimtab.core.log_probs import log_probs_of as log_probs_of
     from trimtab.core.log_probs import selected_log_probs as selected_log_probs
     from trimtab.core.reduce import Denominator as Denominator
+    from trimtab.diagnostics.staleness import Staleness as Staleness
+    from trimtab.diagnostics.staleness import staleness as staleness
     from trimtab.errors import TrimtabError as TrimtabError
     from trimtab.losses.kl import kl_penalty as kl_penalty
     from trimtab.losses.policy import PolicyLoss as PolicyLoss
@@ -112,6 +114,8 @@ _HOMES = {
     "log_probs_of": "trimtab.core.log_probs",
     "selected_log_probs": "trimtab.core.log_probs",
     "Denominator": "trimtab.core.reduce",
+    "Staleness": "trimtab.diagnostics.staleness",
+    "staleness": "trimtab.diagnostics.staleness",
     "TrimtabError": "trimtab.errors",
     "kl_penalty": "trimtab.losses.kl",
     "PolicyLoss": "trimtab.losses.policy",
@@ -158,6 +162,7 @@ __all__ = [
     "SelectedLogProbs",
     "Shaped",
     "Shaping",
+    "Staleness",
     "Topr",
     "TrimtabError",
     "Vespo",
@@ -173,6 +178,7 @@ __all__ = [
     "preset",
     "selected_log_probs",
     "shaped",
+    "staleness",
 ]
 
 

@@ -82,7 +82,8 @@ def test_the_metrics_page_lists_exactly_the_names_the_code_emits():
     assert len(listed()) == len(set(listed()))
     assert set(listed("Policy loss")) == emitted_by_losses()
     assert set(listed("Advantages")) == emitted_by_advantages()
-    assert set(listed()) - set(listed("Policy loss", "Advantages")) == emitted()
+    assert set(listed("Staleness")) == set(staleness(torch.zeros(1, 1).long(), torch.ones(1, 1), learner=0).metrics)
+    assert set(listed()) - set(listed("Policy loss", "Advantages", "Staleness")) == emitted()
 
 
 @pytest.mark.parametrize(("page", "classes"), [("losses", LOSSES), ("advantages", ESTIMATORS)])

@@ -1,0 +1,1 @@
+"""Is this batch healthy? What can be read off a batch beyond what a correction reports of itself."""
