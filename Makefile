@@ -34,6 +34,8 @@ docs: .venv/ready
 # packages those need to import on a CPU.
 bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/correction.py
+	.venv-parity/bin/python benchmarks/loss.py
+	.venv-parity/bin/python benchmarks/logprobs.py
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

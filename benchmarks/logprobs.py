@@ -42,15 +42,18 @@ WAYS = (PLAIN, TRL_LOGITS, LOGITS, TRL_TILES, TILES)
 def way(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The function of hidden, weight and targets by that name."""
     if name == TRL_LOGITS:
-        from trl.trainer.utils import selective_log_softmax
+        import peers
 
-        return lambda hidden, weight, targets: selective_log_softmax(hidden @ weight.T, targets)
+        shipped = peers.trl().utils.selective_log_softmax
+        return lambda hidden, weight, targets: shipped(hidden @ weight.T, targets)
     if name == TRL_TILES:
+        import peers
+
+        size = peers.trl().utils._CHUNKED_LOGPROB_CHUNK_SIZE
         from trl.kernels import ChunkedLogProbFunction
-        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as SIZE
 
         return lambda hidden, weight, targets: ChunkedLogProbFunction.apply(
-            hidden, weight, None, targets, 1.0, SIZE, None, 1.0, ()
+            hidden, weight, None, targets, 1.0, size, None, 1.0, ()
         )[0]
     from trimtab.core.log_probs import log_probs_of, selected_log_probs
 

@@ -1,19 +1,23 @@
-"""Write docs/corrections.md and the table of presets in README.md from the presets themselves.
+"""Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
 
-`python docs/generate.py` writes them, `--check` says whether they are up to date.
+`python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `presets`, `losses`, `estimators`,
+or the fields of a settings class, as `fields of Clip`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
 from trimtab.config.files import to_yaml
+from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.words import Section, formulas, number, sections
@@ -21,7 +25,23 @@ from trimtab.config.worked import SETTING, examples
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
-BEGIN, END = "<!-- presets: written by docs/generate.py -->", "<!-- end of presets -->"
+LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
+MARKED = re.compile(
+    r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
+)
+FIELDS_OF: dict[str, type[Config]] = {
+    each.__name__: each
+    for each in (
+        *LOSSES.values(),
+        Reduction,
+        KlPenalty,
+        EntropyBonus,
+        *ESTIMATORS.values(),
+        Estimator,
+        Shaping,
+        Overlong,
+    )
+} | {"Normalise": Normalise}
 
 INTRO = f"""<!-- Written by docs/generate.py from src/trimtab/config; edit there. -->
 # Corrections
@@ -131,9 +151,24 @@ def field_rows(kind: type[Config]) -> list[tuple[str, str, str, str]]:
     schema = kind.model_json_schema()
     rows: list[tuple[str, str, str, str]] = []
     for name, described in schema["properties"].items():
-        default = "required" if name in schema.get("required", []) else _default(described.get("default"))
-        rows.append((f"`{name}`", values(described), default, described["description"]))
+        default = "required" if name in schema.get("required", []) else _default(kind.model_fields[name].default)
+        rows.append((f"`{name}`", values(described), default, described.get("description", "")))
     return rows
+
+
+def own_fields(kind: type[Config]) -> str:
+    """The fields a class adds to what it inherits, without its name."""
+    own = [row for row in field_rows(kind) if row[0].strip("`") in kind.__annotations__ and row[0] != "`kind`"]
+    return table(("field", "values", "default", "meaning"), own) if own else "No fields of its own.\n"
+
+
+def kinds(classes: Mapping[str, type[Config]]) -> str:
+    """Every class of a table by its kind, linked to its section, with the sentence it carries."""
+    rows = [
+        (f"[`{each.__name__}`](#{anchor(each.__name__)})", f"`{kind}`", each.__doc__ or "")
+        for kind, each in classes.items()
+    ]
+    return table(("class", "kind", "what it is"), rows)
 
 
 def values(described: dict[str, Any]) -> str:
@@ -150,7 +185,10 @@ def values(described: dict[str, Any]) -> str:
 
 
 def _default(value: object) -> str:
-    return {None: "none", (): "empty"}.get(value if not isinstance(value, list) else tuple(value), f"`{value}`")
+    if isinstance(value, Config):
+        changed = ", ".join(f"{name}={each!r}" for name, each in value.settings().items())
+        return f"`{type(value).__name__}({changed})`"
+    return "none" if value is None else "empty" if value == () else f"`{value}`"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -164,17 +202,38 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def readme() -> str:
-    """README.md with its table of presets renewed."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{preset_table('docs/corrections.md')}{END}{after}"
+MADE: dict[str, Callable[[], str]] = {
+    "presets": lambda: preset_table("docs/corrections.md"),
+    "losses": lambda: kinds(LOSSES),
+    "estimators": lambda: kinds(ESTIMATORS),
+}
+
+
+def renewed(text: str) -> str:
+    """A page written by hand with its marked tables made again."""
+
+    def made(found: re.Match[str]) -> str:
+        name = found["name"]
+        kind = name.removeprefix("fields of ")
+        return (
+            f"<!-- {name}: written by docs/generate.py -->\n"
+            f"{own_fields(FIELDS_OF[kind]) if kind != name else MADE[name]()}"
+            f"<!-- end of {name} -->"
+        )
+
+    return MARKED.sub(made, text)
+
+
+def pages() -> dict[Path, str]:
+    """Every page with the text it should have."""
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE)
+    return {PAGE: page()} | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check compare them."""
     stale = False
-    for path, text in ((PAGE, page()), (README, readme())):
+    for path, text in pages().items():
         fresh = path.is_file() and path.read_text(encoding="utf-8") == text
         stale = stale or not fresh
         if "--check" in arguments:

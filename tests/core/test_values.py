@@ -278,6 +278,14 @@ def test_a_veto_condemns_a_sequence_for_one_token_on_either_side() -> None:
     assert out.kept.tolist() == [[False, False], [False, False], [True, True]]
 
 
+def test_a_veto_reports_nothing_of_sequences_without_tokens() -> None:
+    rule = gate(metric="abs_log_ratio", level="sequence", agg="every", upper=0.5, action="observe")
+    flat, bounds = torch.tensor([-1.0, -1.2]), torch.tensor([0, 0, 2, 2])
+    out = correct(rule, behavior=flat, proximal=flat + 0.25, mask=torch.ones(2), cu_seqlens=bounds)
+    near(out.metrics["gate/0-abs_log_ratio-sequence/mean"], 0.25)
+    near(out.metrics["gate/0-abs_log_ratio-sequence/max"], 0.25)
+
+
 def test_opsm_looks_at_current_against_behavior_and_only_where_the_advantage_is_negative() -> None:
     behavior = torch.zeros(2, 2) - 1.0
     out = correct(

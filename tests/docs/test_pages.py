@@ -10,7 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from trimtab import correct, preset
+from trimtab import EntropyBonus, Grpo, KlPenalty, advantages, correct, policy_loss, preset
+from trimtab.config.advantages import ESTIMATORS
+from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import preset_names
 from trimtab.core.observe import gate_name
 
@@ -44,10 +46,77 @@ def emitted() -> set[str]:
     return names
 
 
+def emitted_by_losses() -> set[str]:
+    """Every metric name over every loss, with all that can be asked for."""
+    log_probs, mask = torch.full((2, 3), -1.0), torch.ones(2, 3, dtype=torch.bool)
+    names: set[str] = set()
+    for loss in [*(kind() for kind in LOSSES.values()), Clip(dual=3.0)]:
+        found = policy_loss(
+            loss,
+            **dict.fromkeys(("current", "proximal", "reference", "entropy"), log_probs),
+            mask=mask,
+            advantages=torch.ones(2),
+            kl=KlPenalty(coefficient=1.0),
+            entropy_bonus=EntropyBonus(coefficient=1.0),
+        )
+        names.update(found.metrics)
+    return names
+
+
+def emitted_by_advantages() -> set[str]:
+    rows = torch.ones(2)
+    found = advantages(Grpo(), rewards=rows, mask=torch.ones(2, 3), group=torch.tensor([0, 1]), ended=rows)
+    return set(found.metrics)
+
+
+def listed(*headings: str) -> list[str]:
+    """The names that sections of the metrics page list; all of them if none is named."""
+    sections = re.split(r"^## (.+)$", (ROOT / "docs/metrics.md").read_text(), flags=re.MULTILINE)
+    texts = dict(zip(sections[1::2], sections[2::2], strict=True))
+    return [
+        name for heading in headings or texts for name in re.findall(r"^\| `([^`]+)` \|", texts[heading], re.MULTILINE)
+    ]
+
+
 def test_the_metrics_page_lists_exactly_the_names_the_code_emits():
-    listed = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
-    assert len(listed) == len(set(listed))
-    assert set(listed) == emitted()
+    assert len(listed()) == len(set(listed()))
+    assert set(listed("Policy loss")) == emitted_by_losses()
+    assert set(listed("Advantages")) == emitted_by_advantages()
+    assert set(listed()) - set(listed("Policy loss", "Advantages")) == emitted()
+
+
+@pytest.mark.parametrize(("page", "classes"), [("losses", LOSSES), ("advantages", ESTIMATORS)])
+def test_every_loss_and_estimator_has_a_section_with_its_fields(page, classes):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    sections = dict(re.findall(r"^##+ (\w+)\n(.*?)(?=^##+ |\Z)", text, re.MULTILINE | re.DOTALL))
+    for kind in classes.values():
+        assert f"<!-- fields of {kind.__name__}: " in sections[kind.__name__]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/advantages.md"])
+def test_every_marked_table_is_closed_and_known(page):
+    module, text = script("generate"), (ROOT / page).read_text()
+    found = [each["name"] for each in module.MARKED.finditer(text)]
+    assert len(found) == len(set(found)) == text.count("written by docs/generate.py -->") > 0
+    assert {each.removeprefix("fields of ") for each in found} <= {*module.MADE, *module.FIELDS_OF}
+
+
+def test_the_readme_shows_the_example_of_the_losses():
+    _, code = (ROOT / "examples/losses.py").read_text().split('"""\n\n', 1)
+    assert f"```python\n{code}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_shows_what_the_example_prints():
+    ran = subprocess.run([sys.executable, ROOT / "examples/losses.py"], capture_output=True, text=True, check=True)
+    printed, _, difference = ran.stdout.rpartition(" ")
+    assert f"```text\n{printed}" in (ROOT / "README.md").read_text()
+    assert float(difference) < 1e-7
+
+
+def test_the_readme_counts_what_there_is():
+    text = (ROOT / "README.md").read_text()
+    assert f"any of {len(LOSSES)} objectives" in text
+    assert f"has {len(ESTIMATORS)} estimators" in text
 
 
 def test_the_pattern_of_gate_names_is_the_one_the_code_uses():
@@ -69,17 +138,29 @@ def test_what_is_written_by_a_script_is_up_to_date(name):
     assert "stale" not in ran.stdout
 
 
-@pytest.mark.parametrize(("name", "page"), [("generate", "PAGE"), ("generate", "README"), ("figures", "PATH")])
-def test_a_page_that_was_edited_by_hand_is_stale(name, page, tmp_path, monkeypatch, capsys):
+STALE = "<!-- losses: written by docs/generate.py -->\nedited\n<!-- end of losses -->"
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "text"),
+    [
+        ("generate", "PAGE", "edited"),
+        ("generate", "README", STALE),
+        ("generate", "LOSSES_PAGE", STALE),
+        ("generate", "ADVANTAGES_PAGE", STALE),
+        ("figures", "PATH", "edited"),
+    ],
+)
+def test_a_page_that_was_edited_by_hand_is_stale(name, page, text, tmp_path, monkeypatch, capsys):
     module = script(name)
-    for each in ("page", "readme", "figure"):
+    for each in ("page", "figure"):
         monkeypatch.setattr(module, each, lambda: "as written", raising=False)
-    for each in ("PAGE", "README", "PATH"):
+    for each in ("PAGE", "README", "LOSSES_PAGE", "ADVANTAGES_PAGE", "PATH"):
         path = tmp_path / each
         path.write_text("as written")
         monkeypatch.setattr(module, each, path, raising=False)
     assert module.main(["--check"]) == 0
-    getattr(module, page).write_text("edited")
+    getattr(module, page).write_text(text)
     assert module.main(["--check"]) == 1
     assert f"{page} is stale" in capsys.readouterr().out
 

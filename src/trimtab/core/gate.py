@@ -104,9 +104,9 @@ def _gathered(gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, co
         return value, value
     if gate.agg in ("mean", "sum"):
         return _finished(gate, units.total(value), counted)
-    if gate.agg == "every" and _neutral_is_inside(gate):  # then masked tokens, which hold just that, can stay in
-        return units.dip(value), units.peak(value)
     has = counted.clamp(max=1.0)
+    if gate.agg == "every" and _neutral_is_inside(gate):  # then masked tokens, which hold just that, can stay in
+        return _filled(units.dip(value), has), _filled(units.peak(value), has)
     outside = (scope - 1.0).mul_(torch.finfo(value.dtype).max)  # 0 in scope, the lowest number elsewhere
     high = _filled(units.peak(value + outside), has) if gate.agg in ("max", "every") else None
     low = _filled(units.peak(outside.sub_(value)).neg_(), has) if gate.agg in ("min", "every") else None

@@ -7,7 +7,7 @@ per unit back over its tokens. Everything above it is written once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -60,6 +60,10 @@ class Padded(Layout):
         return unit.unsqueeze(-1)
 
 
+def _nothing() -> list[Tensor]:
+    return []
+
+
 @dataclass(frozen=True)
 class Packed(Layout):
     """Sequences end to end in `[tokens]`; sequence i is `cu_seqlens[i]:cu_seqlens[i + 1]`."""
@@ -67,6 +71,7 @@ class Packed(Layout):
     cu_seqlens: Int[Tensor, " bounds"]
     tokens: int
     ranks: Ranks = ALONE
+    _made: list[Tensor] = field(default_factory=_nothing)
 
     def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         return self.ranks.joined(self._reduced(value, "sum", 0.0))
@@ -80,7 +85,16 @@ class Packed(Layout):
         return torch.segment_reduce(value, how, offsets=self.cu_seqlens, unsafe=True, initial=empty)
 
     def spread(self, unit: Tensor) -> Tensor:
-        return torch.repeat_interleave(unit, self.cu_seqlens.diff(), output_size=self.tokens)
+        return unit.index_select(0, self._index())
+
+    def _index(self) -> Int[Tensor, " tokens"]:
+        """The sequence of each token, made once; a third of the memory traffic of repeat_interleave."""
+        if not self._made:
+            ends = self.cu_seqlens[1:]
+            steps = torch.zeros(self.tokens + 1, dtype=torch.int32, device=ends.device)
+            steps.index_add_(0, ends, torch.ones_like(ends, dtype=torch.int32))
+            self._made.append(steps[:-1].cumsum(0, dtype=torch.int32))
+        return self._made[0]
 
 
 @dataclass(frozen=True)
