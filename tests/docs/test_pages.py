@@ -15,6 +15,7 @@ from trimtab.config.advantages import ESTIMATORS
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import preset_names
 from trimtab.core.observe import gate_name
+from trimtab.diagnostics.staleness import staleness
 
 ROOT = Path(__file__).parents[2]
 GATE = "gate/<place>-<metric>-<level>"
