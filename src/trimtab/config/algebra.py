@@ -98,11 +98,11 @@ class Gate(Config):
         if not isinstance(settings, dict):
             return settings
         given = cast("dict[str, Any]", settings)
-        implied = {"segment": "mean", "sequence": "mean", "batch": "budget"}.get(given.get("level", "token"))
+        implied = {"segment": "mean", "sequence": "mean", "batch": "budget"}.get(str(given.get("level", "token")))
         filled = dict(given)
         if filled.get("agg") is None and implied:
             filled["agg"] = implied
-        facts = METRICS.get(given.get("metric", ""))
+        facts = METRICS.get(str(given.get("metric", "")))
         if filled.get("direction") is None and facts and facts.directions:
             filled["direction"] = "forward"
         return filled
@@ -211,8 +211,8 @@ class Weight(Config):
     """The detached factor on each token's policy-gradient loss: a power of the ratio between two policies."""
 
     level: WeightLevel = Field(
-        description="one: every token weighs 1. token: its own ratio. geometric: the geometric mean of its sequence. "
-        "sequence: the product over its sequence. segment: the geometric mean of its turn.",
+        description="Which ratio a token weighs: `one` none, every token weighs 1; `token` its own; `geometric` the geometric "
+        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn.",
     )
     lower: Number | None = Field(default=None, ge=0, description="Least weight; left out: open.")
     upper: Number | None = Field(default=None, gt=0, description="Greatest weight; left out: open.")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args
 
+import pydantic
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
@@ -13,6 +19,8 @@ from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A finite number; an integer is welcome, a boolean or a string is not."""
 
+_INTERNAL = tuple(f"{Path(place).parent}{os.sep}" for place in (pydantic.__file__, Path(__file__).parent))
+_PATH = re.compile(r"[\w.]+: ")
 
 Value = TypeVar("Value", bound="Config")  # typing.Self is refused by the run-time checker of the tests
 
@@ -28,7 +36,7 @@ class Config(BaseModel):
         except ValidationError as error:
             raise _house_error(type(self), error) from None
         for doubt in self.doubts():
-            warnings.warn(doubt, ConfigWarning, stacklevel=2)
+            warnings.warn(doubt, ConfigWarning, stacklevel=_caller_level())
 
     def doubts(self) -> list[str]:
         """What is legal here and probably not meant; said once, as a warning, at construction."""
@@ -41,7 +49,7 @@ class Config(BaseModel):
             return settings
         if not isinstance(settings, Mapping):
             raise ConfigError(
-                f"{cls.__name__} needs a mapping of settings, got {settings!r}. Write `field: value` lines."
+                f"{cls.__name__} needs a mapping of settings, got {shown(settings)}. Write `field: value` lines."
             )
         keys = cast("Mapping[object, Any]", settings)
         return cls(**{str(key): value for key, value in keys.items()})
@@ -56,34 +64,86 @@ class Config(BaseModel):
         return type(self)(**(fields | changes))
 
 
+def shown(value: object, most: int = 80) -> str:
+    """A value as an error message shows it: one line, cut where it grows long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _caller_level() -> int:
+    """How many frames up the code that asked for a value stands, past pydantic and this package."""
+    level, frame = 2, sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _house_error(model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """The first problem of a pydantic report as `<thing> needs <rule>, got <value>. <remedy>.`"""
-    first = error.errors(include_url=False)[0]
-    inner = first.get("ctx", {}).get("error")
-    location = first["loc"]
-    path = ".".join(str(part) for part in location)
+    """The first problem of a pydantic report as `<thing> needs <rule>, got <value>. <remedy>.`
+
+    A name that does not exist comes first: what else is wrong often follows from it.
+    """
+    problems = error.errors(include_url=False)
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
+    context = first.get("ctx", {})
+    inner = context.get("error")
+    path = ".".join(str(part) for part in first["loc"])
     if isinstance(inner, ConfigError):  # a nested value already spoke in the house form
-        return type(inner)(f"{path}: {inner}" if path else str(inner))
-    thing = model.__name__
-    field = str(location[-1]) if location else ""
+        return type(inner)(_joined(path, str(inner)))
+    thing, given = model.__name__, first["input"]
     if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{thing} has no field {path!r}. {nearest(field, model.model_fields)}")
+        return UnknownNameError(f"{thing} has no field {shown(path)}. {nearest(path, model.model_fields)}")
     if first["type"] == "missing":
         return ConfigError(f"{thing} needs {path}, got nothing. {_description(model, path)}".rstrip())
     if first["type"] == "literal_error":
-        choices = first.get("ctx", {}).get("expected", "")
-        given = first["input"]
         hint = nearest(given, _choices(model, path)) if isinstance(given, str) else ""
-        return UnknownNameError(f"{thing} needs {path} to be {choices}, got {given!r}. {hint}".rstrip())
-    rule = {
+        return UnknownNameError(
+            f"{thing} needs {path} to be {context['expected']}, got {shown(given)}. {hint}".rstrip()
+        )
+    rule = _rule(first["type"], context) or first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return ConfigError(f"{thing} needs {path} to be {rule}, got {shown(given)}. {_remedy(model, path, given)}".rstrip())
+
+
+def _joined(path: str, message: str) -> str:
+    """A nested message under the path it came from: `weight` and `limit: Limit needs…` give `weight.limit: Limit needs…`."""
+    return f"{path}{'.' if _PATH.match(message) else ': '}{message}" if path else message
+
+
+def _rule(kind: str, context: Mapping[str, Any]) -> str | None:
+    """What pydantic asked for, in a few words; None for what it rarely asks."""
+    mapping = "a mapping of `field: value` lines"
+    return {
         "float_type": "a number",
         "int_type": "a whole number",
         "finite_number": "a finite number (leave the field out to have no bound)",
         "bool_type": "true or false",
-    }.get(first["type"], first["msg"].removeprefix("Value error, "))
-    return ConfigError(
-        f"{thing} needs {path} to be {rule}, got {first['input']!r}. {_description(model, path)}".rstrip()
-    )
+        "greater_than": f"greater than {context.get('gt', 0):g}",
+        "greater_than_equal": f"at least {context.get('ge', 0):g}",
+        "tuple_type": "a list",
+        "model_type": mapping,
+        "model_attributes_type": mapping,
+        "dict_type": mapping,
+    }.get(kind)
+
+
+def _remedy(model: type[BaseModel], path: str, given: object) -> str:
+    if isinstance(given, str) and _is_number(given):
+        return "Drop the quotes."
+    if isinstance(given, Mapping) and _is_list(model, path):
+        return "Begin each item with `- `."
+    return _description(model, path)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _is_list(model: type[BaseModel], path: str) -> bool:
+    info = model.model_fields.get(path)
+    return info is not None and getattr(info.annotation, "__origin__", None) is tuple
 
 
 def _description(model: type[BaseModel], field: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -10,43 +11,41 @@ from dataclasses import dataclass
 class MetricFacts:
     """A divergence in words and formula; ℓ = log_r, r = e^ℓ, p = target probability, q = behavior probability."""
 
-    formula: str
+    formulas: Mapping[str | None, str]  # by direction; None: it has none
     words: str
     neutral: float  # its value on on-policy data
     least: float  # never below, for one token
     most: float  # never above, for one token
-    directions: tuple[str, ...] = ()
+    where: str = ""  # what a formula's own symbols stand for
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions it can be taken in; none where it is the same both ways."""
+        return tuple(direction for direction in self.formulas if direction is not None)
 
 
 BINARY_EPS = 1e-6
 """Probabilities are held within [eps, 1 − eps] in binary_kl: float32 log-probs carry no more near p = 1."""
 
-_BOTH = ("forward", "reverse")
+_K3: dict[str | None, str] = {"forward": "r − 1 − ℓ", "reverse": "1/r − 1 + ℓ", "max": "max(r − 1 − ℓ, 1/r − 1 + ℓ)"}
+_BINARY: dict[str | None, str] = {"forward": "b(q, p)", "reverse": "b(p, q)", "max": "max(b(q, p), b(p, q))"}
+_BINARY_WHERE = "b(x, y) = x·log(x/y) + (1−x)·log((1−x)/(1−y))"
+_BINARY_MOST = math.log((1 - BINARY_EPS) / BINARY_EPS)
 
 METRICS: dict[str, MetricFacts] = {
-    "ratio": MetricFacts("r", "the probability ratio, gathered in log space", 1.0, 0.0, math.inf),
-    "k1": MetricFacts("forward −ℓ, reverse ℓ", "the plain KL estimate, signed", 0.0, -math.inf, math.inf, _BOTH),
-    "k2": MetricFacts("ℓ²/2", "half the squared log-ratio", 0.0, 0.0, math.inf),
-    "k3": MetricFacts(
-        "forward r − 1 − ℓ, reverse 1/r − 1 + ℓ",
-        "the KL estimate that is never negative",
-        0.0,
-        0.0,
-        math.inf,
-        (*_BOTH, "max"),
+    "ratio": MetricFacts({None: "r"}, "the probability ratio, gathered in log space", 1.0, 0.0, math.inf),
+    "k1": MetricFacts(
+        {"forward": "−ℓ", "reverse": "ℓ"}, "the plain estimate of the KL, signed", 0.0, -math.inf, math.inf
     ),
-    "binary_kl": MetricFacts(
-        "forward q·log(q/p) + (1−q)·log((1−q)/(1−p)), reverse with p and q exchanged",
-        "the exact KL of `this token or not`",
-        0.0,
-        0.0,
-        math.log((1 - BINARY_EPS) / BINARY_EPS),
-        (*_BOTH, "max"),
+    "k2": MetricFacts({None: "ℓ²/2"}, "half the squared log-ratio", 0.0, 0.0, math.inf),
+    "k3": MetricFacts(_K3, "the estimate of the KL that is never negative", 0.0, 0.0, math.inf),
+    "binary_kl": MetricFacts(_BINARY, "the exact KL of `this token or not`", 0.0, 0.0, _BINARY_MOST, _BINARY_WHERE),
+    "tv": MetricFacts({None: "|p − q|"}, "the distance of the two probabilities", 0.0, 0.0, 1.0),
+    "prob_diff": MetricFacts({None: "p − q"}, "the signed difference of the two probabilities", 0.0, -1.0, 1.0),
+    "abs_log_ratio": MetricFacts({None: "|ℓ|"}, "the distance of the two log-probs", 0.0, 0.0, math.inf),
+    "ratio_deviation": MetricFacts({None: "|r − 1|"}, "the distance of the ratio from 1", 0.0, 0.0, math.inf),
+    "mult_prob_error": MetricFacts(
+        {None: "e^|ℓ|"}, "the factor between the two probabilities, 1 or more", 1.0, 1.0, math.inf
     ),
-    "tv": MetricFacts("|p − q|", "the distance of the two probabilities", 0.0, 0.0, 1.0),
-    "prob_diff": MetricFacts("p − q", "the signed difference of the two probabilities", 0.0, -1.0, 1.0),
-    "abs_log_ratio": MetricFacts("|ℓ|", "the distance of the two log-probs", 0.0, 0.0, math.inf),
-    "ratio_deviation": MetricFacts("|r − 1|", "the distance of the ratio from 1", 0.0, 0.0, math.inf),
-    "mult_prob_error": MetricFacts("e^|ℓ|", "the factor between the two probabilities, 1 or more", 1.0, 1.0, math.inf),
-    "second_moment": MetricFacts("ℓ²", "the squared log-ratio", 0.0, 0.0, math.inf),
+    "second_moment": MetricFacts({None: "ℓ²"}, "the squared log-ratio", 0.0, 0.0, math.inf),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.base import shown
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 BYPASS = "bypass-"
@@ -36,7 +37,21 @@ class Preset:
                 raise UnknownNameError(
                     f"Preset {self.name!r} has no parameter {given!r}. {self._owner(given) or nearest(given, self.parameters)}"
                 )
-        return self.build(**parameters)
+        numbers = {name: self._number(name, value) for name, value in parameters.items()}
+        try:
+            return self.build(**numbers)
+        except ConfigError as error:
+            settings = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+            raise type(error)(f"Preset {self.name!r} with {settings}: {error}") from None
+
+    def _number(self, parameter: str, value: object) -> float | None:
+        may_be_open = "None" in str(inspect.signature(self.build).parameters[parameter].annotation)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if value is None and may_be_open:
+            return None
+        rule = "a number, or null to leave that side open" if may_be_open else "a number"
+        raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {shown(value)}.")
 
     def _owner(self, parameter: str) -> str:
         """Where a parameter belongs that this preset lacks and a sibling built on it has."""
@@ -57,7 +72,8 @@ def preset(name: str, **parameters: Any) -> Correction:
         if not PRESETS[plain].two_policies:
             raise ConfigError(f"Preset {plain!r} needs its own pair of policies, got {name!r}. It has no bypass form.")
         return PRESETS[plain](**parameters).but(policies="bypass")
-    raise UnknownNameError(f"There is no preset {name!r}. {nearest(name, preset_names())}")
+    known = preset_names() if name.startswith(BYPASS) else PRESETS
+    raise UnknownNameError(f"There is no preset {shown(name)}. {nearest(name, known)}")
 
 
 def preset_names() -> list[str]:
@@ -73,15 +89,15 @@ def _off() -> Correction:
     return Correction(weight=Weight(level="one"))
 
 
-def _token_tis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _token_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     return Correction(weight=Weight(level="token", lower=lower, upper=upper))
 
 
-def _token_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _token_mis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     return Correction(gates=(Gate(metric="ratio", lower=lower, upper=upper),), weight=Weight(level="token"))
 
 
-def _icepop(lower: float = 0.5, upper: float = 5.0) -> Correction:
+def _icepop(lower: float | None = 0.5, upper: float | None = 5.0) -> Correction:
     return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"))
 
 
@@ -89,11 +105,11 @@ def _kpop(phi: float = 0.1) -> Correction:
     return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
 
 
-def _seq_tis(upper: float = 2.0) -> Correction:
+def _seq_tis(upper: float | None = 2.0) -> Correction:
     return Correction(weight=Weight(level="sequence", upper=upper))
 
 
-def _seq_mis(upper: float = 2.0, lower: float | None = None) -> Correction:
+def _seq_mis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
     gate = Gate(metric="ratio", level="sequence", agg="sum", lower=lower, upper=upper)
     return Correction(gates=(gate,), weight=Weight(level="sequence"))
 
@@ -121,7 +137,9 @@ def _geo_rs_token_tis(
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="token", lower=token_lower, upper=token_upper))
 
 
-def _geo_rs_seq_tis(lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float = 2.0) -> Correction:
+def _geo_rs_seq_tis(
+    lower: float | None = 0.99, upper: float | None = 1.01, seq_upper: float | None = 2.0
+) -> Correction:
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="sequence", upper=seq_upper))
 
 
@@ -152,9 +170,9 @@ def _m2po(tau: float = 0.04) -> Correction:
     return Correction(gates=(Gate(metric="second_moment", level="batch", agg="budget", upper=tau),))
 
 
-def _dppo_tv(low: float = 0.2, high: float = 0.2) -> Correction:
+def _dppo_tv(low: float | None = 0.2, high: float | None = 0.2) -> Correction:
     rising = Gate(metric="prob_diff", upper=high, when="positive_advantage", action="zero")
-    falling = Gate(metric="prob_diff", lower=-low, when="negative_advantage", action="zero")
+    falling = Gate(metric="prob_diff", lower=None if low is None else -low, when="negative_advantage", action="zero")
     return Correction(policies="bypass", gates=(rising, falling), weight=Weight(level="token"))
 
 
@@ -163,7 +181,7 @@ def _dppo_kl(delta: float = 0.05) -> Correction:
     return Correction(policies="bypass", gates=(gate,), weight=Weight(level="token"))
 
 
-def _vaco(deviation: float = 0.1, upper: float = 2.0) -> Correction:
+def _vaco(deviation: float = 0.1, upper: float | None = 2.0) -> Correction:
     gate = Gate(metric="ratio_deviation", level="sequence", upper=deviation, when="moving_away", action="zero")
     return Correction(gates=(gate,), weight=Weight(level="token", upper=upper))
 
@@ -172,7 +190,7 @@ def _seq_logprob_error(upper: float = 2.0) -> Correction:
     return Correction(gates=(Gate(metric="mult_prob_error", level="sequence", upper=upper),), denominator="kept")
 
 
-_TWO_STAGE = "AReaL #1084, #1218; verl decoupled_geo_rs_token_tis"
+_TWO_STAGE = "AReaL #1084, #1218"
 
 PRESETS: dict[str, Preset] = {
     each.name: each
@@ -192,7 +210,7 @@ PRESETS: dict[str, Preset] = {
             "token-tis",
             _token_tis,
             "Each token is weighted by its ratio, truncated at `upper`.",
-            "Yao, Liu et al. 2025, truncated importance sampling",
+            "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training, 2025",
             {
                 "verl": "rollout_is: token",
                 "AReaL": "level: token, action: clamp",
@@ -241,7 +259,7 @@ PRESETS: dict[str, Preset] = {
             "seq-tis",
             _seq_tis,
             "Each sequence is weighted by the product of its ratios, truncated at `upper`.",
-            "Liu, Li et al. 2025, When Speed Kills Stability",
+            "When Speed Kills Stability, 2025",
             {
                 "verl": "rollout_is: sequence",
                 "SkyRL": "tis_ratio_type: sequence",
@@ -253,14 +271,14 @@ PRESETS: dict[str, Preset] = {
             "seq-mis",
             _seq_mis,
             "Sequences whose product of ratios leaves the bounds are dropped, the others weighted by it.",
-            "Liu, Li et al. 2025, When Speed Kills Stability",
+            "When Speed Kills Stability, 2025",
             {"verl": "rollout_is: sequence + rollout_rs: seq_sum_k1", "TRL": "sequence_mask (its default)"},
         ),
         Preset(
             "geo-rs",
             _geo_rs,
             "Sequences whose geometric mean ratio leaves the bounds are dropped; the others weigh 1.",
-            "Liu, Li et al. 2025, geometric rejection",
+            "When Speed Kills Stability, 2025; verl #3597",
             {
                 "verl": "rollout_rs: seq_mean_k1",
                 "SkyRL": "sequence_mask_metric: geometric",

@@ -1,0 +1,246 @@
+"""The commands of `trimtab`, each one call into the configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from trimtab import __version__
+from trimtab.cli import show
+from trimtab.cli.explain import explanation, metric_rows
+from trimtab.cli.write import written
+from trimtab.config.algebra import Correction
+from trimtab.config.files import correction_from, to_yaml
+from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.words import number
+from trimtab.errors import ConfigError, ConfigWarning, TrimtabError
+
+
+class Commands(TyperGroup):
+    """The group of commands. An error of ours is one message and exit code 2, a doubt is a note, an interruption is silent."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments; none at all ask for help, which is no error."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command and flush what it printed."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", ConfigWarning)
+            warnings.showwarning = _noted(warnings.showwarning)
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+            except TrimtabError as error:
+                show.complain(str(error))
+                raise typer.Exit(2) from None
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+            except BrokenPipeError:  # the reader has seen enough; nothing is left to say, also not at shutdown
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(141) from None
+            return result
+
+
+def _noted(shown: Any) -> Any:
+    """A `warnings.showwarning` that prints each doubt once as a note and leaves other warnings as they were."""
+    said: set[str] = set()
+
+    def showwarning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, ConfigWarning):
+            shown(message, category, filename, lineno, file, line)
+        elif str(message) not in said:
+            said.add(str(message))
+            show.note(str(message))
+
+    return showwarning
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool | None) -> None:
+    if wanted:
+        show.put_raw(f"trimtab {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="""Examples:
+
+\b
+  trimtab presets                                     every named correction
+  trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
+  trimtab explain rule.yaml gates.0.upper=1.05        the same for a file of yours
+  trimtab schema -o correction.schema.json            completion in your editor"""
+)
+def trimtab(
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = None,
+) -> None:
+    """Off-policy correction for reinforcement learning of language models.
+
+    A correction says which tokens stay (gates) and how much each counts (weight) when the policy that sampled the data is
+    not the policy being trained. These commands list, explain and describe corrections; they need no GPU and load no torch.
+    """
+
+
+@app.command(
+    epilog="""Examples:
+
+\b
+  trimtab presets
+  trimtab presets --json"""
+)
+def presets(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For machines: every preset with its value and names.")
+    ] = False,
+) -> None:
+    """List the named corrections.
+
+    Each with its meaning, its parameters and their defaults, and where it comes from.
+    """
+    if as_json:
+        show.put_raw(
+            json.dumps([_preset_facts(each) for each in PRESETS.values()], indent=2, ensure_ascii=False) + "\n"
+        )
+        return
+    show.put(_narrow_table() if show.is_narrow() else _wide_table())
+    plain = ", ".join(name for name, each in PRESETS.items() if not each.two_policies)
+    show.put(
+        "",
+        f"{BYPASS}NAME compares current with behavior, without proximal log-probs; every preset has that form but {plain}.",
+        "More: trimtab explain NAME [parameter=value…]",
+    )
+
+
+def _wide_table() -> Table:
+    rows = [(each.name, each.meaning, parameters(each), each.source) for each in PRESETS.values()]
+    return show.table(("NAME", "MEANING", "PARAMETERS", "SOURCE"), rows)
+
+
+def _narrow_table() -> Table:
+    """The same with the source under the meaning."""
+    rows = [
+        (each.name, "\n".join(parameters(each).split()), Text.assemble(each.meaning, "\n", (each.source, "dim"), "\n"))
+        for each in PRESETS.values()
+    ]
+    return show.table(("NAME", "PARAMETERS", "MEANING"), rows)
+
+
+def parameters(preset: Preset) -> str:
+    """The parameters of a preset with their defaults, as they are typed."""
+    return " ".join(f"{name}={'null' if value is None else number(value)}" for name, value in preset.parameters.items())
+
+
+def _preset_facts(preset: Preset) -> dict[str, Any]:
+    return {
+        "name": preset.name,
+        "meaning": preset.meaning,
+        "parameters": preset.parameters,
+        "source": preset.source,
+        "called": preset.called,
+        "bypass": f"{BYPASS}{preset.name}" if preset.two_policies else None,
+        "correction": preset().settings(),
+    }
+
+
+@app.command(
+    epilog="""Examples:
+
+\b
+  trimtab explain icepop
+  trimtab explain geo-rs+token-mis token_upper=2.0
+  trimtab explain bypass-geo-rs lower=0.999 upper=1.001
+  trimtab explain rule.yaml gates.0.upper=1.05 weight.upper=null
+  trimtab explain kpop --yaml > rule.yaml
+  trimtab explain --metrics"""
+)
+def explain(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME|FILE.yaml", help="A preset (see `trimtab presets`) or a file of settings."),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="key=value", help="Parameters of the preset, or dotted keys of the file (gates.0.upper=2)."
+        ),
+    ] = None,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
+) -> None:
+    """Explain a correction: words, formulas, examples.
+
+    Says what each gate tests and what happens outside its bounds, what a token weighs, works a few tokens through by hand,
+    and names what each framework calls it. Numbers read as in YAML: 1e-4 is a number, null leaves a bound open.
+    """
+    if metrics:
+        show.put(
+            show.table(("METRIC", "DIRECTION", "FORMULA", "ON-POLICY", "MEANING"), metric_rows()),
+            "",
+            "ℓ = log_r, r = e^ℓ; p and q: probability under the target and under the base of the pair, by default "
+            "proximal/behavior.",
+        )
+        return
+    if name is None:
+        raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
+    rule = correction_from(name, changes or [])
+    if yaml:
+        show.put_raw(to_yaml(rule))
+        return
+    show.put(*explanation(rule, name, changes or []))
+
+
+@app.command(
+    epilog="""Examples:
+
+\b
+  trimtab schema
+  trimtab schema -o correction.schema.json
+
+In the first line of a YAML file, editors with a YAML language server then complete and check it:
+
+\b
+  # yaml-language-server: $schema=correction.schema.json"""
+)
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here instead of to stdout.")
+    ] = None,
+) -> None:
+    """Print the JSON schema of a correction.
+
+    For completion and checking in editors, and for tools that write corrections.
+    """
+    described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Correction.model_json_schema()}
+    text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        show.put_raw(text)
+    else:
+        written(output, text)

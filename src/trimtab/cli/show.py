@@ -1,0 +1,87 @@
+"""How the command line prints: coloured and wrapped on a terminal, plain and never cut in a pipe or a file."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.config.words import Section
+
+UNCUT = 10_000
+"""Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The stream as rich sees it now; markup and emoji off, since formulas hold brackets and colons."""
+    stream = sys.stderr if stderr else sys.stdout
+    plain = Console(file=stream)
+    return Console(
+        file=stream,
+        width=plain.width if plain.is_terminal else UNCUT,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def is_narrow() -> bool:
+    """Whether stdout is a terminal too narrow for a wide table."""
+    page = console()
+    return page.is_terminal and page.width < 150
+
+
+def put(*parts: RenderableType) -> None:
+    """Print to stdout; a page that is not a terminal has no trailing blanks."""
+    page = console()
+    if page.is_terminal:
+        page.print(*parts, sep="\n")
+        return
+    drawn = Console(file=io.StringIO(), width=UNCUT, highlight=False, markup=False, emoji=False)
+    with drawn.capture() as captured:
+        drawn.print(*parts, sep="\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def put_raw(text: str) -> None:
+    """Print text for machines, as it is."""
+    sys.stdout.write(text)
+
+
+def note(text: str) -> None:
+    """A remark on stderr: what was done is legal and probably not meant."""
+    console(stderr=True).print(Text(f"note: {text}", style="yellow"))
+
+
+def complain(text: str) -> None:
+    """An error on stderr."""
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), text))
+
+
+def heading(text: str) -> Text:
+    """A title."""
+    return Text(text, style="bold cyan")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, first_style: str = "bold") -> Table:
+    """A table with its first column set off and never wrapped."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold cyan")
+    for place, column in enumerate(columns):
+        made.add_column(column, style=first_style if place == 0 else None, no_wrap=place == 0, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def lines(section: Section) -> list[RenderableType]:
+    """A section under its title, labels in one column."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in section.lines:
+        grid.add_row(f"  {label}", text)
+    return [Text(""), heading(section.title), grid]

@@ -1,0 +1,27 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trimtab.errors import TrimtabError
+
+
+def written(path: Path, text: str) -> None:
+    """Write a file by way of a neighbour, so that a reader never sees half of it."""
+    target = path.resolve()
+    neighbour = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device has nothing to replace
+            path.write_text(text, encoding="utf-8")
+            return
+        try:
+            neighbour.write_text(text, encoding="utf-8")
+            neighbour.replace(target)
+        finally:
+            neighbour.unlink(missing_ok=True)
+    except OSError as error:
+        raise TrimtabError(
+            f"{path} cannot be written: {error.strerror}. Check the folder and its permissions."
+        ) from None

@@ -1,0 +1,273 @@
+"""A correction worked by hand: plain arithmetic on one sequence, to show what a rule does to a token.
+
+The sequence is the whole batch and one turn. Every pair of policies a rule looks at sees the same two probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.metrics import BINARY_EPS
+from trimtab.config.words import PROBABILITY_METRICS, number
+
+LENGTH = 1000
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token's probability under the policy that sampled it and under the policy it is compared with."""
+
+    behavior: float
+    target: float
+
+    @property
+    def log_r(self) -> float:
+        """The log-ratio; 0 exactly for equal probabilities."""
+        return math.log(self.target / self.behavior)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a gate found: its statistic for each token's unit, and whether each token gets by."""
+
+    gate: Gate
+    statistic: tuple[float, ...]
+    passes: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule did to each token of a sequence. Weights stand before normalisation."""
+
+    findings: tuple[Finding, ...]
+    kept: tuple[bool, ...]
+    weight: tuple[float, ...]
+
+
+def outcome(rule: Correction, tokens: Sequence[Token], advantage: float = 1.0) -> Outcome:
+    """The rule on one sequence whose tokens all have this advantage."""
+    kept, alive = [True] * len(tokens), [True] * len(tokens)
+    findings: list[Finding] = []
+    for gate in rule.gates:
+        found = _finding(gate, tokens, kept if gate.scope == "kept" else [True] * len(tokens), advantage)
+        findings.append(found)
+        if gate.action == "reject":
+            kept = [stays and passes for stays, passes in zip(kept, found.passes, strict=True)]
+        elif gate.action == "zero":
+            alive = [stays and passes for stays, passes in zip(alive, found.passes, strict=True)]
+    weight = _weights(rule.weight, tokens, kept)
+    for found in findings:
+        if found.gate.action == "clamp":
+            weight = [
+                each if passes else _held(each, found.gate.lower, found.gate.upper)
+                for each, passes in zip(weight, found.passes, strict=True)
+            ]
+    counted = [stays and lives for stays, lives in zip(kept, alive, strict=True)]
+    return Outcome(
+        tuple(findings),
+        tuple(kept),
+        tuple(each if counts else 0.0 for each, counts in zip(weight, counted, strict=True)),
+    )
+
+
+def _k3(log_r: float) -> float:
+    return math.expm1(log_r) - log_r
+
+
+def _binary(p: float, q: float) -> float:
+    p, q = (min(max(each, BINARY_EPS), 1 - BINARY_EPS) for each in (p, q))
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+VALUES: dict[tuple[str, str | None], Callable[[float, float, float], float]] = {
+    ("ratio", None): lambda log_r, p, q: log_r,  # gathered in log space
+    ("k1", "forward"): lambda log_r, p, q: -log_r,
+    ("k1", "reverse"): lambda log_r, p, q: log_r,
+    ("k2", None): lambda log_r, p, q: log_r**2 / 2,
+    ("k3", "forward"): lambda log_r, p, q: _k3(log_r),
+    ("k3", "reverse"): lambda log_r, p, q: _k3(-log_r),
+    ("k3", "max"): lambda log_r, p, q: max(_k3(log_r), _k3(-log_r)),
+    ("binary_kl", "forward"): lambda log_r, p, q: _binary(q, p),
+    ("binary_kl", "reverse"): lambda log_r, p, q: _binary(p, q),
+    ("binary_kl", "max"): lambda log_r, p, q: max(_binary(p, q), _binary(q, p)),
+    ("tv", None): lambda log_r, p, q: abs(p - q),
+    ("prob_diff", None): lambda log_r, p, q: p - q,
+    ("abs_log_ratio", None): lambda log_r, p, q: abs(log_r),
+    ("ratio_deviation", None): lambda log_r, p, q: abs(math.expm1(log_r)),
+    ("mult_prob_error", None): lambda log_r, p, q: math.exp(abs(log_r)),
+    ("second_moment", None): lambda log_r, p, q: log_r**2,
+}
+
+_GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": lambda values: math.fsum(values) / len(values),
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+}
+
+
+def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advantage: float) -> Finding:
+    log_rs = [_limited(token.log_r, gate.limit, "token") for token in tokens]
+    value = VALUES[gate.metric, gate.direction]
+    values = [value(log_r, token.target, token.behavior) for log_r, token in zip(log_rs, tokens, strict=True)]
+    judged = [each for each, counts in zip(values, scope, strict=True) if counts]
+    statistic, inside = _verdicts(gate, values, judged)
+    acts = [_acts(gate, token, advantage) for token in tokens]
+    passes = tuple(fine or not act or not counts for fine, act, counts in zip(inside, acts, scope, strict=True))
+    shown = [math.exp(each) for each in statistic] if gate.metric == "ratio" else statistic
+    return Finding(gate, tuple(shown), passes)
+
+
+def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[list[float], list[bool]]:
+    """The statistic behind each token, and whether it lies inside; ratios in log space."""
+    low, high = gate.lower, gate.upper
+    if gate.metric == "ratio":
+        low, high = (None if bound is None else math.log(bound) for bound in (low, high))
+    if gate.agg is None or not judged:
+        return values, [_inside(each, low, high) for each in values]
+    if gate.agg == "budget":
+        most = _budget(judged, high or 0.0)
+        return values, [each <= most for each in values]
+    if gate.agg == "every":
+        outside = [each for each in judged if not _inside(each, low, high)]
+        return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values)
+    gathered = _limited(_GATHERED[gate.agg](judged), gate.limit, "gathered")
+    return [gathered] * len(values), [_inside(gathered, low, high)] * len(values)
+
+
+def _budget(values: Sequence[float], most: float) -> float:
+    """The greatest value that stays when the largest go, equal ones together, until the mean of the rest fits."""
+    for top in sorted(set(values), reverse=True):
+        rest = [each for each in values if each <= top]
+        if math.fsum(rest) <= most * len(rest):
+            return top
+    return -math.inf
+
+
+def _acts(gate: Gate, token: Token, advantage: float) -> bool:
+    return {
+        "always": True,
+        "negative_advantage": advantage < 0,
+        "nonpositive_advantage": advantage <= 0,
+        "positive_advantage": advantage > 0,
+        "moving_away": advantage * token.log_r > 0,
+    }[gate.when]
+
+
+def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool]) -> list[float]:
+    if weight is None or weight.level == "one":
+        return [1.0] * len(tokens)
+    scope = kept if weight.scope == "kept" else [True] * len(tokens)
+    log_rs = [
+        _limited(token.log_r, weight.limit, "token") if counts else 0.0
+        for token, counts in zip(tokens, scope, strict=True)
+    ]
+    if weight.level != "token":
+        total = math.fsum(log_rs)
+        gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
+        log_rs = [_limited(gathered, weight.limit, "gathered")] * len(tokens)
+    ratios = [math.exp(min(each, 700.0)) for each in log_rs]
+    if weight.outside == "zero":
+        return [each if _inside(each, weight.lower, weight.upper) else 0.0 for each in ratios]
+    return [_held(each, weight.lower, weight.upper) for each in ratios]
+
+
+def _inside(value: float, lower: float | None, upper: float | None) -> bool:
+    return (lower is None or value >= lower) and (upper is None or value <= upper)
+
+
+def _held(value: float, lower: float | None, upper: float | None) -> float:
+    value = value if lower is None else max(value, lower)
+    return value if upper is None else min(value, upper)
+
+
+def _limited(log_r: float, limit: Limit | None, at: str) -> float:
+    return log_r if limit is None or limit.at != at else max(-limit.bound, min(limit.bound, log_r))
+
+
+# ── examples in words ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Case:
+    """One token of interest, or all of them, in a sequence of LENGTH tokens that is on-policy elsewhere."""
+
+    token: Token
+    everywhere: bool = False
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The sequence, the token of interest first."""
+        rest = self.token if self.everywhere else Token(0.5, 0.5)
+        return (self.token, *([rest] * (LENGTH - 1)))
+
+    @property
+    def words(self) -> str:
+        """The case as the subject of a sentence."""
+        ratio, chance = (
+            _rounded(math.exp(self.token.log_r)),
+            f"{number(self.token.behavior)} → {number(self.token.target)}",
+        )
+        return f"{f'all {LENGTH} tokens' if self.everywhere else 'a token'} with ratio {ratio} ({chance})"
+
+
+SETTING = (
+    f"One sequence of {LENGTH} tokens, every other one at ratio 1. "
+    "In brackets: the probability under the policy that sampled → under the policy compared with it."
+)
+
+CASES = (
+    Case(Token(0.3, 0.9)),
+    Case(Token(0.001, 0.003)),
+    Case(Token(0.8, 0.2)),
+    Case(Token(0.0004, 0.4)),
+    Case(Token(0.5, 0.51), everywhere=True),
+    Case(Token(0.5, 0.425), everywhere=True),
+)
+
+
+def examples(rule: Correction) -> list[tuple[str, str]]:
+    """What the rule does in each case, as subject and predicate."""
+    probabilities = any(gate.metric in PROBABILITY_METRICS for gate in rule.gates)
+    rare = CASES[1]
+    return [(case.words, _fates(rule, case)) for case in CASES if probabilities or case is not rare]
+
+
+def _fates(rule: Correction, case: Case) -> str:
+    if not rule.needs_advantages:
+        return _fate(outcome(rule, case.tokens), case)
+    rising, falling = (_fate(outcome(rule, case.tokens, sign), case) for sign in (1.0, -1.0))
+    return rising if rising == falling else f"{rising} if the advantage is positive, {falling} if negative"
+
+
+def _fate(found: Outcome, case: Case) -> str:
+    weight, rest = found.weight[0], found.weight[-1]
+    cause = _cause(found)
+    if not found.kept[0]:
+        whole = "the whole sequence " if not found.kept[-1] else ""
+        return f"{whole}rejected{cause}"
+    text = f"weight {_rounded(weight)}{cause}"
+    if case.everywhere or _rounded(rest) == "1":
+        return text
+    return f"{text}; the others {'rejected' if not found.kept[-1] else f'weigh {_rounded(rest)}'}"
+
+
+def _cause(found: Outcome) -> str:
+    """The first gate that stood in the token's way, with its number."""
+    for place, finding in enumerate(found.findings, start=1):
+        gate, value = finding.gate, finding.statistic[0]
+        if finding.passes[0] or gate.action == "observe":
+            continue
+        above = gate.upper is not None and (gate.lower is None or value >= gate.lower)
+        if gate.agg == "budget":
+            return f" by gate {place} (its {_rounded(value)} does not fit the budget)"
+        sign, bound = (">", gate.upper) if above else ("<", gate.lower)
+        return f" by gate {place} ({_rounded(value)} {sign} {number(bound or 0.0)})"
+    return ""
+
+
+def _rounded(value: float) -> str:
+    return number(float(f"{value:.4g}"))

@@ -1,0 +1,114 @@
+"""Plain arithmetic and the engine decide alike; two implementations that share no code."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.laws.batches import corrections
+from trimtab import Correction, Gate, Weight, correct, preset
+from trimtab.config.metrics import METRICS
+from trimtab.config.presets import PRESETS
+from trimtab.config.worked import CASES, LENGTH, VALUES, Token, examples, outcome
+
+probabilities = st.floats(1e-4, 0.9999)
+tokens = st.lists(st.builds(Token, probabilities, probabilities), min_size=1, max_size=6)
+
+
+def engine(rule: Correction, sequence: list[Token], advantage: float):
+    target = torch.tensor([[token.target for token in sequence]], dtype=torch.float64).log()
+    behavior = torch.tensor([[token.behavior for token in sequence]], dtype=torch.float64).log()
+    return correct(
+        rule,
+        behavior=behavior,
+        proximal=target,
+        current=target,
+        mask=torch.ones_like(target, dtype=torch.bool),
+        advantages=torch.tensor([advantage], dtype=torch.float64),
+    )
+
+
+@given(corrections(), tokens, st.sampled_from([-1.0, 0.0, 1.0]))
+def test_the_worked_outcome_is_what_the_engine_computes(rule, sequence, advantage):
+    assume(rule.normalize is None and "current/proximal" not in rule.pairs)
+    found, expected = outcome(rule, sequence, advantage), engine(rule, sequence, advantage)
+    assert list(found.kept) == expected.kept[0].tolist()
+    assert list(found.weight) == pytest.approx(expected.weight[0].tolist(), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_cases_of_the_examples_come_out_of_every_preset_as_the_engine_has_them(name):
+    for case, advantage in product(CASES, (-1.0, 1.0) if preset(name).needs_advantages else (1.0,)):
+        sequence = case.tokens[:10]
+        found, expected = outcome(preset(name), sequence, advantage), engine(preset(name), list(sequence), advantage)
+        assert list(found.kept) == expected.kept[0].tolist()
+        assert list(found.weight) == pytest.approx(expected.weight[0].tolist(), rel=1e-9)
+
+
+def test_every_metric_and_direction_has_a_plain_formula():
+    assert set(VALUES) == {(name, direction) for name, facts in METRICS.items() for direction in facts.formulas}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_plain_formula_is_neutral_on_policy_and_stays_in_its_range(kind):
+    facts = METRICS[kind[0]]
+    neutral = math.log(facts.neutral) if kind[0] == "ratio" else facts.neutral
+    assert VALUES[kind](0.0, 0.3, 0.3) == neutral
+    if kind[0] != "ratio":
+        for token in (Token(0.3, 0.9), Token(0.9, 0.3), Token(1e-9, 1.0)):
+            assert facts.least <= VALUES[kind](token.log_r, token.target, token.behavior) <= facts.most
+
+
+def test_a_token_with_ratio_three_is_truncated_at_two():
+    # 0.9 / 0.3 = 3, held at 2; the others 0.5 / 0.5 = 1
+    found = outcome(preset("token-tis"), CASES[0].tokens)
+    assert found.weight == (2.0, *([1.0] * (LENGTH - 1)))
+
+
+def test_a_geometric_mean_far_from_one_takes_the_whole_sequence():
+    # every ratio 0.51 / 0.5 = 1.02, so their geometric mean is 1.02 > 1.01
+    found = outcome(preset("geo-rs"), CASES[4].tokens)
+    assert not any(found.kept)
+    assert found.findings[0].statistic[0] == pytest.approx(1.02)
+
+
+def test_a_clamp_gate_holds_the_weight_of_its_sequence():
+    # max r = 3 > 1.5: outside, so the geometric mean (3 · 1) ** (1/2) = 1.732 is held at 1.5
+    gate = Gate(metric="ratio", level="sequence", agg="max", upper=1.5, action="clamp")
+    rule = Correction(gates=(gate,), weight=Weight(level="geometric"))
+    assert outcome(rule, [Token(0.3, 0.9), Token(0.5, 0.5)]).weight == (1.5, 1.5)
+
+
+def test_equal_values_fall_together_under_a_budget():
+    # two tokens with ℓ² = (log 2)² = 0.48 and one with 0: dropping one of the two would leave (0.48 + 0) / 2 = 0.24 ≤ 0.3
+    rule = preset("m2po", tau=0.3)
+    assert outcome(rule, [Token(0.2, 0.4), Token(0.2, 0.4), Token(0.5, 0.5)]).kept == (False, False, True)
+
+
+def test_examples_name_the_gate_and_the_number_that_decided():
+    found = dict(examples(preset("geo-rs+token-mis", token_upper=2.0)))
+    assert found["a token with ratio 3 (0.3 → 0.9)"] == "rejected by gate 2 (3 > 2)"
+    assert found["a token with ratio 0.25 (0.8 → 0.2)"] == "weight 0.25"
+    everywhere = f"all {LENGTH} tokens with ratio 1.02 (0.5 → 0.51)"
+    assert found[everywhere] == "the whole sequence rejected by gate 1 (1.02 > 1.01)"
+
+
+def test_examples_say_what_the_sign_of_the_advantage_changes():
+    found = dict(examples(preset("dppo-tv")))
+    fate = "weight 0 by gate 1 (0.6 > 0.2) if the advantage is positive, weight 3 if negative"
+    assert found["a token with ratio 3 (0.3 → 0.9)"] == fate
+    assert found["a token with ratio 3 (0.001 → 0.003)"] == "weight 3"
+
+
+def test_examples_say_what_becomes_of_the_rest_of_the_sequence():
+    found = dict(examples(preset("seq-tis")))
+    assert found["a token with ratio 3 (0.3 → 0.9)"] == "weight 2; the others weigh 2"
+
+
+def test_a_veto_names_the_bound_that_was_left_not_the_farthest_token():
+    rule = preset("veto", lower=0.9, upper=100.0)
+    sequence = [Token(0.4, 0.2), Token(0.01, 0.5)]  # ratios 0.5 (outside) and 50 (inside)
+    assert outcome(rule, sequence).findings[0].statistic[0] == pytest.approx(0.5)
