@@ -1,0 +1,6 @@
+"""Other frameworks' configurations read as ours, and ours written as theirs; no torch."""
+
+from trimtab.dialects.frameworks import DIALECTS, read
+from trimtab.dialects.reading import Finding, Reading
+
+__all__ = ["DIALECTS", "Finding", "Reading", "read"]
