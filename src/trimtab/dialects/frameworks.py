@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 
-from trimtab.config.algebra import Correction
 from trimtab.dialects import (
     areal,
     nemo_rl,
@@ -19,8 +18,8 @@ from trimtab.dialects import (
     trl,
     verl,
 )
+from trimtab.dialects.doubts import doubts
 from trimtab.dialects.keys import Dialect, Given, given
-from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading
 from trimtab.dialects.settings import Source, flat
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
@@ -59,7 +58,7 @@ def read(framework: str, settings: Source, documented: bool = False) -> Reading:
         return Reading(
             framework=speech.name,
             correction=rule,
-            findings=(*_remarks(asked), *_doubts(asked, rule)),
+            findings=(*_remarks(asked), *doubts(asked, rule)),
             said=tuple(asked.path(label) for label in asked.values),
         )
 
@@ -76,12 +75,3 @@ def _speaks_of_correction(asked: Given) -> bool:
 
 def _remarks(asked: Given) -> list[Finding]:
     return [remark.finding(asked) for remark in asked.dialect.remarks if remark.when(asked)]
-
-
-def _doubts(asked: Given, rule: Correction | None) -> list[Finding]:
-    """What our own settings find doubtful about the same values."""
-    if rule is None or rule == OFF:
-        return []
-    key = next((asked.path(label) for label in asked.values), asked.dialect.keys[0].path)
-    values = [rule, *rule.gates, *([rule.weight] if rule.weight is not None else [])]
-    return [Finding(key, "surprise", doubt) for value in values for doubt in value.doubts()]

@@ -254,6 +254,7 @@ def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str])
     paths = [path for key in dialect.keys for path in key.paths]
     known = {path.rpartition(".")[2] for path in paths}
     for written in free:
+        _refuse_misspelt_section(dialect, written)
         for root in roots | {""}:
             parent, _, name = f"{root}{written}".rpartition(".")
             section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
@@ -265,6 +266,17 @@ def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str])
             close = difflib.get_close_matches(name, siblings if parent else known, n=1, cutoff=0.87)
             if close:
                 raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
+
+
+def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
+    parts = written.split(".")
+    for section in dialect.closed:
+        above, _, name = section.rpartition(".")
+        for place, part in enumerate(parts[:-1]):
+            parent = ".".join(parts[:place])
+            beside = parent == above or above.endswith(f".{parent}") or parent == ""
+            if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
+                raise UnknownNameError(f"{dialect.title} has no section {part!r}. Did you mean {name!r}?")
 
 
 def _is_whole(dialect: Dialect, settings: Mapping[str, Any]) -> bool:

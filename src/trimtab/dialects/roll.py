@@ -92,7 +92,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         if unit is None or gate.metric not in ("ratio", "prob_diff"):
             return
         kind = "ratio" if gate.metric == "ratio" else "diff"
-        open_sides = (1e-8, 1e8) if kind == "ratio" else (-1e8, 1e8)
+        open_sides = (1e-12, 1e12) if kind == "ratio" else (-1e12, 1e12)
         low = gate.lower if gate.lower is not None else open_sides[0]
         high = gate.upper if gate.upper is not None else open_sides[1]
         listed.append(

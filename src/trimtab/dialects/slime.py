@@ -55,7 +55,10 @@ def correction(given: Given) -> Correction:
 
 
 def _is_mis(given: Given) -> bool:
-    return given.said(*(key.label for key in RECIPE)) or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
+    return (
+        given.said(*(key.label for key in RECIPE))
+        or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
+    )
 
 
 def _is_icepop(given: Given) -> bool:
@@ -126,8 +129,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if gates and gates[0].level != "batch":
         tested = {
             "tis_mode": "mask",
-            "tis_lower_bound": gates[0].lower or 1e-8,
-            "tis_upper_bound": gates[0].upper or 1e8,
+            "tis_lower_bound": gates[0].lower or 1e-12,
+            "tis_upper_bound": gates[0].upper or 1e12,
         }
         yield {**recipe, **tested, **_written(gates[1:]), **found}
 
@@ -139,7 +142,7 @@ def _written(gates: list[Any]) -> dict[str, Any]:
             found["rs_veto_threshold"] = gate.lower
         else:
             level = {None: "token", "mean": "geometric", "sum": "sequence"}.get(gate.agg, "token")
-            found |= {"rs_level": level, "rs_lower_bound": gate.lower or 1e-8, "rs_upper_bound": gate.upper or 1e8}
+            found |= {"rs_level": level, "rs_lower_bound": gate.lower or 1e-12, "rs_upper_bound": gate.upper or 1e12}
     return found
 
 

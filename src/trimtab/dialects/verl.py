@@ -18,6 +18,8 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 SECTION = "algorithm.rollout_correction"
 LOSS_SECTION = "actor_rollout_ref.actor.policy_loss.rollout_correction"
 SAFETY = 20.0
+FAR = math.log(1e12)
+"""The log of a ratio bound that stands for an open side."""
 
 _OPTIONS = (
     ("rollout_is", raw, None),
@@ -250,13 +252,13 @@ def _written(gate: Gate) -> tuple[str, str]:
 
 
 def _bound(gate: Gate) -> str:
-    if gate.metric == "ratio":
-        return f"{1 / (gate.upper or 1e8)!r}_{1 / (gate.lower or 1e-8)!r}"
-    if gate.metric == "k1":
-        sign = 1 if gate.direction == "forward" else -1
-        ends = sorted((sign * (gate.lower or -18.4), sign * (gate.upper or 18.4)))
-        return "_".join(repr(math.exp(end)) for end in ends)
-    return repr(gate.upper)
+    if gate.metric not in ("ratio", "k1"):
+        return repr(gate.upper)
+    log = math.log if gate.metric == "ratio" else float
+    ends = [end if bound is None else log(bound) for bound, end in ((gate.lower, -FAR), (gate.upper, FAR))]
+    turned = gate.metric == "ratio" or gate.direction == "reverse"
+    low, high = (-ends[1], -ends[0]) if turned else ends
+    return f"{math.exp(low):.12g}_{math.exp(high):.12g}"
 
 
 # ── remarks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
