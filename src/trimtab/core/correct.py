@@ -9,7 +9,7 @@ log-probs ──► batch ──► gate 1 ──► gate 2 ──► … ──
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,6 +39,17 @@ class Corrected:
     """The log-ratio of the rule's own pair of policies; 0 outside `trained`."""
     metrics: Mapping[str, Float[Tensor, ""]]
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
+    rule: Correction | None = None
+    """What was asked for; None: weights and masks from elsewhere."""
+
+    def part(self, index: slice | Tensor) -> Corrected:
+        """The same decisions for some rows (padded) or tokens (packed), the metrics still those of the whole.
+
+        A rule with statistics over the batch (budget, normalize) is worked out once, over the whole step, and handed to
+        each micro-batch in parts.
+        """
+        parts = {name: getattr(self, name)[index] for name in ("weight", "kept", "trained", "log_r")}
+        return replace(self, **parts)
 
 
 @torch.no_grad()
@@ -61,8 +72,20 @@ def correct(
     that each hold a part of every sequence.
     """
     given = {"behavior": behavior, "proximal": proximal, "current": current}
-    policies = {name: given[name] for name in rule.needs}
-    found = {name: log_probs for name, log_probs in policies.items() if log_probs is not None}
+    found = needed(rule, given, advantages, context_group)
+    ranks = groups(process_group, context_group)
+    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+    return _corrected(rule, tokens)
+
+
+def needed(
+    rule: Correction,
+    given: Mapping[str, Tensor | None],
+    advantages: Tensor | None,
+    context_group: ProcessGroup | None,
+) -> dict[str, Tensor]:
+    """The log-probs a rule reads, or an error that names what is missing."""
+    found = {name: log_probs for name in rule.needs if (log_probs := given[name]) is not None}
     for name in rule.needs:
         if name not in found:
             raise InputError(
@@ -72,16 +95,27 @@ def correct(
         raise InputError(
             "This correction needs advantages, got None. One of its gates acts by the sign of the advantage."
         )
-    ranks = groups(process_group, context_group)
     if context_group is not None and _has_segments(rule):
         raise InputError(
             "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
-    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-    return _corrected(rule, tokens)
+    return found
 
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
+    found = judged(rule, tokens)
+    return Corrected(
+        weight=found.weight,
+        kept=as_mask(found.kept),
+        trained=as_mask(tokens.valid),
+        log_r=found.log_r,
+        metrics=Metrics(found),
+        rule=rule,
+    )
+
+
+def judged(rule: Correction, tokens: Batch) -> Trace:
+    """What a rule decides about a batch, as indicators."""
     kept, alive, verdicts = tokens.valid, None, list[Verdict]()
     for gate in rule.gates:
         found = verdict(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else tokens.valid)
@@ -97,10 +131,7 @@ def _corrected(rule: Correction, tokens: Batch) -> Corrected:
         weight = _held(rule, tokens, weighed, verdicts) * kept
     if alive is not None:
         weight = weight * alive
-    trace = Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
-    return Corrected(
-        weight=weight, kept=as_mask(kept), trained=as_mask(tokens.valid), log_r=log_r, metrics=Metrics(trace)
-    )
+    return Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
 
 
 def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Verdict]) -> Tensor:

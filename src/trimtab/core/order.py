@@ -69,3 +69,19 @@ def within_budget(
         low = torch.where(fits, middle, low)
         high = torch.where(fits, high, middle - 1)
     return torch.le(order, low.to(torch.int32), out=torch.empty_like(order)).to(value.dtype)
+
+
+def largest(
+    value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], number: Float[Tensor, ""], ranks: Ranks
+) -> Float[Tensor, "*n"]:
+    """1 for the `number` largest counted values over all ranks, all of them if there are fewer. Equal values go together."""
+    order, counts = _ordered(value), counted.to(torch.int32)
+    low = torch.full((), _LEAST, dtype=torch.int64, device=value.device)
+    high = torch.full_like(low, _MOST)
+    for _ in range(32):
+        middle = (low + high + 1) >> 1
+        here = torch.ge(order, middle.to(torch.int32), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
+        enough = ranks.summed(here) >= number
+        low = torch.where(enough, middle, low)
+        high = torch.where(enough, high, middle - 1)
+    return torch.ge(order, low.to(torch.int32), out=torch.empty_like(order)).mul_(counts).to(counted.dtype)

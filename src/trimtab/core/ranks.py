@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -25,6 +27,11 @@ class Ranks:
         return self.batch if self.batch is not None else self.context
 
     @property
+    def number(self) -> int:
+        """How many ranks hold the batch."""
+        return 1 if self.whole is None else dist.get_world_size(self.whole)
+
+    @property
     def row_share(self) -> float:
         """What one rank contributes to a sum over sequences: each sequence stands on every context rank."""
         return 1.0 if self.context is None else 1.0 / dist.get_world_size(self.context)
@@ -38,7 +45,9 @@ class Ranks:
         return _reduced(local, dist.ReduceOp.MAX, self.whole)
 
     def joined(self, partial: Tensor) -> Tensor:
-        """Sums over a sequence's parts; `partial` is consumed."""
+        """Sums over a sequence's parts; `partial` is consumed. Gradients flow back to every part."""
+        if self.context is not None and partial.requires_grad:
+            return _Joined.apply(partial, self.context)  # pyright: ignore[reportReturnType]
         return _reduced(partial, dist.ReduceOp.SUM, self.context)
 
     def joined_peak(self, partial: Tensor) -> Tensor:
@@ -48,6 +57,19 @@ class Ranks:
 
 ALONE = Ranks()
 """One process that holds everything."""
+
+
+class _Joined(torch.autograd.Function):
+    """A sum over a group, whose gradient is the sum over the group of the gradients: the loss has a part on every rank."""
+
+    @staticmethod
+    def forward(ctx: Any, partial: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _reduced(partial.clone(), dist.ReduceOp.SUM, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return _reduced(gradients[0].clone(), dist.ReduceOp.SUM, ctx.group), None
 
 
 def _reduced(value: Tensor, op: dist.ReduceOp.RedOpType, group: ProcessGroup | None) -> Tensor:

@@ -1,0 +1,109 @@
+"""What a loss saw, as 0-d tensors by name, worked out when read: the `policy/…` metrics beside those of the correction.
+
+Fractions and means are over the kept tokens of the call, over all ranks; with process groups, ask on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from trimtab.core.metric import k3
+from trimtab.core.observe import LIMIT
+from trimtab.core.ranks import Ranks
+from trimtab.losses.terms import Surrogate, Terms
+
+Section = Callable[[], dict[str, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyMetrics(Mapping[str, Tensor]):
+    """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
+
+    sections: Mapping[str, Section]
+    correction: Mapping[str, Tensor]
+    _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self.correction:
+            return self.correction[name]
+        if name not in self._found:
+            with torch.no_grad():
+                self._found.update(self.sections[name]())
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.correction
+        yield from self.sections
+
+    def __len__(self) -> int:
+        return len(self.correction) + len(self.sections)
+
+
+def policy_metrics(
+    terms: Terms,
+    surrogate: Surrogate,
+    *,
+    loss: Tensor,
+    averaged_over: int,
+    correction: Mapping[str, Tensor],
+    means: Mapping[str, tuple[Tensor, Tensor]],
+) -> PolicyMetrics:
+    """Every metric of one call. `means` are further values per token with the tokens they count on (entropy, KL)."""
+    ranks, kept = terms.layout.ranks, terms.kept
+    table: dict[str, Section] = {"policy/loss": partial(_loss, loss.detach() / averaged_over, ranks)}
+    never = {"clip_high": lambda: torch.zeros_like(kept), "clip_low": lambda: torch.zeros_like(kept)}
+    for name, mark in (never | dict(surrogate.marks)).items():
+        table[f"policy/{name}"] = partial(_fraction, f"policy/{name}", mark, kept, ranks)
+    for name, (value, counted) in means.items():
+        table[f"policy/{name}"] = partial(_mean, f"policy/{name}", value.detach(), counted, ranks)
+    if terms.anchor != "current":
+        names = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
+        table |= dict.fromkeys([f"policy/{name}" for name in names], partial(_drift, terms))
+    return PolicyMetrics(table, correction)
+
+
+def _summed(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
+    return tuple(ranks.summed(torch.stack([value.sum().double() for value in values])).unbind())
+
+
+def _per(total: Tensor, number: Tensor) -> Tensor:
+    return (total / number.clamp(min=1.0)).float()
+
+
+def _loss(share: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    """The loss of this call over all ranks, however gradients are put together."""
+    return {"policy/loss": _summed(ranks, share)[0].float()}
+
+
+def _fraction(name: str, mark: Callable[[], Tensor], kept: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    return _mean(name, mark(), kept, ranks)
+
+
+def _mean(name: str, value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    return {name: _per(*_summed(ranks, value * counted, counted))}
+
+
+def _drift(terms: Terms) -> dict[str, Tensor]:
+    """How far the current policy has moved from the anchor: KL(anchor ‖ current) two ways, and the ratio."""
+    kept, ranks = terms.kept, terms.layout.ranks
+    log_r = terms.batch.log_r[f"current/{terms.anchor}"] * kept
+    held = log_r.clamp(-LIMIT, LIMIT)
+    number, first, third, rho = _summed(ranks, kept, log_r, k3(held), held.exp() * kept)
+    outside = (kept - 1.0) * torch.finfo(kept.dtype).max
+    ends = [held.new_full((), -torch.inf)] * 2
+    if held.numel():
+        ends = [(held + outside).amax(), (outside - held).amax()]
+    high, low = ranks.greatest(torch.stack(ends)).unbind()
+    some = number > 0
+    return {
+        "policy/k1": _per(-first, number),
+        "policy/k3": _per(third, number),
+        "policy/ratio_mean": _per(rho, number),
+        "policy/ratio_max": torch.where(some, high.exp().float(), 0.0),
+        "policy/ratio_min": torch.where(some, (-low).exp().float(), 0.0),
+    }

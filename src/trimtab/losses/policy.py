@@ -1,0 +1,212 @@
+"""`policy_loss`: a loss, a correction and a reduction on one batch; one number with a gradient out.
+
+log-probs ─► batch ─► correction ─► weight, kept ─┐
+               ├────► log ρ, advantages ──────────┴─► objective ─► Σ weight · loss / counts of the step ─┬─► loss
+               └────► KL to reference, entropy ──────────────────► Σ mask · term / counts of the step ───┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from trimtab.config.algebra import Correction
+from trimtab.config.losses import EntropyBonus, Gspo, KlPenalty, Objective, Reduction
+from trimtab.core.batch import batch, groups
+from trimtab.core.correct import Corrected, judged, needed
+from trimtab.core.observe import Metrics
+from trimtab.core.ratio import cleaned, indicator
+from trimtab.core.reduce import Denominator, check_group, counted, share
+from trimtab.errors import ConfigError, InputError
+from trimtab.losses.kl import kl_term
+from trimtab.losses.metrics import policy_metrics
+from trimtab.losses.table import OBJECTIVES
+from trimtab.losses.terms import Terms, attached, total
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyLoss:
+    """A loss to descend, and what it saw."""
+
+    loss: Float[Tensor, ""]
+    """This call's share of the step's loss; connected to `current` even where it is 0."""
+    metrics: Mapping[str, Float[Tensor, ""]]
+    """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
+
+
+def policy_loss(
+    loss: Objective,
+    *,
+    current: Float[Tensor, "*tokens"],
+    advantages: Tensor,
+    mask: Tensor,
+    proximal: Float[Tensor, "*tokens"] | None = None,
+    behavior: Float[Tensor, "*tokens"] | None = None,
+    reference: Float[Tensor, "*tokens"] | None = None,
+    entropy: Float[Tensor, "*tokens"] | None = None,
+    correction: Correction | Corrected | None = None,
+    reduction: Reduction | str = "token-mean",
+    kl: KlPenalty | None = None,
+    entropy_bonus: EntropyBonus | None = None,
+    denominator: Denominator | None = None,
+    group: Tensor | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    process_group: ProcessGroup | None = None,
+    context_group: ProcessGroup | None = None,
+    generator: torch.Generator | None = None,
+) -> PolicyLoss:
+    """The loss of one micro-batch and its metrics.
+
+    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence. ρ
+    divides by proximal, or by behavior under a bypass correction. `denominator` holds the counts of the whole step; without
+    one, this call (on every rank of `process_group`) is the step. A rule with statistics over the batch is worked out over the
+    whole step by `correct` and handed in as `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    """
+    reduction = Reduction.from_settings(reduction)
+    _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
+    if mask.numel() == 0 and denominator is None and process_group is None:
+        raise InputError(
+            f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
+        )
+    policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
+    if isinstance(correction, Correction):
+        needed(correction, policies, advantages, context_group)
+    elif correction is not None:
+        mask = _within(mask, correction)
+    anchor = _anchor(loss, policies, correction)
+    pairs = _pairs(correction, anchor, kl)
+    found = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
+    ranks = groups(process_group, context_group)
+    with torch.no_grad():
+        tokens = batch(found, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        check_group(group, len(tokens.lengths))
+        terms, seen = _judged(
+            correction, Terms(tokens, anchor, current, tokens.valid, tokens.valid, tokens.lengths, generator)
+        )
+    surrogate = OBJECTIVES[type(loss)](loss, terms)
+    weight = terms.weight if surrogate.weight is None else surrogate.weight
+    parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
+    if kl is not None:
+        parts["kl"] = _kl_part(kl, terms, correction, reduction)
+    if entropy is not None:
+        parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
+    by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
+    step = denominator or counted(terms.lengths, group if by_prompt else None, ranks)
+    whole = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
+    means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
+    metrics = policy_metrics(
+        terms, surrogate, loss=whole, averaged_over=step.averaged_over, correction=seen, means=means
+    )
+    return PolicyLoss(whole, metrics)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One term of the loss: a value per token, its weight, the tokens it is paid on, and how it is reduced."""
+
+    value: Float[Tensor, "*#tokens"]
+    weight: Float[Tensor, "*#tokens"]
+    on: Float[Tensor, "*tokens"]
+    coefficient: float
+    reduction: Reduction
+
+    def share(self, terms: Terms, step: Denominator, group: Tensor | None) -> Float[Tensor, ""]:
+        """What the term adds to the loss of the step."""
+        found = share(self.reduction, terms.lengths, step, group)
+        return total(self.value, found.over(terms.layout, self.weight)) * (found.factor * self.coefficient)
+
+
+def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction) -> Part:
+    on, rule = terms.tokens(kl.mask), _rule(correction)
+    weight = on * terms.weight if rule is not None and rule.applies_to == "policy+kl" else on
+    return Part(kl_term(kl, terms), weight, on, kl.coefficient, kl.reduction or reduction)
+
+
+def _entropy_part(entropy: Tensor, bonus: EntropyBonus | None, terms: Terms, reduction: Reduction) -> Part:
+    bonus = bonus or EntropyBonus(coefficient=0.0)  # given without a bonus, it is only reported
+    on = terms.tokens(bonus.mask)
+    value = attached(entropy, cleaned(entropy.detach(), on), on)
+    return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
+
+
+def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Mapping[str, Tensor]]:
+    """The terms with the correction's verdict, and its metrics."""
+    tokens, seen = terms.batch, dict[str, Tensor]()
+    if correction is None:
+        return terms, seen
+    if isinstance(correction, Correction):
+        found = judged(correction, tokens)
+        kept, weight, seen = found.kept, found.weight, Metrics(found)
+    else:
+        kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
+        weight, seen = cleaned(correction.weight, kept), correction.metrics
+    rule = _rule(correction)
+    after = rule is not None and rule.denominator == "kept"
+    return replace(
+        terms, kept=kept, weight=weight, lengths=tokens.layout.total(kept) if after else tokens.lengths
+    ), seen
+
+
+def _rule(correction: Correction | Corrected | None) -> Correction | None:
+    return correction.rule if isinstance(correction, Corrected) else correction
+
+
+def _anchor(loss: Objective, policies: Mapping[str, Tensor | None], correction: Correction | Corrected | None) -> str:
+    """The policy that ρ divides by; `current` itself where a loss has no ratio and none was given."""
+    rule = _rule(correction)
+    name = "behavior" if rule is not None and rule.policies == "bypass" else "proximal"
+    if policies[name] is not None:
+        return name
+    if not loss.uses_ratio:
+        return "current"
+    remedy = "It divides by them." if name == "behavior" else "On data just sampled, pass proximal=current.detach()."
+    raise InputError(f"{type(loss).__name__} needs {name} log-probs, got None. {remedy}")
+
+
+def _pairs(correction: Correction | Corrected | None, anchor: str, kl: KlPenalty | None) -> tuple[str, ...]:
+    """The pairs of policies to compare, each once: the correction's, ρ's, and the reference's."""
+    own = correction.pairs if isinstance(correction, Correction) else ()
+    reference = () if kl is None else ("current/reference",)
+    return tuple(dict.fromkeys([*own, f"current/{anchor}", *reference]))
+
+
+def _reads(pairs: tuple[str, ...], policy: str) -> bool:
+    return any(policy in pair.split("/") for pair in pairs)
+
+
+def _within(mask: Tensor, correction: Corrected) -> Tensor:
+    """The mask less the tokens that the correction found missing."""
+    if correction.weight.shape != mask.shape:
+        raise InputError(
+            f"correction needs the shape of mask {tuple(mask.shape)}, got {tuple(correction.weight.shape)}. "
+            "Take this micro-batch out of it with .part(index)."
+        )
+    return mask.bool() & correction.trained
+
+
+def _check(
+    loss: object,
+    kl: KlPenalty | None,
+    reference: Tensor | None,
+    bonus: EntropyBonus | None,
+    entropy: Tensor | None,
+    mask: Tensor,
+    context_group: ProcessGroup | None,
+) -> None:
+    if type(loss) not in OBJECTIVES:
+        raise ConfigError(f"policy_loss needs a loss such as trimtab.Clip(), got {loss!r}. See trimtab.config.losses.")
+    if isinstance(loss, Gspo) and loss.level == "segment" and context_group is not None:
+        raise InputError("Gspo by segment needs whole sequences, got a context_group. Use level sequence.")
+    if kl is not None and reference is None:
+        raise InputError("KlPenalty needs reference log-probs, got None. Pass reference, or drop kl.")
+    if bonus is not None and entropy is None:
+        raise InputError("EntropyBonus needs entropy, got None. Pass the entropy of each token, or drop entropy_bonus.")
+    if entropy is not None and (entropy.shape != mask.shape or not entropy.is_floating_point()):
+        raise InputError(
+            f"entropy needs one number per token, shape {tuple(mask.shape)}, got {entropy.dtype} {tuple(entropy.shape)}."
+        )
