@@ -6,6 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.advantage.estimate import Advantages as Advantages
+    from trimtab.advantage.estimate import advantages as advantages
+    from trimtab.advantage.normalise import normalised as normalised
+    from trimtab.advantage.shaping import Shaped as Shaped
+    from trimtab.advantage.shaping import ended as ended
+    from trimtab.advantage.shaping import shaped as shaped
+    from trimtab.config.advantages import Gae as Gae
+    from trimtab.config.advantages import Gdpo as Gdpo
+    from trimtab.config.advantages import Gpg as Gpg
+    from trimtab.config.advantages import Grpo as Grpo
+    from trimtab.config.advantages import LeaveOneOut as LeaveOneOut
+    from trimtab.config.advantages import MaxRl as MaxRl
+    from trimtab.config.advantages import Normalise as Normalise
+    from trimtab.config.advantages import Opo as Opo
+    from trimtab.config.advantages import Overlong as Overlong
+    from trimtab.config.advantages import PassK as PassK
+    from trimtab.config.advantages import ReinforcePlusPlus as ReinforcePlusPlus
+    from trimtab.config.advantages import ReMax as ReMax
+    from trimtab.config.advantages import Rloo as Rloo
+    from trimtab.config.advantages import Shaping as Shaping
     from trimtab.config.algebra import Correction as Correction
     from trimtab.config.algebra import Gate as Gate
     from trimtab.config.algebra import Limit as Limit
@@ -40,6 +60,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Gae": "trimtab.config.advantages",
+    "Gdpo": "trimtab.config.advantages",
+    "Gpg": "trimtab.config.advantages",
+    "Grpo": "trimtab.config.advantages",
+    "LeaveOneOut": "trimtab.config.advantages",
+    "MaxRl": "trimtab.config.advantages",
+    "Normalise": "trimtab.config.advantages",
+    "Opo": "trimtab.config.advantages",
+    "Overlong": "trimtab.config.advantages",
+    "PassK": "trimtab.config.advantages",
+    "ReMax": "trimtab.config.advantages",
+    "ReinforcePlusPlus": "trimtab.config.advantages",
+    "Rloo": "trimtab.config.advantages",
+    "Shaping": "trimtab.config.advantages",
+    "Advantages": "trimtab.advantage.estimate",
+    "advantages": "trimtab.advantage.estimate",
+    "normalised": "trimtab.advantage.normalise",
+    "Shaped": "trimtab.advantage.shaping",
+    "ended": "trimtab.advantage.shaping",
+    "shaped": "trimtab.advantage.shaping",
     "Correction": "trimtab.config.algebra",
     "Gate": "trimtab.config.algebra",
     "Limit": "trimtab.config.algebra",
@@ -73,6 +113,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Advantages",
     "Cispo",
     "Clip",
     "ClipCov",
@@ -83,27 +124,46 @@ __all__ = [
     "DppoTv",
     "Dro",
     "EntropyBonus",
+    "Gae",
     "Gate",
+    "Gdpo",
     "Gmpo",
+    "Gpg",
+    "Grpo",
     "Gspo",
     "ImportancePg",
     "KlCov",
     "KlPenalty",
+    "LeaveOneOut",
     "Limit",
     "Luspo",
+    "MaxRl",
+    "Normalise",
+    "Opo",
+    "Overlong",
+    "PassK",
     "PolicyLoss",
+    "ReMax",
     "Reduction",
     "Reinforce",
+    "ReinforcePlusPlus",
+    "Rloo",
     "Sapo",
+    "Shaped",
+    "Shaping",
     "Topr",
     "TrimtabError",
     "Vespo",
     "Weight",
     "__version__",
+    "advantages",
     "correct",
+    "ended",
     "kl_penalty",
+    "normalised",
     "policy_loss",
     "preset",
+    "shaped",
 ]
 
 

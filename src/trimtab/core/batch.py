@@ -54,7 +54,7 @@ def batch(
     ranks: Ranks,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
-    layout = _layout(mask, cu_seqlens, ranks)
+    layout = layout_of(mask, cu_seqlens, ranks)
     for name, log_probs in policies.items():
         _check_like(name, log_probs, mask)
         if not log_probs.is_floating_point():
@@ -98,7 +98,8 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
     return cleaned(advantages, valid)
 
 
-def _layout(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
+def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
+    """Where the sequences of a mask lie, checked."""
     if cu_seqlens is None:
         if mask.ndim != 2:
             raise InputError(

@@ -1,0 +1,1 @@
+"""From rewards to advantages: shaping, votes, group baselines, returns, normalisation."""

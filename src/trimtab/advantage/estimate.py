@@ -1,0 +1,225 @@
+"""`advantages`: an estimator and rewards in; one number per token out.
+
+rewards ──► episodes (failed, no-EOS, shaped, votes) ──► group baseline or returns ──► normalised ──► advantages
+                                                              ▲
+                                        only rows that vote: kept, with a task reward
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from trimtab.advantage.episodes import Episodes, Given, episodes
+from trimtab.advantage.gae import gae, path, to_go, token_rewards
+from trimtab.advantage.inputs import check_given, check_unread
+from trimtab.advantage.normalise import Sample, moments, standardised
+from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred
+from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
+from trimtab.core.ratio import as_mask
+from trimtab.errors import InputError
+
+READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    Gae: (("values",), ("bootstrap",)),
+    ReMax: (("baselines",), ()),
+}
+"""What an estimator needs besides rewards and groups, and what it can use."""
+
+
+@dataclass(frozen=True, eq=False)
+class Advantages:
+    """What each token is worth; everything detached."""
+
+    advantages: Float[Tensor, "*tokens"]
+    """0 outside `trained`."""
+    trained: Bool[Tensor, "*tokens"]
+    """The mask less the rows that failed (a NaN or infinite reward, value…) or were dropped; train on no more than this."""
+    rows: Float[Tensor, " rows"] | None
+    """The advantage of each sequence, where all its tokens share one."""
+    returns: Float[Tensor, "*tokens"] | None
+    """The returns a critic learns (GAE), or the discounted reward to come (REINFORCE++, ReMax)."""
+    rewards: Float[Tensor, " rows *columns"]
+    """The task reward of each sequence as shaped."""
+    votes: Bool[Tensor, " rows"]
+    """The rows that counted in means and deviations."""
+    metrics: Mapping[str, Float[Tensor, ""]]
+    """0-d tensors by name, over the whole batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What an estimator found, before the advantages are normalised over tokens."""
+
+    tokens: Float[Tensor, "*tokens"]
+    rows: Float[Tensor, " rows"] | None = None
+    returns: Float[Tensor, "*tokens"] | None = None
+    whiten: Normalise | None = None
+
+
+@torch.no_grad()
+def advantages(
+    estimator: Estimator,
+    *,
+    rewards: Tensor,
+    mask: Tensor,
+    group: Tensor | None = None,
+    groups: int | None = None,
+    kept: Tensor | None = None,
+    shaping: Shaping | None = None,
+    ended: Tensor | None = None,
+    values: Tensor | None = None,
+    bootstrap: Tensor | None = None,
+    baselines: Tensor | None = None,
+    token_rewards: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    process_group: ProcessGroup | None = None,
+) -> Advantages:
+    """The advantage of each token. Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`.
+
+    rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`).
+    group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
+        the ids are indices below it already; saves a synchronisation.
+    kept: what a correction left, per token or per sequence. A row that lost all its tokens does not vote and gets 0.
+    ended: whether each sequence ended with EOS (`trimtab.ended`). For shaping with `no_eos`, and for `bootstrap`.
+    values, bootstrap: GAE's value of the state before each token, and after the last token of sequences that did not end.
+    baselines: ReMax's reward of the greedy answer, one per sequence.
+    token_rewards: rewards per token besides the task reward (a KL penalty), on which no group votes; each token gets
+        their sum to come.
+    process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
+    """
+    given = Given(
+        rewards=rewards,
+        mask=mask,
+        group=group,
+        groups=groups,
+        kept=kept,
+        values=values,
+        bootstrap=bootstrap,
+        baselines=baselines,
+        token_rewards=token_rewards,
+        ended=ended,
+        cu_seqlens=cu_seqlens,
+        process_group=process_group,
+    )
+    shaping = shaping or Shaping()
+    _check(estimator, shaping, given)
+    columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
+    batch = episodes(given, shaping, estimator.baseline, columns)
+    found = _estimate(estimator, shaping, batch)
+    tokens = found.tokens if found.whiten is None else _whitened(found.whiten, found.tokens, batch)
+    kind = batch.trained.dtype
+    return Advantages(
+        advantages=tokens * batch.trained,
+        trained=as_mask(batch.trained),
+        rows=None if found.rows is None else found.rows.to(kind),
+        returns=found.returns,
+        rewards=batch.reward.to(kind),
+        votes=as_mask(batch.votes),
+        metrics=_metrics(batch),
+    )
+
+
+def _check(estimator: Estimator, shaping: Shaping, given: Given) -> None:
+    who = type(estimator).__name__
+    needed, welcome = READS.get(type(estimator), ((), ()))
+    for name in needed:
+        check_given(who, name, getattr(given, name))
+    for name in {"values", "bootstrap", "baselines"}.difference(needed, welcome):
+        check_unread(who, name, getattr(given, name))
+    levels = () if estimator.normalise is None else (estimator.normalise.mean, estimator.normalise.std)
+    if type(estimator) in OUTCOMES or "group" in levels or getattr(estimator, "group_mean", False):
+        check_given(who, "group", given.group)
+    if given.bootstrap is not None:
+        check_given("A value after the end (bootstrap)", "ended", given.ended)
+    if shaping.no_eos == "bootstrap":
+        if not isinstance(estimator, Gae):
+            raise InputError(
+                f"Shaping with no_eos bootstrap needs Gae, got {who}. Only a critic knows what would follow."
+            )
+        check_given("Shaping with no_eos bootstrap", "bootstrap", given.bootstrap)
+
+
+def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
+    task = batch.reward if batch.per_token is None else None
+    if isinstance(estimator, Gae):
+        tokens, returns = gae(estimator, batch, task, _bootstrapped(shaping, batch))
+        return Estimate(tokens, returns=returns, whiten=estimator.normalise)
+    if isinstance(estimator, ReMax):
+        way, greedy = path(batch, "skip"), batch.given.baselines
+        assert greedy is not None
+        returns = to_go(way, token_rewards(batch, way, task), 1.0)
+        less = torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked
+        return Estimate(returns - batch.spread(less), returns=returns, whiten=estimator.normalise)
+    if isinstance(estimator, ReinforcePlusPlus):
+        way = path(batch, estimator.gaps)
+        if estimator.group_mean:
+            task = group_centred(estimator.singleton, batch.sample(batch.reward)) * batch.votes
+        returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
+        return Estimate(returns, returns=returns, whiten=estimator.normalise)
+    return _outcome(estimator, batch)
+
+
+def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
+    """One advantage per row, over its tokens; rewards per token come on top."""
+    lengths = batch.layout.total(batch.voting.double())
+    columns = batch.reward if batch.reward.ndim == 2 else None
+    sample = batch.sample(batch.reward if columns is None else columns[:, 0])
+    rows = OUTCOMES[type(estimator)](estimator, Scores(sample, lengths, columns)) * batch.votes
+    norm, extra = estimator.normalise, batch.given.token_rewards
+    if norm is not None and (norm.unit == "sequence" or extra is None):
+        weight = batch.votes if norm.unit == "sequence" else batch.votes * lengths
+        rows, norm = standardised(norm, Sample(rows, weight, batch.levels)) * batch.votes, None
+    tokens = batch.spread(rows)
+    if extra is None:
+        return Estimate(tokens, rows=rows)
+    return Estimate(tokens + to_go(path(batch, "skip"), batch.clean(extra).flatten(), 1.0), whiten=norm)
+
+
+def _bootstrapped(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | None:
+    """The value after each row's end where it did not end there; with no_eos zero, a row without EOS ends at 0."""
+    after, truncated = batch.given.bootstrap, batch.truncated
+    if after is None or truncated is None or shaping.no_eos == "zero":
+        return None
+    return torch.where(truncated & (batch.stays > 0), after.detach().double(), 0.0)
+
+
+def _whitened(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
+    sample = Sample((tokens * batch.trained).double(), batch.voting.double(), batch.levels, batch.layout)
+    return standardised(norm, sample).to(tokens.dtype)
+
+
+def _metrics(batch: Episodes) -> dict[str, Tensor]:
+    """Counts over the whole batch: of rows, and of groups with no, one, or agreeing votes."""
+    reward = batch.reward if batch.reward.ndim == 1 else batch.reward.sum(-1)
+    truncated = torch.zeros_like(batch.votes) if batch.truncated is None else batch.truncated.double()
+    local = [torch.ones_like(batch.votes), batch.votes, batch.failed, truncated, batch.votes * reward]
+    counts = batch.levels["batch"].total(torch.stack(local, -1))[0]
+    rows, votes, failed, unended, total = counts.unbind()
+    found = {
+        "rows": rows,
+        "nonvoting_rows": rows - votes,
+        "failed_rows": failed,
+        "truncated_rows": unended,
+        "reward_mean": total / votes.clamp(min=1.0),
+    }
+    if "group" in batch.levels:
+        found |= _group_metrics(batch)
+    return {name: value.float() for name, value in found.items()}
+
+
+def _group_metrics(batch: Episodes) -> dict[str, Tensor]:
+    groups = batch.levels["group"]
+    columns = batch.reward.unsqueeze(-1) if batch.reward.ndim == 1 else batch.reward
+    varies = torch.stack([moments(batch.sample(column), "group").varies for column in columns.unbind(-1)]).amax(0)
+    members, varied = groups.total(torch.stack([batch.votes, batch.votes * varies], -1)).unbind(-1)
+    return {
+        "groups": (members > 0).double().sum(),
+        "singleton_groups": (members == 1).double().sum(),
+        "zero_variance_groups": ((members > 1) & (varied == 0)).double().sum(),
+        "silent_groups": (members == 0).double().sum(),
+    }

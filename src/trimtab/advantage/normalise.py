@@ -1,0 +1,146 @@
+"""Means and deviations over a batch or its groups, in float64, over every rank; and values normalised by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from trimtab.advantage.group import Groups, grouped, one_group
+from trimtab.advantage.inputs import check_given, check_group, check_not_empty, check_tokens, row_count
+from trimtab.config.advantages import Level, Normalise
+from trimtab.core.batch import layout_of
+from trimtab.core.layout import Layout
+from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+
+CONSTANT = 1e-24
+"""A variance below this share of the mean square is rounding: the values are equal."""
+
+DIVISORS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "std": lambda variance, eps: variance.sqrt() + eps,
+    "variance": lambda variance, eps: (variance + eps).sqrt(),
+    "floor": lambda variance, eps: variance.clamp(min=eps).sqrt(),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Values that vote by weight: one per row, or (with a layout) one per token. Finite wherever they stand."""
+
+    value: Float[Tensor, "*units"]
+    weight: Float[Tensor, "*units"]
+    levels: Mapping[Level, Groups]
+    layout: Layout | None = None
+
+    def total(self, level: Level, *terms: Tensor) -> tuple[Tensor, ...]:
+        """Sums over each row's level, as seen from the row; one collective for all terms."""
+        groups = self.levels[level]
+        rows = torch.stack([term if self.layout is None else self.layout.total(term) for term in terms], -1)
+        return groups.spread(groups.total(rows)).unbind(-1)
+
+    def laid(self, row: Tensor) -> Tensor:
+        """One value per row, over its units."""
+        return row if self.layout is None else self.layout.spread(row)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What each row's level votes for; zeros where nobody does."""
+
+    number: Float[Tensor, " rows"]
+    mean: Float[Tensor, " rows"]
+    squares: Float[Tensor, " rows"]  # summed, about the mean
+    varies: Float[Tensor, " rows"]
+
+    def variance(self, unbiased: bool) -> Float[Tensor, " rows"]:
+        """The variance, 0 for a single vote."""
+        return self.squares / (self.number - (1.0 if unbiased else 0.0)).clamp(min=1.0)
+
+
+def moments(sample: Sample, level: Level) -> Moments:
+    """Two passes, so that a large mean costs a small spread no digits."""
+    weighted = sample.weight * sample.value
+    number, total, raw = sample.total(level, sample.weight, weighted, weighted * sample.value)
+    mean = total / number.clamp(min=1.0)
+    (squares,) = sample.total(level, (sample.value - sample.laid(mean)).square_().mul_(sample.weight))
+    return Moments(number, mean, squares, (squares > CONSTANT * raw).double())
+
+
+def standardised(norm: Normalise, sample: Sample) -> Float[Tensor, "*units"]:
+    """The value less a mean, over a deviation, for every unit, voting or not."""
+    found = {level: moments(sample, level) for level in dict.fromkeys((norm.mean, norm.std)) if level is not None}
+    centred = sample.value if norm.mean is None else _centred(norm, sample, found[norm.mean])
+    if norm.std is None:
+        return centred
+    spread = found[norm.std]
+    variance, varies = spread.variance(norm.unbiased), spread.varies
+    if norm.about == "subtracted":
+        squares, raw = sample.total(norm.std, sample.weight * centred.square(), sample.weight * sample.value.square())
+        variance = squares / (spread.number - (1.0 if norm.unbiased else 0.0)).clamp(min=1.0)
+        varies = (squares > CONSTANT * raw).double()
+    if norm.singleton == "raw":
+        variance = torch.where(spread.number == 1, 1.0, variance)
+        varies = torch.where(spread.number == 1, 1.0, varies)
+    divisor = torch.where(varies > 0, DIVISORS[norm.eps_at](variance, norm.eps), 1.0)
+    return centred / sample.laid(divisor)
+
+
+def _centred(norm: Normalise, sample: Sample, found: Moments) -> Tensor:
+    """The value less the mean of its level, or of the others there. Votes that all agree give an exact 0."""
+    number = found.number
+    # x − (n·mean − x)/(n − 1) = (x − mean)·n/(n − 1); whoever does not vote is no part of the mean anyway
+    others = number / (number - 1.0).clamp(min=1.0) if norm.leave_one_out else torch.ones_like(number)
+    factor = sample.weight.clamp(max=1.0).mul_(sample.laid(found.varies * others - 1.0)).add_(1.0)
+    centred = (sample.value - sample.laid(found.mean)).mul_(factor)
+    if norm.singleton == "raw":
+        return torch.where(sample.laid(number == 1), sample.value, centred)
+    return centred
+
+
+@torch.no_grad()
+def normalised(
+    norm: Normalise,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    kept: Tensor | None = None,
+    group: Tensor | None = None,
+    groups: int | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    process_group: ProcessGroup | None = None,
+) -> Tensor:
+    """Values, one per sequence `[rows]` or per token (padded, or packed with `cu_seqlens`), normalised; 0 outside `mask`.
+
+    `mask` and `kept` have the shape of the values: who is normalised, and who votes (left out: all of them). A NaN or
+    infinite value neither votes nor leaves a trace. `group` is one id per sequence, `groups` their number if the ids are
+    indices already.
+    """
+    ranks = Ranks(batch=process_group)
+    mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
+    check_tokens("mask", mask, values)
+    check_tokens("kept", kept, values)
+    layout = None if values.ndim == 1 and cu_seqlens is None else layout_of(mask, cu_seqlens, ranks)
+    rows = len(values) if layout is None else row_count(layout, mask)
+    check_not_empty(rows, process_group)
+    check_group(group, groups, rows, values.device)
+    if "group" in (norm.mean, norm.std):
+        check_given("Normalise over groups", "group", group)
+    counted = indicator(mask, torch.float64) * is_finite(values.double())
+    votes = counted if kept is None else counted * indicator(kept, torch.float64)
+    sample = Sample(cleaned(values, counted), votes, levels(rows, group, groups, values.device, ranks), layout)
+    return cleaned(standardised(norm, sample), counted).to(working_type(values))
+
+
+def levels(
+    rows: int, group: Tensor | None, count: int | None, device: torch.device, ranks: Ranks
+) -> dict[Level, Groups]:
+    """The batch as one group, and its groups if they were named."""
+    found: dict[Level, Groups] = {"batch": one_group(rows, device, ranks)}
+    if group is not None:
+        found["group"] = grouped(group, count, ranks)
+    return found

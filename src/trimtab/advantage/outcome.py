@@ -1,0 +1,162 @@
+"""The estimators that give a whole sequence one advantage, from the rewards of its group: a table, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trimtab.advantage.group import gathered
+from trimtab.advantage.normalise import Moments, Sample, moments, standardised
+from trimtab.config.advantages import Gdpo, Gpg, Grpo, LeaveOneOut, MaxRl, Normalise, Opo, PassK, Rloo, Singleton
+
+AGREE = 1e-12
+"""Others whose squares are below this share of the group's agree: what is left is the rounding of a subtraction."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What the rows of a batch scored, and how many voting tokens they have."""
+
+    sample: Sample
+    lengths: Float[Tensor, " rows"]
+    columns: Float[Tensor, "rows columns"] | None = None  # several rewards per row (GDPO)
+
+
+def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
+    """(R − mean) / (std + eps)"""
+    over = config.std_over if isinstance(config, Grpo) else "group"
+    norm = Normalise(
+        mean="group",
+        std=over if config.std else None,
+        unbiased=config.unbiased,
+        eps=config.eps,
+        eps_at="std",
+        singleton=config.singleton,
+    )
+    return standardised(norm, scores.sample)
+
+
+def rloo(config: Rloo, scores: Scores) -> Tensor:
+    """R − mean of the others"""
+    return standardised(
+        Normalise(mean="group", std=None, leave_one_out=True, singleton=config.singleton), scores.sample
+    )
+
+
+def group_centred(singleton: Singleton, sample: Sample) -> Tensor:
+    """R − mean"""
+    return standardised(Normalise(mean="group", std=None, singleton=singleton), sample)
+
+
+def leave_one_out(config: LeaveOneOut, scores: Scores) -> Tensor:
+    """(R − mean of the others) / (std of the others + eps)
+
+    With d = R − mean over n votes, the others' squares are Σd² − d²·n/(n − 1): a difference of near-equal numbers where
+    the others agree, whose rounding must not become a divisor.
+    """
+    centred = rloo(Rloo(singleton=config.singleton), scores)
+    if not config.std:
+        return centred
+    found = moments(scores.sample, "group")
+    number = found.number
+    squares = found.squares - (scores.sample.value - found.mean).square() * number / (number - 1.0).clamp(min=1.0)
+    varies = (squares > AGREE * found.squares) & (number > 2)
+    variance = squares / (number - (2.0 if config.unbiased else 1.0)).clamp(min=1.0)
+    return centred / torch.where(varies, variance.clamp(min=0.0).sqrt() + config.eps, 1.0)
+
+
+def opo(config: Opo, scores: Scores) -> Tensor:
+    """R − Σ length·R / Σ length"""
+    sample = scores.sample
+    weight = sample.weight * scores.lengths
+    total, tokens = sample.total("group", weight * sample.value, weight)
+    found = moments(sample, "group")
+    return _settled(sample.value - total / tokens.clamp(min=1.0), sample, found, config.singleton)
+
+
+def gpg(config: Gpg, scores: Scores) -> Tensor:
+    """(R − mean) · rows / rows with R ≠ 0"""
+    sample = scores.sample
+    scored = sample.weight * (sample.value != 0).double()
+    rows, nonzero = sample.total("batch", sample.weight, scored)
+    return group_centred(config.singleton, sample) * rows / nonzero.clamp(min=1.0)
+
+
+def maxrl(config: MaxRl, scores: Scores) -> Tensor:
+    """(R − mean) / (mean + eps), 0 where the mean is not positive: dividing by it would turn the sign or explode"""
+    found = moments(scores.sample, "group")
+    centred = group_centred("zero", scores.sample)
+    return torch.where(found.mean > 0, centred / (found.mean.clamp(min=0.0) + config.eps).clamp(min=1e-300), 0.0)
+
+
+def gdpo(config: Gdpo, scores: Scores) -> Tensor:
+    """Σ weight · (R_k − mean_k) / (std_k + eps)"""
+    assert scores.columns is not None
+    parts = [
+        weight * grpo(config, replace(scores, sample=replace(scores.sample, value=column)))
+        for weight, column in zip(config.weights, scores.columns.unbind(-1), strict=True)
+    ]
+    return torch.stack(parts).sum(0)
+
+
+def pass_k(config: PassK, scores: Scores) -> Tensor:
+    """The mean, over the k-subsets of the group with this row, of max − max without it; over (std + eps)"""
+    sample = scores.sample
+    groups = sample.levels["group"]
+    index = torch.where(sample.weight > 0, groups.index, groups.count)  # whoever does not vote is apart
+    both, own = gathered(torch.stack([sample.value, index.double()], -1), groups.ranks)
+    gain = _gain(both[:, 0], both[:, 1].long(), groups.count + 1, config.k)[own]
+    found = moments(sample, "group")
+    if config.std:
+        gain = gain / (found.variance(config.unbiased).sqrt() + config.eps).clamp(min=1e-300)
+    return torch.where((found.varies > 0) & (found.number > 1), gain, 0.0)
+
+
+def _gain(reward: Tensor, index: Tensor, count: int, k: int | None) -> Tensor:
+    """Ranked from the bottom, row i adds Σ_{j<i} (R_i − R_j) · C(j, k − 2) / C(n − 1, k − 1): j is then the next best."""
+    order = torch.argsort(reward, stable=True)
+    order = order[torch.argsort(index[order], stable=True)]
+    ranked, group = reward[order], index[order]
+    number = index.new_zeros(count).index_add_(0, index, torch.ones_like(index))
+    start = (number.cumsum(0) - number)[group]
+    n, place = number[group].double(), torch.arange(len(order), device=order.device) - start
+    above = (ranked - ranked[start]) if len(order) else ranked  # from the group's least, to keep the sums small
+    picks = n if k is None else n.clamp(max=k)
+    share = torch.exp(_log_choose(place.double(), picks - 2) - _log_choose(n - 1, picks - 1))
+    share = torch.where((place >= picks - 2) & (picks >= 2), share, 0.0)
+    gain = above * _below(share, start) - _below(share * above, start)
+    return torch.empty_like(gain).index_copy_(0, order, gain)
+
+
+def _below(value: Tensor, start: Tensor) -> Tensor:
+    """The sum over the ranks below, within the group that begins at `start`."""
+    before = value.cumsum(0) - value
+    return before - before[start]
+
+
+def _log_choose(n: Tensor, k: Tensor) -> Tensor:
+    k = k.clamp(min=0.0).minimum(n)
+    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+
+
+def _settled(advantage: Tensor, sample: Sample, found: Moments, singleton: Singleton) -> Tensor:
+    """Exactly 0 where a group agrees; a single vote as asked."""
+    settled = torch.where(found.varies > 0, advantage, 0.0)
+    return torch.where(found.number == 1, sample.value, settled) if singleton == "raw" else settled
+
+
+OUTCOMES: dict[type, Callable[[Any, Scores], Tensor]] = {
+    Grpo: grpo,
+    Rloo: rloo,
+    LeaveOneOut: leave_one_out,
+    Opo: opo,
+    Gpg: gpg,
+    MaxRl: maxrl,
+    Gdpo: gdpo,
+    PassK: pass_k,
+}
