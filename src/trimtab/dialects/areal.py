@@ -11,6 +11,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
+from trimtab.dialects.objectives import areal
 from trimtab.dialects.parts import OFF, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
@@ -281,10 +282,12 @@ DIALECT = Dialect(
     name="areal",
     title="AReaL",
     version="1.0.4",
-    keys=KEYS,
+    keys=(*KEYS, *areal.KEYS),
     correction=correction,
-    remarks=REMARKS,
-    closed=(SECTION,),
+    descent=areal.descent,
+    estimation=areal.estimation,
+    remarks=(*REMARKS, *areal.REMARKS),
+    closed=(SECTION, *areal.CLOSED),
     roots=(
         "actor",
         "ref",

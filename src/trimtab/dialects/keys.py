@@ -9,10 +9,12 @@ from typing import Any, Literal, cast
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import shown
+from trimtab.dialects.objectives.kinds import Descent, Estimation
 from trimtab.dialects.reading import Finding, Level
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
-Part = Literal["correction", "loss", "advantage"]
+Part = Literal["correction", "loss", "advantage", "other"]
+"""What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
 Kind = Callable[[str, Any], Any]
 
 
@@ -47,9 +49,16 @@ class Given:
     """The user's values of a dialect's keys: the framework's default where nothing was said."""
 
     def __init__(
-        self, dialect: Dialect, values: Mapping[str, Any], places: Mapping[str, str], documented: bool
+        self,
+        dialect: Dialect,
+        values: Mapping[str, Any],
+        written: Mapping[str, Any],
+        *,
+        documented: bool,
+        width: int | None,
     ) -> None:
-        self.dialect, self.values, self.places, self.documented = dialect, values, places, documented
+        self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
+        self._written = written
         self._keys = {key.label: key for key in dialect.keys}
 
     def __getitem__(self, label: str) -> Any:
@@ -71,9 +80,23 @@ class Given:
         """Whether a key of that part was said."""
         return any(self._keys[label].part == part for label in self.values if label in self._keys)
 
+    @property
+    def closed_section(self) -> bool:
+        """Whether a section of the correction was written as null or {}."""
+        return any(path in self.values for path in self.dialect.closed)
+
     def section(self, path: str) -> Any:
         """null or {} where a whole section was written so; False where it was not."""
         return self.values.get(path, False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether this looks like a whole file of the framework rather than one section."""
+        return _is_whole(self.dialect, self._written)
+
+    def has_section(self, name: str) -> bool:
+        """Whether anything was written under a top-level name, ours or not."""
+        return any(key.partition(".")[0] == name for key in self._written)
 
     def path(self, label: str) -> str:
         """The full name of a key."""
@@ -115,6 +138,8 @@ class Dialect:
     version: str
     keys: tuple[Key, ...]
     correction: Callable[[Given], Correction | None]
+    descent: Callable[[Given], Descent] | None = None
+    estimation: Callable[[Given], Estimation] | None = None
     remarks: tuple[Remark, ...] = ()
     closed: tuple[str, ...] = ()
     """Sections in which every key concerns us, so that an unknown one is a mistake."""
@@ -122,6 +147,8 @@ class Dialect:
     """Top-level names of a whole file of theirs."""
     others: tuple[str, ...] = ()
     """Names of theirs that resemble ours and are no misspelling."""
+    is_loss: bool = False
+    """Whether its correction and its loss are one section, so that each speaks of the other."""
     apart: tuple[str, ...] = ()
     """Where ours departs from theirs on purpose, for every setting."""
     candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
@@ -197,7 +224,9 @@ def numbers(path: str, value: Any) -> list[float]:
 # ── lookup ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def given(dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False) -> Given:
+def given(
+    dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False, width: int | None = None
+) -> Given:
     """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused."""
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
@@ -217,7 +246,7 @@ def given(dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = F
             f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {nearest(next(iter(settings)), names)}"
         )
     values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
-    return Given(dialect, values | sections, taken, documented)
+    return Given(dialect, values | sections, settings, documented=documented, width=width)
 
 
 def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
+from trimtab.dialects.objectives import nemo_rl
 from trimtab.dialects.parts import Gates, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
@@ -17,8 +18,6 @@ KEYS = (
     Key(f"loss_fn.{T}_ratio", number),
     Key(f"loss_fn.{T}_ratio_min", number),
     Key("loss_fn.sequence_level_importance_ratios", flag, False),
-    Key("loss_fn.token_level_loss", flag, True, part="loss"),
-    Key("loss_fn.force_on_policy_ratio", flag, False, part="loss"),
     Key("grpo.seq_logprob_error_threshold", number),
 )
 
@@ -115,9 +114,11 @@ DIALECT = Dialect(
     name="nemo-rl",
     title="NeMo-RL",
     version="7ea279ab",
-    keys=KEYS,
+    keys=(*KEYS, *nemo_rl.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=nemo_rl.descent,
+    estimation=nemo_rl.estimation,
+    remarks=(*REMARKS, *nemo_rl.REMARKS),
     roots=("grpo", "loss_fn", "policy", "data", "env", "logger", "cluster", "checkpointing"),
     apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
     candidates=candidates,

@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, numbers
+from trimtab.dialects.objectives import openrlhf
 from trimtab.dialects.parts import OFF, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
@@ -16,7 +17,6 @@ KEYS = (
     Key(f"{P}_mode", choice("mask", "clip"), "mask"),
     Key(f"{P}_gating", choice("ratio", "binary_kl", "tv"), "ratio"),
     Key(f"{P}_threshold", numbers, (0.5, 5.0)),
-    Key("actor.policy_loss_type", choice("ppo", "gspo"), "ppo", part="loss"),
     Key("algo.advantage.enable_vllm_is_correction", flag, False, legacy=True),
     Key("algo.advantage.vllm_is_truncated_threshold", numbers, (0.5, 5.0), legacy=True),
     Key("algo.advantage.vllm_is_correction_type", choice("tis", "icepop", "seq-mask-tis"), "tis", legacy=True),
@@ -129,9 +129,11 @@ DIALECT = Dialect(
     name="openrlhf",
     title="OpenRLHF",
     version="0.11.2",
-    keys=KEYS,
+    keys=(*KEYS, *openrlhf.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=openrlhf.descent,
+    estimation=openrlhf.estimation,
+    remarks=(*REMARKS, *openrlhf.REMARKS),
     roots=("actor", "algo", "critic", "data", "reward", "rollout", "train", "ref", "ckpt", "logger", "vllm"),
     apart=("A NaN log-prob gives coefficient 0 and a NaN loss; ours takes the token as never trained.",),
     candidates=candidates,

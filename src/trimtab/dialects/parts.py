@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.dialects.keys import Given
 
 OFF = Correction(weight=Weight(level="one"))
 """Nothing is corrected."""
@@ -50,3 +51,14 @@ def opsm(delta: float, **more: Any) -> Gate:
     """The off-policy sequence mask: mean(base − target) at most `delta` where the advantage is negative."""
     fields: dict[str, Any] = {"pair": "current/behavior", "action": "zero", **more}
     return Gate(metric="k1", level="sequence", upper=delta, when="negative_advantage", **fields)
+
+
+def alone(given: Given, gates: Gates) -> Correction:
+    """Gates with pairs of their own and no weight.
+
+    Where the settings also say the loss, its ratio divides by proximal. Where they do not, nothing here reads proximal, and
+    `bypass` spares the caller those log-probs.
+    """
+    if not gates:
+        return OFF
+    return Correction(policies="decoupled" if given.speaks_of("loss") else "bypass", gates=gates)

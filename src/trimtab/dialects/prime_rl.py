@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, number
+from trimtab.dialects.objectives import prime_rl
 
 SECTION = "trainer.loss"
 KEYS = (
@@ -75,6 +76,8 @@ DIALECT = Dialect(
     version="559b4477",
     keys=KEYS,
     correction=correction,
+    descent=prime_rl.descent,
+    is_loss=True,
     remarks=REMARKS,
     closed=(SECTION,),
     roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trimtab.config.advantages import Estimator, Normalise, Shaping
 from trimtab.config.algebra import Correction
+from trimtab.config.losses import KlPenalty, Objective, Reduction
 
 Level = Literal["note", "surprise", "defect"]
 
@@ -28,6 +30,22 @@ class Reading:
 
     framework: str
     correction: Correction | None = None
+    loss: Objective | None = None
+    reduction: Reduction | None = None
+    kl: KlPenalty | None = None
+    kl_to: Literal["reference", "behavior"] = "reference"
+    """What the KL term compares current with: pass those log-probs as `reference`."""
+    advantage_scale: float = 1.0
+    """Multiply the advantages by this before the loss."""
+    rows: Literal["with tokens", "all"] = "with tokens"
+    """Whether means over sequences also count rows without tokens: pass a Denominator with that count."""
+    advantage: Estimator | None = None
+    shaping: tuple[Shaping, ...] = ()
+    """Steps from rewards to rewards: apply all but the last with `shaped`, hand the last to `advantages`."""
+    advantage_norm: Normalise | None = None
+    """Normalisation of the finished advantages in which every row votes: apply with `normalised`."""
+    reward_kl: KlPenalty | None = None
+    """A KL penalty paid in the reward: its negative goes to `advantages` as `token_rewards`."""
     findings: tuple[Finding, ...] = ()
     said: tuple[str, ...] = field(default=(), repr=False)
     """The keys that were read, under their full names."""

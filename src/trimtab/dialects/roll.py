@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, raw, text
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, raw
+from trimtab.dialects.objectives import roll
 from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weighted
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -20,7 +21,6 @@ KEYS = (
     Key(f"{SECTION}.is_weight.detach", flag, True),
     Key(f"{SECTION}.filters", raw),
     Key("enable_old_logprobs_recompute", flag, False),
-    Key("loss_agg_mode", text, "seq-mean-token-mean", part="loss"),
 )
 FILTER: dict[str, tuple[Any, Any]] = {
     "enabled": (flag, False),
@@ -155,8 +155,9 @@ DIALECT = Dialect(
     name="roll",
     title="ROLL",
     version="8eb27cc2",
-    keys=KEYS,
+    keys=(*KEYS, *roll.KEYS),
     correction=correction,
+    descent=roll.descent,
     remarks=REMARKS,
     closed=(SECTION, f"{SECTION}.is_weight"),
     roots=("exp_name", "actor_train", "actor_infer", "reference", "rewards", "rollout_batch_size", "pretrain"),

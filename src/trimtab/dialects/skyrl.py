@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
+from trimtab.dialects.objectives import skyrl
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weighted
+from trimtab.errors import ConfigError
 
 SECTION = "trainer.algorithm.off_policy_correction"
 SAFETY = 20.0
@@ -28,7 +30,6 @@ KEYS = (
     Key(f"{SECTION}.outlier_token_is_threshold_high", number),
     Key(f"{SECTION}.token_mask_is_threshold_low", number),
     Key(f"{SECTION}.token_mask_is_threshold_high", number),
-    Key("trainer.algorithm.policy_loss_type", text, "regular", part="loss"),
     Key("trainer.algorithm.use_tis", flag, False, legacy=True),
     Key("trainer.algorithm.tis_imp_ratio_cap", number, -1.0, legacy=True),
 )
@@ -45,6 +46,7 @@ def correction(given: Given) -> Correction | None:
     level, cap = _tis(given)
     if level is not None and cap <= 0:
         return None
+    two = given["policy_loss_type"] in skyrl.TWO_POLICIES
     gates = _pair(given, "every", "outlier_token_is_threshold")
     if _both(given):
         gates += _pair(given, "token", "token_mask_is_threshold")
@@ -52,8 +54,13 @@ def correction(given: Given) -> Correction | None:
     if metric is not None:
         unit, begins = MASKS[metric]
         gates += _pair(given, unit, begins)
+    if two and (gates or level is not None):
+        raise ConfigError(
+            f"SkyRL policy_loss_type {given['policy_loss_type']} with an off_policy_correction cannot be said: its ratio divides by "
+            "behavior, the correction compares with proximal. Use one of them."
+        )
     if level is None:
-        return Correction(gates=gates, weight=Weight(level="one"))
+        return Correction(policies="bypass" if two else "decoupled", gates=gates, weight=Weight(level="one"))
     return Correction(gates=gates, weight=weighted(level, upper=cap, scope="kept", limit=limit(SAFETY, level)))
 
 
@@ -175,9 +182,11 @@ DIALECT = Dialect(
     name="skyrl",
     title="SkyRL",
     version="0.3.0",
-    keys=KEYS,
+    keys=(*KEYS, *skyrl.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=skyrl.descent,
+    estimation=skyrl.estimation,
+    remarks=(*REMARKS, *skyrl.REMARKS),
     closed=(SECTION,),
     roots=("trainer", "generator", "data", "environment"),
     others=("token_mask_ratio",),

@@ -7,7 +7,8 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
-from trimtab.dialects.parts import OFF, Gates, limit, opsm, ratio_gate, weighted
+from trimtab.dialects.objectives import slime
+from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
 SAFETY = 20.0
@@ -42,9 +43,9 @@ def correction(given: Given) -> Correction:
     """The weight of whichever function is configured, and the sequence mask."""
     gates = _opsm(given)
     if not given["use_tis"]:
-        if not gates and not given["use_rollout_logprobs"]:
-            return OFF
-        return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
+        if given["use_rollout_logprobs"]:
+            return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
+        return alone(given, gates)
     if given["use_rollout_logprobs"]:
         raise ConfigError("slime --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
     if _is_mis(given):
@@ -193,9 +194,11 @@ DIALECT = Dialect(
     name="slime",
     title="slime",
     version="624b824a",
-    keys=KEYS,
+    keys=(*KEYS, *slime.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=slime.descent,
+    estimation=slime.estimation,
+    remarks=(*REMARKS, *slime.REMARKS),
     roots=("rollout_batch_size", "n_samples_per_prompt", "hf_checkpoint", "advantage_estimator", "global_batch_size"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,

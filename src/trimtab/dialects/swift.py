@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Limit, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
-from trimtab.dialects.parts import OFF, opsm, ratio_gate, weighted
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
+from trimtab.dialects.objectives import swift
+from trimtab.dialects.parts import alone, opsm, ratio_gate, weighted
 
 P = "rollout_importance_sampling"
 SAFETY = Limit(bound=20.0, at="token")
@@ -20,7 +21,6 @@ KEYS = (
     Key(f"{P}_threshold", number, 2.0),
     Key("off_policy_sequence_mask_delta", number),
     Key("log_rollout_offpolicy_metrics", flag, False),
-    Key("loss_type", text, "grpo", part="loss"),
 )
 
 
@@ -33,7 +33,7 @@ def correction(given: Given) -> Correction:
         "applies_to": "policy+kl",
     }
     if mode is None:
-        return Correction(policies="bypass", gates=gates, denominator=shared["denominator"]) if gates else OFF
+        return alone(given, gates).but(denominator=shared["denominator"])
     if mode == "sequence_mask":
         gates += ratio_gate("geometric", None, upper, action="zero", limit=SAFETY)
         return Correction(gates=gates, weight=Weight(level="token", limit=SAFETY), **shared)
@@ -105,9 +105,11 @@ DIALECT = Dialect(
     name="ms-swift",
     title="ms-swift",
     version="4.6.0",
-    keys=KEYS,
+    keys=(*KEYS, *swift.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=swift.descent,
+    estimation=swift.estimation,
+    remarks=(*REMARKS, *swift.REMARKS),
     roots=("model", "rlhf_type", "learning_rate", "output_dir", "num_generations", "beta"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,

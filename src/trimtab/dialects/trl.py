@@ -10,7 +10,8 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
-from trimtab.dialects.parts import OFF, opsm, weighted
+from trimtab.dialects.objectives import trl
+from trimtab.dialects.parts import alone, opsm, weighted
 from trimtab.errors import ConfigError
 
 MODES: dict[str, tuple[str, bool]] = {
@@ -37,7 +38,7 @@ def correction(given: Given) -> Correction | None:
     """A weight where vLLM samples, and a gate where the sequence mask is on."""
     gates = (opsm(given["off_policy_mask_threshold"]),) if given["off_policy_mask_threshold"] is not None else ()
     if not _weighs(given):
-        return Correction(policies="bypass", gates=gates) if gates else OFF
+        return alone(given, gates)
     unit, zero = MODES[given[f"{P}_mode"]]
     lower, upper = _bounds(given)
     if not zero and lower is None and upper is None:
@@ -126,9 +127,11 @@ DIALECT = Dialect(
     name="trl",
     title="TRL",
     version="1.16.0",
-    keys=KEYS,
+    keys=(*KEYS, *trl.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=trl.descent,
+    estimation=trl.estimation,
+    remarks=(*REMARKS, *trl.REMARKS),
     roots=("model_name_or_path", "learning_rate", "output_dir", "per_device_train_batch_size", "num_generations"),
     apart=("A NaN log-ratio counts as 0, so the token weighs 1; ours takes the token as never trained.",),
     candidates=candidates,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, raw, text
+from trimtab.dialects.objectives import verl
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -37,7 +38,6 @@ KEYS = (
         for name, kind, default in _OPTIONS
     ),
     *(Key(f"{LOSS_SECTION}.{name}", kind, default, name=f"loss.{name}") for name, kind, default in _OPTIONS),
-    Key("actor_rollout_ref.actor.policy_loss.loss_mode", text, "vanilla", part="loss"),
     Key("trainer.use_v1", flag, True),
     # removed keys, oldest first
     Key("actor_rollout_ref.actor.tis_imp_ratio_cap", number, -1.0, legacy=True),
@@ -83,8 +83,14 @@ def correction(given: Given) -> Correction:
         gates=_gates(given, ""),
         weight=_weight(given, "") or Weight(level="one"),
         normalize="batch" if _normalizes(given, "") else None,
-        denominator="trained" if given["use_v1"] else "kept",
+        denominator=_denominator(given),
     )
+
+
+def _denominator(given: Given) -> Literal["trained", "kept"]:
+    """v1 counts tokens before rejection; the mean within a sequence is always over what is left of it."""
+    before = given["use_v1"] and given["loss_agg_mode"] != "seq-mean-token-mean"
+    return "trained" if before or not given["rollout_rs"] else "kept"
 
 
 def _bypasses(given: Given) -> bool:
@@ -102,6 +108,7 @@ def _bypass(given: Given, place: str) -> Correction:
         gates=_gates(given, place),
         weight=weight or Weight(level="one"),
         normalize="batch" if weight and _normalizes(given, place) else None,
+        denominator="kept" if given[f"{place}rollout_rs"] else "trained",
     )
 
 
@@ -420,9 +427,11 @@ DIALECT = Dialect(
     name="verl",
     title="verl",
     version="0.9.1",
-    keys=KEYS,
+    keys=(*KEYS, *verl.KEYS),
     correction=correction,
-    remarks=REMARKS,
+    descent=verl.descent,
+    estimation=verl.estimation,
+    remarks=(*REMARKS, *verl.REMARKS),
     closed=(SECTION, LOSS_SECTION),
     roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
     others=("rollout_is_fn",),
