@@ -100,7 +100,7 @@ def descent(given: Given) -> Descent:
     name = given["loss_mode"]
     loss = row(LOSSES, "verl policy_loss.loss_mode", name, given)
     width = given["loss_scale_factor"] or given.width or given["max_response_length"]
-    mode: str = FORCED.get(name, given["loss_agg_mode"])
+    mode = FORCED.get(name) or str(given["loss_agg_mode"])
     return Descent(
         loss=loss,
         reduction=reduced(MODES, "verl loss_agg_mode", mode, width),
