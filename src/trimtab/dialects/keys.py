@@ -59,6 +59,8 @@ class Given:
     ) -> None:
         self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
         self._written = written
+        self.places: Mapping[str, str] = {}
+        """What the user called each key."""
         self._keys = {key.label: key for key in dialect.keys}
 
     def __getitem__(self, label: str) -> Any:
@@ -153,6 +155,10 @@ class Dialect:
     """Where ours departs from theirs on purpose, for every setting."""
     candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
     """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
+    outdated: Callable[[Given], bool] = lambda given: any(
+        key.legacy and given.said(key.label) for key in given.dialect.keys
+    )
+    """Whether the settings use keys, or values, that the framework has since replaced."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
@@ -246,7 +252,9 @@ def given(
             f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {nearest(next(iter(settings)), names)}"
         )
     values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
-    return Given(dialect, values | sections, settings, documented=documented, width=width)
+    found = Given(dialect, values | sections, settings, documented=documented, width=width)
+    found.places = taken
+    return found
 
 
 def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:

@@ -265,7 +265,7 @@ def _bound(gate: Gate) -> str:
     ends = [end if bound is None else log(bound) for bound, end in ((gate.lower, -FAR), (gate.upper, FAR))]
     turned = gate.metric == "ratio" or gate.direction == "reverse"
     low, high = (-ends[1], -ends[0]) if turned else ends
-    return f"{math.exp(low):.12g}_{math.exp(high):.12g}"
+    return f"{math.exp(low):.15g}_{math.exp(high):.15g}"
 
 
 # ── remarks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -402,6 +402,12 @@ REMARKS = (
     ),
 )
 
+
+def _outdated(given: Given) -> bool:
+    removed = any(key.legacy and given.said(key.label) for key in KEYS)
+    return removed or given["rollout_rs"] in REMOVED_REJECTIONS
+
+
 _geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
 _k3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -440,5 +446,6 @@ DIALECT = Dialect(
         "The mean over a sequence divides by length + 1e-8; ours by the length.",
     ),
     candidates=candidates,
+    outdated=_outdated,
     presets=PRESETS,
 )
