@@ -47,7 +47,9 @@ def verl(draw: st.DrawFn) -> Settings:
             "rollout_is_threshold": threshold,
             "rollout_is_batch_normalize": draw(st.booleans()),
         }
-    options = draw(st.lists(st.sampled_from([name for name in REJECTIONS if name != "binary_kl"]), max_size=3, unique=True))
+    options = draw(
+        st.lists(st.sampled_from([name for name in REJECTIONS if name != "binary_kl"]), max_size=3, unique=True)
+    )
     if options:
         low, high = draw(numbers(0.3, 0.98)), draw(numbers(1.02, 4))
         bounds = [
@@ -163,7 +165,11 @@ def openrlhf(draw: st.DrawFn) -> Settings:
     level = draw(st.sampled_from(["off", "token", "seq"]))
     gating = draw(st.sampled_from(["ratio", "tv", *(["binary_kl"] if level == "seq" else [])]))
     clip = level == "token" and gating == "ratio" and draw(st.booleans())
-    bounds = [draw(st.sampled_from([0.0, 0.5, 0.9])), draw(numbers(1.02, 4))] if gating == "ratio" else [0.0, draw(numbers(0.01, 0.4))]
+    bounds = (
+        [draw(st.sampled_from([0.0, 0.5, 0.9])), draw(numbers(1.02, 4))]
+        if gating == "ratio"
+        else [0.0, draw(numbers(0.01, 0.4))]
+    )
     return {
         "is_correction_level": level,
         "is_correction_mode": "clip" if clip else "mask",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import peers
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -82,7 +81,9 @@ def test_verl(settings: Settings, batch: Batch) -> None:
 
 
 @few
-@given(CLIP, st.none() | numbers(1.1, 4), st.sampled_from(["token", "sequence"]), st.none() | areal_rejection(), batches())
+@given(
+    CLIP, st.none() | numbers(1.1, 4), st.sampled_from(["token", "sequence"]), st.none() | areal_rejection(), batches()
+)
 def test_areal(clip: Settings, dual: float | None, level: str, rejection: Settings | None, batch: Batch) -> None:
     settings = {
         "eps_clip": clip["low"],
@@ -234,7 +235,7 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     loss, _ = peers.swift_loss(
         theirs,
         batch.proximal,
-        batch.advantages,
+        batch.per_token,
         batch.mask,
         behavior=batch.behavior,
         reference=batch.reference,

@@ -74,18 +74,17 @@ def _advantage(given: Given) -> Estimator:
     if scaling == "gdpo":
         if not given["reward_weights"]:
             raise ConfigError("ms-swift scale_rewards gdpo needs reward_weights here, one number per reward function.")
-        return Gdpo(weights=tuple(given["reward_weights"]), eps=1e-4, normalise=ROW_WISE, baseline="all")
+        return Gdpo(weights=tuple(given["reward_weights"]), eps=1e-8, normalise=ROW_WISE.but(eps=1e-8), baseline="all")
     scaling = scale("ms-swift", scaling)
-    if name == "grpo":
+    if name == "grpo" or (name, scaling) == ("reinforce_plus_plus", "group"):
         return Grpo(eps=1e-4, baseline="all", **SCALES[scaling])
-    if scaling == "group":
+    if name == "reinforce_plus_plus":
+        return Grpo(std=False, normalise=ROW_WISE.but(mean=None) if scaling == "batch" else None, baseline="all")
+    if scaling != "none":
         raise ConfigError(
-            f"ms-swift advantage_estimator {name} with scale_rewards group cannot be said. Use batch or none."
+            f"ms-swift rloo with scale_rewards {scaling} cannot be said: it divides by the rewards' deviation."
         )
-    scaled = ROW_WISE.but(mean=None) if scaling == "batch" else None
-    if name == "rloo":
-        return Rloo(normalise=scaled, baseline="all")
-    return Grpo(std=False, normalise=scaled, baseline="all")
+    return Rloo(baseline="all")
 
 
 REMARKS = (
