@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples format clean
+.PHONY: demo test check lint types imports docs examples parity format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/quickstart.py
@@ -29,6 +29,10 @@ examples: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/run_blocks.py README.md CONTRIBUTING.md docs/*.md
+
+# The real frameworks on made-up batches, against ours read from their settings.
+parity: .venv-parity/ready
+	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -30,5 +30,9 @@ def test_every_example_reads(name: str) -> None:
 
 
 def test_trl_sequence_mask_can_be_looked_up() -> None:
-    row = next(line for line in (ROOT / "docs/frameworks.md").read_text().splitlines() if "sampling_mode: sequence_mask`" in line)
+    row = next(
+        line
+        for line in (ROOT / "docs/frameworks.md").read_text().splitlines()
+        if "sampling_mode: sequence_mask`" in line
+    )
     assert "e^(Σ ℓ over the sequence) ≤ 3" in row

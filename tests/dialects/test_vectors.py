@@ -10,6 +10,7 @@ import trimtab
 from tests.dialects.recorded import Case, cases
 from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
+from trimtab.dialects.logged import logged
 
 
 def named(family: str) -> pytest.MarkDecorator:
@@ -206,3 +207,26 @@ def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(ca
     close(ours, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
     if not documented:
         close(found.returns, case.outputs["returns"] * mask)
+
+
+LOGGED = [case for case in [*cases("correction"), *cases("metrics")] if case.metrics and "proximal" in case.inputs]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-logged") for case in LOGGED])
+def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
+    x, reading = case.inputs, read(case.framework, case.config)
+    if reading.correction is None or "behavior" not in x:
+        return
+    out = trimtab.correct(
+        reading.correction,
+        behavior=x["behavior"],
+        proximal=x["proximal"],
+        current=x.get("current"),
+        advantages=x.get("advantages"),
+        mask=mask_of(case),
+        cu_seqlens=x.get("cu_seqlens"),
+    )
+    rows = len(x["mask"]) if x["mask"].ndim == 2 else len(x["cu_seqlens"]) - 1
+    for name, value in logged(reading, out.metrics, rows).items():
+        if name in case.metrics:
+            assert float(value) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name

@@ -16,7 +16,6 @@ from trimtab import Gae, Gdpo, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
 
 Settings = dict[str, Any]
-OUTCOMES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
 @st.composite
