@@ -22,25 +22,48 @@ def mask_of(case: Case) -> Tensor:
     return mask & case.inputs["sample_mask"][:, None] if "sample_mask" in case.inputs else mask
 
 
-@named("correction")
-def test_a_correction_read_from_a_framework_gives_its_weights_and_its_mask(case: Case) -> None:
-    rule = read(case.framework, case.config).correction
-    assert rule is not None
+def corrected(case: Case, rule: Correction) -> Corrected:
     x = case.inputs
-    behavior = x.get("behavior", x.get("proximal"))  # slime's sequence mask never looks at behavior
-    out = trimtab.correct(
+    return trimtab.correct(
         rule,
-        behavior=behavior,
+        behavior=x.get("behavior", x.get("proximal")),  # slime's sequence mask never looks at behavior
         proximal=x.get("proximal"),
         current=x.get("current"),
         advantages=x.get("advantages"),
         mask=mask_of(case),
         cu_seqlens=x.get("cu_seqlens"),
     )
+
+
+def same_scalars(case: Case, reading: Reading, out: Corrected) -> None:
+    """What the framework logs and we log too."""
+    rows = len(out.kept) if out.kept.ndim == 2 else len(case.inputs["cu_seqlens"]) - 1
+    for name, value in logged(reading, out.metrics, rows).items():
+        if name in case.metrics:
+            assert float(value) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name
+
+
+WITH_METRICS = {case.framework for case in cases("metrics")}
+
+
+@named("correction")
+def test_a_correction_read_from_a_framework_gives_its_weights_its_mask_and_its_scalars(case: Case) -> None:
+    reading = read(case.framework, case.config)
+    assert reading.correction is not None
+    out = corrected(case, reading.correction)
     assert torch.equal(out.kept, case.outputs["kept"])
     weight = case.outputs["weight"]
     assert torch.equal(out.weight == 0, weight == 0)
     torch.testing.assert_close(out.weight, weight, rtol=1e-5, atol=1e-6)
+    if case.framework not in WITH_METRICS:  # those have cases of their own
+        same_scalars(case, reading, out)
+
+
+@named("metrics")
+def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
+    reading = read(case.framework, case.config)
+    assert reading.correction is not None
+    same_scalars(case, reading, corrected(case, reading.correction))
 
 
 def step_of(case: Case, reading: Reading, mask: Tensor) -> Denominator | None:
@@ -207,26 +230,3 @@ def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(ca
     close(ours, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
     if not documented:
         close(found.returns, case.outputs["returns"] * mask)
-
-
-LOGGED = [case for case in [*cases("correction"), *cases("metrics")] if case.metrics and "proximal" in case.inputs]
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-logged") for case in LOGGED])
-def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
-    x, reading = case.inputs, read(case.framework, case.config)
-    if reading.correction is None or "behavior" not in x:
-        return
-    out = trimtab.correct(
-        reading.correction,
-        behavior=x["behavior"],
-        proximal=x["proximal"],
-        current=x.get("current"),
-        advantages=x.get("advantages"),
-        mask=mask_of(case),
-        cu_seqlens=x.get("cu_seqlens"),
-    )
-    rows = len(x["mask"]) if x["mask"].ndim == 2 else len(x["cu_seqlens"]) - 1
-    for name, value in logged(reading, out.metrics, rows).items():
-        if name in case.metrics:
-            assert float(value) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name

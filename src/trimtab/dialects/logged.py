@@ -24,14 +24,14 @@ class Same:
     complement: bool = False
     """One minus ours."""
 
-    def value(self, metrics: Mapping[str, Any], rows: int) -> Any:
+    def value(self, metric: Callable[[str], Any], rows: int) -> Any:
         """The framework's number."""
-        found = metrics[self.ours]
+        found = metric(self.ours)
         if self.complement:
             found = 1 - found
         if self.empty is None:
             return found
-        filled = metrics["sequences"]
+        filled = metric("sequences")
         return (found * filled + self.empty * (rows - filled)) / rows
 
 
@@ -43,7 +43,7 @@ def logged(reading: Reading, metrics: Mapping[str, Any], rows: int) -> dict[str,
     rule = reading.correction
     if rule is None or reading.framework not in TABLES:
         return {}
-    return {name: same.value(metrics, rows) for name, same in TABLES[reading.framework](rule).items()}
+    return {name: same.value(metrics.__getitem__, rows) for name, same in TABLES[reading.framework](rule).items()}
 
 
 def _diagnostics(prefix: str) -> Table:
