@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples parity format clean
+.PHONY: demo test check lint types imports docs examples parity bench format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/quickstart.py
@@ -34,6 +34,13 @@ docs: .venv/ready
 parity: .venv-parity/ready
 	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity
 
+# The peers (verl, AReaL, SkyRL, …) live in an environment of their own: their wheels without dependencies, and the few light
+# packages those need to import on a CPU.
+bench: .venv-parity/ready
+	.venv-parity/bin/python benchmarks/correction.py
+	.venv-parity/bin/python benchmarks/loss.py
+	.venv-parity/bin/python benchmarks/logprobs.py
+
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -42,6 +49,12 @@ format: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch .venv/ready
+
+.venv-parity/ready: pyproject.toml parity/requirements.txt parity/requirements-no-deps.txt
+	$(PYTHON) -m venv .venv-parity
+	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check -r parity/requirements.txt
+	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r parity/requirements-no-deps.txt -e .
+	touch .venv-parity/ready
 
 clean:
 	rm -rf .venv .venv-parity .pytest_cache .ruff_cache .hypothesis dist build

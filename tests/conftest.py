@@ -1,3 +1,5 @@
+import os
+
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
@@ -10,4 +12,6 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("house")
+# A wider search than every commit can afford: HYPOTHESIS_PROFILE=search pytest tests/laws
+settings.register_profile("search", settings.get_profile("house"), max_examples=400, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))

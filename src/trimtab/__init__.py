@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from trimtab.config.presets import preset as preset
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
+    from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
+    from trimtab.core.log_probs import log_probs_of as log_probs_of
+    from trimtab.core.log_probs import selected_log_probs as selected_log_probs
     from trimtab.core.reduce import Denominator as Denominator
     from trimtab.errors import TrimtabError as TrimtabError
     from trimtab.losses.kl import kl_penalty as kl_penalty
@@ -105,6 +108,9 @@ _HOMES = {
     "preset": "trimtab.config.presets",
     "Corrected": "trimtab.core.correct",
     "correct": "trimtab.core.correct",
+    "SelectedLogProbs": "trimtab.core.log_probs",
+    "log_probs_of": "trimtab.core.log_probs",
+    "selected_log_probs": "trimtab.core.log_probs",
     "Denominator": "trimtab.core.reduce",
     "TrimtabError": "trimtab.errors",
     "kl_penalty": "trimtab.losses.kl",
@@ -149,6 +155,7 @@ __all__ = [
     "ReinforcePlusPlus",
     "Rloo",
     "Sapo",
+    "SelectedLogProbs",
     "Shaped",
     "Shaping",
     "Topr",
@@ -160,9 +167,11 @@ __all__ = [
     "correct",
     "ended",
     "kl_penalty",
+    "log_probs_of",
     "normalised",
     "policy_loss",
     "preset",
+    "selected_log_probs",
     "shaped",
 ]
 

@@ -61,14 +61,14 @@ def test_a_separate_lambda_for_the_returns() -> None:
 
 
 def test_lambda_follows_the_length() -> None:
-    # α = 1/2, γ = 1: 3 tokens, λ = 1 − 1/1.5 = 1/3; 1 token, λ = max(0, 1 − 2) = 0; 4 tokens, λ = 1/2
-    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]])
-    rewards = torch.tensor([9.0, 9.0, 16.0])
+    # α = 1/4, γ = 1: 6 tokens, λ = 1 − 4/6 = 1/3; 2 tokens, λ = max(0, 1 − 2) = 0; 8 tokens, λ = 1/2
+    mask = torch.arange(8)[None] < torch.tensor([6, 2, 8])[:, None]
+    rewards = torch.tensor([243.0, 9.0, 128.0])
     adaptive = advantages(
-        Gae(length_adaptive=0.5, normalise=None), rewards=rewards, mask=mask, values=torch.zeros(3, 4)
+        Gae(length_adaptive=0.25, normalise=None), rewards=rewards, mask=mask, values=torch.zeros(3, 8)
     )
     # values 0: A is the reward times λ to the distance
-    wanted = [[1.0, 3.0, 9.0, 0.0], [9.0, 0.0, 0.0, 0.0], [2.0, 4.0, 8.0, 16.0]]
+    wanted = [[1.0, 3.0, 9.0, 27.0, 81.0, 243.0, 0.0, 0.0], [0.0, 9.0, *[0.0] * 6], [2.0**at for at in range(8)]]
     torch.testing.assert_close(adaptive.advantages, torch.tensor(wanted))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from trimtab.advantage.estimate import advantages
 from trimtab.config.advantages import (
     Estimator,
+    Gae,
     Gdpo,
     Gpg,
     Grpo,
@@ -22,6 +23,7 @@ from trimtab.config.advantages import (
     Opo,
     PassK,
     ReinforcePlusPlus,
+    ReMax,
     Rloo,
     Shaping,
 )
@@ -148,11 +150,39 @@ def test_a_group_of_one_gets_zero_or_its_raw_reward_as_asked(estimator: Estimato
 
 
 def test_the_others_agreeing_to_the_last_bit_is_no_deviation() -> None:
-    # in float32 the squares of the others, Σd² − d²·n/(n − 1), leave 1e-16 behind: its root must not divide
-    rewards = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0]
-    found = rows(LeaveOneOut(eps=0.0), rewards, torch.zeros(8, dtype=torch.int64))
-    torch.testing.assert_close(found[-1], torch.tensor(0.9, dtype=torch.float64))
-    assert found.abs().max() < 1
+    # Σd² − d²·n/(n − 1) leaves 1e-16 of rounding for the others of 0.9: divided by its root, 0.8 would be 8e7
+    found = rows(LeaveOneOut(eps=0.0), [0.1, 0.1, 0.9], torch.zeros(3, dtype=torch.int64))
+    torch.testing.assert_close(found[-1], torch.tensor(0.8, dtype=torch.float64))
+
+
+VARIANTS: list[Estimator] = [
+    *(Grpo(), Grpo(std=False), Grpo(std_over="batch"), Rloo(), LeaveOneOut(), Opo(), Gpg(), MaxRl()),
+    *(PassK(), PassK(k=2), Gdpo(weights=(1.0, 0.5)), ReinforcePlusPlus(), ReinforcePlusPlus(group_mean=True)),
+    *(Gae(), Gae(normalise=Normalise(mean="group", std=None)), ReMax(normalise=Normalise())),
+    *(Rloo(normalise=Normalise(unit="sequence")), Grpo(normalise=Normalise(mean="group", std="group"))),
+]
+
+
+@pytest.mark.parametrize("estimator", VARIANTS, ids=lambda each: repr(each)[:60])
+def test_a_rejected_row_is_as_if_it_were_not_there(estimator: Any) -> None:
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.arange(4)[None] < torch.tensor([1, 4, 2, 3, 4, 2, 3])[:, None]
+    stays = torch.tensor([True, True, False, True, True, False, True])
+    group, values = torch.tensor([0, 1, 0, 0, 1, 1, 0]), torch.randn(7, 4, generator=generator)
+    rewards = torch.tensor([1.0, 0.0, 50.0, 0.0, 2.0, -30.0, 1.0])
+    if estimator.kind == "gdpo":
+        rewards = torch.stack([rewards, rewards.square()], -1)
+
+    def found(chosen: Tensor, kept: Tensor | None) -> Tensor:
+        needs = {"gae": {"values": values[chosen]}, "remax": {"baselines": rewards[chosen] / 2}}
+        given = {"rewards": rewards[chosen], "mask": mask[chosen], "group": group[chosen], "kept": kept}
+        return advantages(estimator, **given, **needs.get(estimator.kind, {})).advantages
+
+    everyone = torch.ones_like(stays)
+    without = found(stays, None)
+    assert without.abs().max() > 0.1
+    torch.testing.assert_close(found(everyone, stays)[stays], without)
+    assert not torch.allclose(found(everyone, None)[stays], without)  # with a vote it would count
 
 
 @pytest.mark.parametrize("estimator", [Grpo(eps=0.0), Rloo(), Grpo(std=False)], ids=["grpo", "rloo", "centred"])

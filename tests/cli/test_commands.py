@@ -1,9 +1,9 @@
 """Each command says what it promises; errors are one message and exit code 2."""
 
 import json
+import os
 import re
 import warnings
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -130,6 +130,13 @@ def test_a_doubt_is_a_note_on_stderr_and_not_a_python_warning():
     assert "note" not in ran.stdout
 
 
+def test_a_doubt_is_noted_once_however_often_it_arises(tmp_path):
+    path = tmp_path / "rule.yaml"
+    gate = "{metric: ratio, level: sequence, upper: 2}"
+    path.write_text(f"gates: [{gate}, {gate}]")
+    assert run("explain", str(path)).stderr.count("hardly ever fires") == 1
+
+
 def test_a_warning_that_is_not_ours_is_left_alone(monkeypatch):
     def deprecated(*_: object) -> None:
         warnings.warn("elsewhere", DeprecationWarning, stacklevel=1)
@@ -166,9 +173,14 @@ def test_schema_writes_through_a_link_and_keeps_it(tmp_path):
     assert json.loads(real.read_text())["title"] == "Correction"
 
 
-def test_schema_does_not_replace_a_device():
-    assert run("schema", "-o", "/dev/null").exit_code == 0
-    assert Path("/dev/null").is_char_device()
+def test_schema_writes_into_a_pipe_and_does_not_replace_it(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("schema", "-o", str(pipe)).exit_code == 0
+    assert pipe.is_fifo()
+    assert os.read(reader, 1_000_000).decode() == run("schema").stdout
+    os.close(reader)
 
 
 @pytest.mark.parametrize("place", ["nowhere/schema.json", "."])

@@ -1,5 +1,6 @@
 """YAML in and out: without loss, with dotted overrides, and with one clear message for a bad file."""
 
+import json
 import warnings
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, preset
-from trimtab.config.files import MOST_BYTES, correction_from, load, to_yaml
+from trimtab.config import advantages, losses
+from trimtab.config.files import MOST_BYTES, correction_from, load, plain, to_yaml
 from trimtab.config.presets import preset_names
 from trimtab.errors import ConfigError, ConfigFileError, ConfigWarning, UnknownNameError
 
@@ -35,6 +37,32 @@ def written(tmp_path: Path):
 def test_every_preset_survives_yaml(name, written):
     rule = preset(name)
     assert load(Correction, written(to_yaml(rule))) == rule
+
+
+CHOSEN = [
+    losses.Clip(low=0.1, high=0.3, dual=3, ratio_cap=4.0, log_limit=20),
+    losses.Gspo(level="segment", log_upper=10.0),
+    losses.Cispo(upper=None),  # an open bound that is not the default
+    losses.Vespo(weights="inside", least=1e-6),
+    advantages.Gae(normalise=None, value_lam=1),
+    advantages.Gdpo(weights=(1, 2.5), normalise=advantages.Normalise()),  # a default inside, another outside
+    advantages.Grpo(std=False, baseline="all", normalise=advantages.Normalise(mean=None, unit="sequence")),
+    losses.Reduction(mode="token-sum", constant=4096),
+    losses.KlPenalty(coefficient=1e-4, reduction=losses.Reduction(mode="token-mean")),
+    losses.EntropyBonus(coefficient=0.0),
+    advantages.Shaping(overlong=advantages.Overlong(max_length=5, buffer=2), normalise=advantages.Normalise()),
+]
+
+
+@pytest.mark.parametrize("value", CHOSEN, ids=lambda value: type(value).__name__)
+def test_losses_and_estimators_survive_yaml_and_json(value, written):
+    path = written(to_yaml(value))
+    assert load(type(value), path) == value
+    assert type(value).from_settings(json.loads(json.dumps(value.settings()))) == value
+    if isinstance(value, losses.Objective):
+        assert losses.loss_from(plain(path)) == value
+    if isinstance(value, advantages.Estimator):
+        assert advantages.estimator(**plain(path)) == value
 
 
 @given(
@@ -181,3 +209,17 @@ def test_a_path_is_a_file_and_its_overrides_are_keys(written):
 def test_a_missing_yaml_name_is_a_missing_file_not_an_unknown_preset():
     with pytest.raises(ConfigFileError, match=r"nowhere\.yaml cannot be read: No such file or directory"):
         correction_from("nowhere.yaml")
+
+
+def test_a_preset_wins_over_a_file_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "icepop").write_text(RULE)
+    (tmp_path / "mine").write_text(RULE)
+    assert correction_from("icepop") == preset("icepop")
+    assert correction_from("mine").weight == Weight(level="token", upper=2.0)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x\0y", ""])
+def test_a_name_that_cannot_be_a_path_is_an_unknown_preset(name):
+    with pytest.raises(UnknownNameError, match="There is no preset"):
+        correction_from(name)

@@ -82,6 +82,19 @@ def test_a_clamp_gate_holds_the_weight_of_its_sequence():
     assert outcome(rule, [Token(0.3, 0.9), Token(0.5, 0.5)]).weight == (1.5, 1.5)
 
 
+@pytest.mark.parametrize("at", ["token", "gathered"])
+def test_a_limit_holds_log_ratios_where_it_says(at):
+    # ratios 1000 and 1/4; ℓ = 6.908 and −1.386, limit 2. By token: 2 − 1.386 = 0.614, e^0.614 = 1.847.
+    # Gathered: 6.908 − 1.386 = 5.522, held at 2, e^2 = 7.389.
+    limit, sequence = {"bound": 2.0, "at": at}, [Token(0.0004, 0.4), Token(0.8, 0.2)]
+    gate = Gate(metric="ratio", level="sequence", agg="sum", upper=1.5, action="observe", limit=limit)
+    rule = Correction(gates=(gate,), weight=Weight(level="sequence", limit=limit))
+    found, expected = outcome(rule, sequence), {"token": math.exp(2.0) / 4, "gathered": math.exp(2.0)}[at]
+    assert found.weight == pytest.approx((expected, expected))
+    assert found.findings[0].statistic == pytest.approx((expected, expected))
+    assert engine(rule, sequence, 1.0).weight[0].tolist() == pytest.approx([expected, expected])
+
+
 def test_equal_values_fall_together_under_a_budget():
     # two tokens with ℓ² = (log 2)² = 0.48 and one with 0: dropping one of the two would leave (0.48 + 0) / 2 = 0.24 ≤ 0.3
     rule = preset("m2po", tau=0.3)

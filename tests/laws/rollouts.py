@@ -12,20 +12,17 @@ from torch import Tensor
 
 from trimtab.advantage.estimate import Advantages, advantages
 from trimtab.config.advantages import (
+    ESTIMATORS,
     Estimator,
     Gae,
     Gdpo,
-    Gpg,
     Grpo,
     LeaveOneOut,
-    MaxRl,
     Normalise,
-    Opo,
     Overlong,
     PassK,
     ReinforcePlusPlus,
     ReMax,
-    Rloo,
     Shaping,
 )
 
@@ -155,9 +152,11 @@ def normalisers(draw: st.DrawFn, token: bool = False) -> Normalise:
 
 
 @st.composite
-def estimators(draw: st.DrawFn, baselines: tuple[str, ...] = ("kept", "all"), plain: bool = False) -> Estimator:
-    """Any estimator; `plain`: without statistics beyond the group."""
-    kind = draw(st.sampled_from([Gae, ReinforcePlusPlus, ReMax, Grpo, Rloo, LeaveOneOut, Opo, Gpg, PassK, Gdpo, MaxRl]))
+def estimators(
+    draw: st.DrawFn, baselines: tuple[str, ...] = ("kept", "all"), plain: bool = False, named: str | None = None
+) -> Estimator:
+    """Any estimator, or any of one kind; `plain`: without statistics beyond the group."""
+    kind = ESTIMATORS[named or draw(st.sampled_from(sorted(ESTIMATORS)))]
     by_token = kind in (Gae, ReinforcePlusPlus, ReMax)
     chosen: dict[str, Any] = {"baseline": draw(st.sampled_from(baselines))}
     chosen["normalise"] = None if plain or draw(st.booleans()) else draw(normalisers(token=by_token))
@@ -183,8 +182,9 @@ def ways(
     baselines: tuple[str, ...] = ("kept", "all"),
     plain: bool = False,
     no_eos: tuple[str, ...] = ("keep", "zero", "bootstrap", "drop"),
+    named: str | None = None,
 ) -> Way:
-    estimator = draw(estimators(baselines, plain))
+    estimator = draw(estimators(baselines, plain, named))
     ending = draw(st.sampled_from([each for each in no_eos if each != "bootstrap" or isinstance(estimator, Gae)]))
     dense = not isinstance(estimator, Gdpo) and draw(st.booleans())
     shaping = Shaping(no_eos=ending)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.laws.rollout_ranks import in_ranks
 from tests.laws.rollouts import FEW, PER_TOKEN, Rollouts, Way, estimators, rollouts, ways
 from trimtab.advantage.estimate import Advantages, advantages
-from trimtab.config.advantages import Gae, Grpo, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
+from trimtab.config.advantages import ESTIMATORS, Gae, Grpo, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
 
 HARMFUL = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e10, -1e10])
 RESULTS = ("advantages", "returns", "rows")
@@ -88,9 +88,11 @@ def test_padding_is_invisible(way: Way, it: Rollouts, extra: int) -> None:
 # A removed row never votes
 
 
-@FEW
-@given(ways(("kept",)), rollouts(least=2), st.data())
-def test_a_rejected_row_never_votes(way: Way, it: Rollouts, data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@settings(max_examples=8)
+@given(rollouts(least=2), st.data())
+def test_a_rejected_row_never_votes(kind: str, it: Rollouts, data: st.DataObject) -> None:
+    way = data.draw(ways(("kept",), named=kind))
     gone = data.draw(st.integers(0, len(it.lengths) - 1))
     kept = it.kept.clone()
     kept[gone] = False
@@ -101,9 +103,13 @@ def test_a_rejected_row_never_votes(way: Way, it: Rollouts, data: st.DataObject)
     _others_agree(before, way(it.rows(others)), others, exact=False, dropped=True)
 
 
-@FEW
-@given(ways(no_eos=("zero", "bootstrap", "drop")), rollouts(least=2), st.data())
-def test_a_row_without_a_task_reward_changes_nothing_for_any_other(way: Way, it: Rollouts, data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@settings(max_examples=8)
+@given(rollouts(least=2), st.data())
+def test_a_row_without_a_task_reward_changes_nothing_for_any_other(
+    kind: str, it: Rollouts, data: st.DataObject
+) -> None:
+    way = data.draw(ways(no_eos=("zero", "bootstrap", "drop"), named=kind))
     truncated = data.draw(st.integers(0, len(it.lengths) - 1))
     ended = it.ended.clone()
     ended[truncated] = False

@@ -15,6 +15,7 @@ from trimtab.core.correct import Corrected
 from trimtab.core.reduce import Denominator
 from trimtab.losses.kl import kl_penalty
 from trimtab.losses.policy import policy_loss
+from trimtab.losses.terms import ratio
 
 LN2, E = math.log(2.0), math.e
 
@@ -339,6 +340,16 @@ def test_a_term_may_have_a_reduction_of_its_own() -> None:
         assert found.loss.item() == pytest.approx(value)
 
 
+def test_a_ratio_never_leaves_the_number_type() -> None:
+    for kind in (torch.float32, torch.float64):
+        log_ratio = torch.tensor([-1e6, 0.0, 1e6], dtype=kind, requires_grad=True)
+        found = ratio(log_ratio)
+        found.sum().backward()
+        assert found.isfinite().all()
+        assert found[2] > 0.99 * torch.finfo(kind).max
+        assert torch.equal(log_ratio.grad, found.detach())  # pyright: ignore[reportArgumentType]
+
+
 def test_entropy_bonus_pulls_on_the_entropy() -> None:
     entropy = torch.ones(1, 2, requires_grad=True)
     zeros = torch.zeros(1, 2)
@@ -353,6 +364,22 @@ def test_entropy_bonus_pulls_on_the_entropy() -> None:
     ).loss.backward()
     assert entropy.grad is not None
     assert entropy.grad.tolist() == [[-0.5, 0.0]]
+
+
+def test_entropy_without_a_bonus_is_reported_and_pulls_on_nothing() -> None:
+    entropy = torch.full((1, 2), 0.5, requires_grad=True)
+    current = torch.zeros(1, 2, requires_grad=True)
+    found = policy_loss(
+        config.Clip(),
+        current=current,
+        proximal=current.detach(),
+        advantages=torch.ones(1),
+        mask=torch.tensor([[True, False]]),
+        entropy=entropy,
+    )
+    found.loss.backward()
+    assert entropy.grad is None
+    assert float(found.metrics["policy/entropy"]) == 0.5
 
 
 def test_the_anchor_is_the_one_the_correction_names() -> None:
@@ -398,6 +425,20 @@ def test_metrics_are_those_of_the_kept_tokens() -> None:
         assert float(found.metrics[name]) == pytest.approx(value, rel=1e-5), name
     assert len(found.metrics) == len(list(found.metrics))
     assert all(each.shape == () and not each.requires_grad for each in found.metrics.values())
+
+
+def test_extremes_are_those_of_tokens_that_are_there() -> None:
+    # ratios 2 and 3; a masked token, whose ratio reads 1, is neither the least nor, with ½ and ⅓, the greatest
+    for ratios, least, most in (([2.0, 3.0], 2.0, 3.0), ([1 / 2, 1 / 3], 1 / 3, 1 / 2)):
+        found = policy_loss(
+            config.Clip(),
+            current=torch.zeros(1, 3),
+            proximal=-torch.tensor([[*ratios, 1.0]]).log(),
+            advantages=torch.ones(1),
+            mask=torch.tensor([[True, True, False]]),
+        ).metrics
+        assert float(found["policy/ratio_min"]) == pytest.approx(least)
+        assert float(found["policy/ratio_max"]) == pytest.approx(most)
 
 
 def test_counts_given_by_hand_stand_in_for_the_masks() -> None:

@@ -21,7 +21,6 @@ from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.core.ratio import as_mask
 from trimtab.errors import InputError
 
 READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -115,11 +114,11 @@ def advantages(
     kind = batch.trained.dtype
     return Advantages(
         advantages=tokens * batch.trained,
-        trained=as_mask(batch.trained),
+        trained=batch.trained.bool(),
         rows=None if found.rows is None else found.rows.to(kind),
         returns=found.returns,
         rewards=batch.reward.to(kind),
-        votes=as_mask(batch.votes),
+        votes=batch.votes.bool(),
         metrics=_metrics(batch),
     )
 

@@ -23,7 +23,7 @@ class Scores:
     """What the rows of a batch scored, and how many voting tokens they have."""
 
     sample: Sample
-    lengths: Float[Tensor, " rows"]
+    lengths: Float[Tensor, " rows"]  # in voting tokens: 0 for a row without a vote
     columns: Float[Tensor, "rows columns"] | None = None  # several rewards per row (GDPO)
 
 
@@ -73,8 +73,7 @@ def leave_one_out(config: LeaveOneOut, scores: Scores) -> Tensor:
 def opo(config: Opo, scores: Scores) -> Tensor:
     """R − Σ length·R / Σ length"""
     sample = scores.sample
-    weight = sample.weight * scores.lengths
-    total, tokens = sample.total("group", weight * sample.value, weight)
+    total, tokens = sample.total("group", scores.lengths * sample.value, scores.lengths)
     found = moments(sample, "group")
     return _settled(sample.value - total / tokens.clamp(min=1.0), sample, found, config.singleton)
 

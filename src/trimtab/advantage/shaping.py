@@ -16,7 +16,7 @@ from trimtab.advantage.scan import last_trained
 from trimtab.config.advantages import Baseline, Shaping
 from trimtab.core.batch import layout_of
 from trimtab.core.ranks import ALONE
-from trimtab.core.ratio import as_mask, indicator
+from trimtab.core.ratio import indicator
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ def shaped(
     kind = batch.trained.dtype
     return Shaped(
         rewards=batch.reward.to(kind) if batch.per_token is None else batch.per_token,
-        votes=as_mask(batch.votes),
-        trained=as_mask(batch.trained),
+        votes=batch.votes.bool(),
+        trained=batch.trained.bool(),
     )
 
 
@@ -74,4 +74,4 @@ def ended(
     check_tokens("tokens", tokens, mask)
     trained = indicator(mask, torch.float32)
     names = torch.tensor([eos] if isinstance(eos, int) else list(eos), dtype=tokens.dtype, device=tokens.device)
-    return as_mask(layout.total(last_trained(layout, trained) * torch.isin(tokens, names).to(trained.dtype)))
+    return layout.total(last_trained(layout, trained) * torch.isin(tokens, names).to(trained.dtype)).bool()

@@ -14,7 +14,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, shown
-from trimtab.config.presets import preset
+from trimtab.config.presets import preset, preset_names
 from trimtab.errors import ConfigError, ConfigFileError
 
 Value = TypeVar("Value", bound=Config)
@@ -94,7 +94,9 @@ def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correct
 
 def is_file_name(name: str) -> bool:
     """Whether a name means a file of settings rather than a preset."""
-    return Path(name).suffix in (".yaml", ".yml", ".json") or Path(name).is_file()
+    if name in preset_names():
+        return False
+    return name.endswith((".yaml", ".yml", ".json")) or os.path.isfile(name)
 
 
 def to_yaml(value: Config) -> str:

@@ -6,14 +6,17 @@ The sequence is the whole batch and one turn. Every pair of policies a rule look
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.metrics import BINARY_EPS
 from trimtab.config.words import PROBABILITY_METRICS, number
 
 LENGTH = 1000
+Item = TypeVar("Item", bound=Hashable)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -110,15 +113,23 @@ _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advantage: float) -> Finding:
-    log_rs = [_limited(token.log_r, gate.limit, "token") for token in tokens]
-    value = VALUES[gate.metric, gate.direction]
-    values = [value(log_r, token.target, token.behavior) for log_r, token in zip(log_rs, tokens, strict=True)]
+    def value(token: Token) -> float:
+        log_r = _limited(token.log_r, gate.limit, "token")
+        return VALUES[gate.metric, gate.direction](log_r, token.target, token.behavior)
+
+    values = _mapped(value, tokens)
     judged = [each for each, counts in zip(values, scope, strict=True) if counts]
     statistic, inside = _verdicts(gate, values, judged)
-    acts = [_acts(gate, token, advantage) for token in tokens]
+    acts = _mapped(lambda token: _acts(gate, token, advantage), tokens)
     passes = tuple(fine or not act or not counts for fine, act, counts in zip(inside, acts, scope, strict=True))
-    shown = [math.exp(each) for each in statistic] if gate.metric == "ratio" else statistic
+    shown = _mapped(math.exp, statistic) if gate.metric == "ratio" else statistic
     return Finding(gate, tuple(shown), passes)
+
+
+def _mapped(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The function of each item, worked out once per distinct item: most tokens of an example are alike."""
+    found = {item: function(item) for item in set(items)}
+    return [found[item] for item in items]
 
 
 def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[list[float], list[bool]]:
@@ -127,12 +138,12 @@ def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[lis
     if gate.metric == "ratio":
         low, high = (None if bound is None else math.log(bound) for bound in (low, high))
     if gate.agg is None or not judged:
-        return values, [_inside(each, low, high) for each in values]
+        return values, _mapped(lambda each: _inside(each, low, high), values)
     if gate.agg == "budget":
         most = _budget(judged, high or 0.0)
         return values, [each <= most for each in values]
     if gate.agg == "every":
-        outside = [each for each in judged if not _inside(each, low, high)]
+        outside = [each for each in set(judged) if not _inside(each, low, high)]
         return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values)
     gathered = _limited(_GATHERED[gate.agg](judged), gate.limit, "gathered")
     return [gathered] * len(values), [_inside(gathered, low, high)] * len(values)
@@ -161,18 +172,19 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
     if weight is None or weight.level == "one":
         return [1.0] * len(tokens)
     scope = kept if weight.scope == "kept" else [True] * len(tokens)
-    log_rs = [
-        _limited(token.log_r, weight.limit, "token") if counts else 0.0
-        for token, counts in zip(tokens, scope, strict=True)
-    ]
+    limited = _mapped(lambda token: _limited(token.log_r, weight.limit, "token"), tokens)
+    log_rs = [each if counts else 0.0 for each, counts in zip(limited, scope, strict=True)]
     if weight.level != "token":
         total = math.fsum(log_rs)
         gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
         log_rs = [_limited(gathered, weight.limit, "gathered")] * len(tokens)
-    ratios = [math.exp(min(each, 700.0)) for each in log_rs]
+    return _mapped(lambda log_r: _bounded(math.exp(min(log_r, 700.0)), weight), log_rs)
+
+
+def _bounded(ratio: float, weight: Weight) -> float:
     if weight.outside == "zero":
-        return [each if _inside(each, weight.lower, weight.upper) else 0.0 for each in ratios]
-    return [_held(each, weight.lower, weight.upper) for each in ratios]
+        return ratio if _inside(ratio, weight.lower, weight.upper) else 0.0
+    return _held(ratio, weight.lower, weight.upper)
 
 
 def _inside(value: float, lower: float | None, upper: float | None) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
@@ -12,10 +11,21 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.core.layout import Layout, Packed, Padded, Turns, turns
+from trimtab.config.algebra import Limit
+from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.core.ratio import cleaned, indicator, working_type
 from trimtab.errors import InputError
+
+Shared = dict[tuple[object, ...], Tensor]
+
+
+def _nothing() -> Shared:
+    return {}
+
+
+def _no_room() -> list[Tensor]:
+    return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,25 +33,94 @@ class Batch:
     """Finite log-ratios and indicators of one batch. `valid` is the mask less the tokens whose log-probs are missing."""
 
     layout: Layout
-    masked: Float[Tensor, "*tokens"]
+    mask: Tensor  # as given
     valid: Float[Tensor, "*tokens"]
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
     policies: Mapping[str, Tensor]  # log-probs as given
     advantages: Float[Tensor, "*tokens"] | None
+    _shared: Shared = field(default_factory=_nothing)
+    _room: list[Tensor] = field(default_factory=_no_room)
 
-    @cached_property
+    @property
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many valid tokens each sequence has."""
-        return self.layout.total(self.valid)
+        return self._once(("lengths",), lambda: self.layout.total(self.valid))
 
-    @cached_property
+    @property
     def turns(self) -> Turns:
         """The contiguous runs of `valid` as units."""
-        return turns(self.layout, self.valid)
+        index = self._once(("turns",), lambda: run_index(self.layout, self.valid))
+        return turns(self.layout, index)
+
+    def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
+        """The log-ratio of a pair, held within a limit that bites on tokens; gates with the same limit share it."""
+        if limit is None or limit.at != "token":
+            return self.log_r[pair]
+        bound = limit.bound
+        return self._once(("limited", pair, bound), lambda: self.log_r[pair].clamp(-bound, bound))
+
+    def row_total(self, pair: str, limit: Limit | None) -> Float[Tensor, " rows"]:
+        """The sum of the log-ratio over each sequence; gates and weights share it."""
+        bound = limit.bound if limit is not None and limit.at == "token" else None
+        return self._once(("total", pair, bound), lambda: self.layout.total(self.limited(pair, limit)))
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`."""
         return cleaned(self.policies[policy], self.valid).exp_()
+
+    def keep_room(self, *spare: Tensor) -> None:
+        """Offer tensors of the tokens' shape that are free to be written over."""
+        self._room.extend(spare)
+
+    def room(self) -> Tensor:
+        """A tensor of the tokens' shape to write in; give it back with `keep_room` when its content is no longer needed.
+
+        Fresh memory costs more than the arithmetic done in it.
+        """
+        return self._room.pop() if self._room else torch.empty_like(self.valid)
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """Which tokens count: an indicator per token and, kept apart because it is so much smaller, one per sequence."""
+
+    batch: Batch
+    tokens: Float[Tensor, "*tokens"]
+    rows: Float[Tensor, " rows"] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing has been rejected."""
+        return self.full_rows and self.rows is None
+
+    @property
+    def full_rows(self) -> bool:
+        """Whether only whole sequences have been rejected."""
+        return self.tokens is self.batch.valid
+
+    def laid(self) -> Float[Tensor, "*tokens"]:
+        """The indicator per token."""
+        return self.tokens if self.rows is None else self.tokens * self.batch.layout.spread(self.rows)
+
+    def lengths(self) -> Float[Tensor, " rows"]:
+        """How many of its tokens each sequence has."""
+        counted = self.batch.lengths if self.full_rows else self.batch.layout.total(self.tokens)
+        return self.alive(counted)
+
+    def alive(self, rows: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """A value per sequence, 0 for those rejected."""
+        return rows if self.rows is None else rows * self.rows
+
+    def without(self, passes: Tensor, by_row: bool) -> Scope:
+        """What is left when only `passes` (per sequence or per token) stay."""
+        if by_row:
+            return Scope(self.batch, self.tokens, passes if self.rows is None else self.rows * passes)
+        return Scope(self.batch, self.tokens * passes, self.rows)
 
 
 def batch(
@@ -62,19 +141,24 @@ def batch(
                 f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
             )
     kind = working_type(*policies.values())
-    masked = indicator(mask.detach(), kind)
-    raw = {pair: _difference(policies, pair, kind) for pair in pairs}
-    valid = masked
-    for difference in raw.values():
-        valid = is_finite(difference).mul_(valid)
-    return Batch(
+    valid, spare = indicator(mask.detach(), kind), None
+    log_r = {pair: _difference(policies, pair, kind) for pair in pairs}
+    for difference in log_r.values():
+        spare = torch.sub(difference, difference, out=spare)  # 0 where it is finite, NaN elsewhere
+        valid.mul_(spare.eq_(0.0))
+    for difference in log_r.values():
+        torch.nan_to_num_(difference, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid)
+    found = Batch(
         layout=layout,
-        masked=masked,
+        mask=mask,
         valid=valid,
-        log_r={pair: torch.nan_to_num(each, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid) for pair, each in raw.items()},
+        log_r=log_r,
         policies=policies,
         advantages=None if advantages is None else _per_token(advantages.detach(), mask, valid, layout),
     )
+    if spare is not None:
+        found.keep_room(spare)
+    return found
 
 
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:

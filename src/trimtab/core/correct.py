@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, Scope, batch, groups
 from trimtab.core.gate import Verdict, verdict
-from trimtab.core.observe import Metrics, Trace
-from trimtab.core.ratio import as_mask
+from trimtab.core.observe import Metrics
+from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, normalized, weighing
 from trimtab.errors import InputError
 
@@ -103,11 +103,11 @@ def needed(
 
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
-    found = judged(rule, tokens)
+    found, trained = judged(rule, tokens), tokens.valid.bool()
     return Corrected(
         weight=found.weight,
-        kept=as_mask(found.kept),
-        trained=as_mask(tokens.valid),
+        kept=trained if found.kept.whole else found.stays.bool(),
+        trained=trained,
         log_r=found.log_r,
         metrics=Metrics(found),
         rule=rule,
@@ -116,22 +116,28 @@ def _corrected(rule: Correction, tokens: Batch) -> Corrected:
 
 def judged(rule: Correction, tokens: Batch) -> Trace:
     """What a rule decides about a batch, as indicators."""
-    kept, alive, verdicts = tokens.valid, None, list[Verdict]()
+    everything = kept = Scope(tokens, tokens.valid)
+    alive: Tensor | None = None
+    verdicts: list[Verdict] = []
     for gate in rule.gates:
-        found = verdict(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else tokens.valid)
+        found = verdict(gate, gate.pair or rule.pair, kept if gate.scope == "kept" else everything)
         verdicts.append(found)
         if gate.action == "reject":
-            kept = kept * found.passes
+            kept = kept.without(found.passes if found.by_row else found.laid(), found.by_row)
         elif gate.action == "zero":
-            alive = found.passes if alive is None else alive * found.passes
-    log_r = tokens.log_r[rule.pair]
-    weight, weighed = kept, None
+            alive = found.laid() if alive is None else alive * found.laid()
+    stays = kept.laid()
+    weight, weighed = stays, None
     if rule.weight is not None and rule.weight.level != "one":
-        weighed = weighing(rule.weight, tokens, log_r, kept if rule.weight.scope == "kept" else tokens.valid)
-        weight = _held(rule, tokens, weighed, verdicts) * kept
+        weighed = weighing(rule.weight, rule.pair, kept if rule.weight.scope == "kept" else everything)
+        weight = torch.mul(
+            held := _held(rule, tokens, weighed, verdicts), stays, out=held if weighed.units is None else tokens.room()
+        )
     if alive is not None:
         weight = weight * alive
-    return Trace(rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, weight=weight)
+    return Trace(
+        rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, stays=stays, weight=weight
+    )
 
 
 def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Verdict]) -> Tensor:
@@ -140,7 +146,7 @@ def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Ver
     laid = value if weighed.units is None else weighed.units.spread(value)
     for found in verdicts:
         if found.gate.action == "clamp":
-            laid = torch.where(found.passes > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
+            laid = torch.where(found.laid() > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
     return laid
 
 

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Gate
-from trimtab.core.batch import Batch
+from trimtab.config.metrics import METRICS
+from trimtab.core.batch import Batch, Scope
 from trimtab.core.layout import Layout
-from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES
+from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES, SIGN
 from trimtab.core.order import within_budget
 from trimtab.core.ratio import is_inside
 
@@ -22,74 +23,39 @@ class Verdict:
     """What a gate found. Ratios stand in log space. `low` and `high` are one tensor except for agg `every`."""
 
     gate: Gate
-    pair: str
     low: Float[Tensor, "*units"]
     high: Float[Tensor, "*units"]
     counted: Float[Tensor, "*units"]  # tokens behind each statistic; 0: none, the unit does not count
     units: Layout | None  # None: each token is a unit
     stays: Float[Tensor, "*units"]  # inside the bounds
-    scope: Float[Tensor, "*tokens"]  # the tokens judged
-    passes: Float[Tensor, "*#tokens"]  # inside, or the gate does not act here; broadcasts against the tokens
+    scope: Scope  # the tokens judged
+    passes: Tensor  # inside, or the gate does not act here; per unit if `by_unit`, else per token
+    by_unit: bool
+
+    @property
+    def by_row(self) -> bool:
+        """Whether `passes` holds one verdict per sequence."""
+        return self.by_unit and self.gate.level == "sequence"
+
+    def laid(self) -> Float[Tensor, "*#tokens"]:
+        """`passes` over the tokens."""
+        return self.units.spread(self.passes) if self.by_unit and self.units is not None else self.passes
 
 
-def verdict(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Verdict:
+def verdict(gate: Gate, pair: str, scope: Scope) -> Verdict:
     """Judge the tokens in `scope`; tokens outside it hold neutral values and pass."""
-    value = token_values(gate, pair, batch, scope)
-    units = {
-        "token": None,
-        "batch": None,
-        "segment": batch.turns if gate.level == "segment" else None,
-        "sequence": batch.layout,
-    }[gate.level]
-    counted = scope if units is None else units.total(scope)
-    low, high = _gathered(gate, value, units, scope, counted)
-    lower, upper = bounds(gate)
-    if gate.agg == "budget":
-        stays = within_budget(value, scope, gate.upper or 0.0, batch.layout.ranks)
-    elif low is high:
-        stays = is_inside(high, lower, upper)
-    else:
-        stays = is_inside(low, lower, None).mul_(is_inside(high, None, upper))
-    return Verdict(
-        gate, pair, low, high, counted, units, stays, scope, _passes(gate, pair, batch, units, scope, counted, stays)
-    )
-
-
-def token_values(gate: Gate, pair: str, batch: Batch, scope: Tensor) -> Tensor:
-    """The metric of each token; neutral outside `scope`. Log-ratios are masked before anything that can overflow."""
-    kind = (gate.metric, gate.direction)
-    if kind in FROM_PROBABILITIES:
-        target, base = pair.split("/")
-        value = FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base))
-        return value if scope is batch.valid else value.mul_(scope)
-    log_r = batch.log_r[pair] if scope is batch.valid else batch.log_r[pair] * scope
-    if gate.limit is not None and gate.limit.at == "token":
-        log_r = log_r.clamp(-gate.limit.bound, gate.limit.bound)
-    value = FROM_LOG_RATIO[kind](log_r)
-    return value.mul_(scope) if gate.metric == "mult_prob_error" else value
-
-
-def _gathered(gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    if units is None:
-        return value, value
-    if gate.agg in ("mean", "sum"):
-        total = units.total(value)
-        gathered = total / counted.clamp(min=1.0) if gate.agg == "mean" else total
-        if gate.limit is not None and gate.limit.at == "gathered":
-            gathered = gathered.clamp(-gate.limit.bound, gate.limit.bound)
-        return gathered, gathered
-    has = counted.clamp(max=1.0)
-    outside = (scope - 1.0).mul_(torch.finfo(value.dtype).max)  # 0 in scope, the lowest number elsewhere
-    high = units.peak(value + outside) if gate.agg in ("max", "every") else None
-    low = units.peak(outside.sub_(value)).neg_() if gate.agg in ("min", "every") else None
-    low, high = (
-        torch.nan_to_num(each, neginf=0.0, posinf=0.0) * has if each is not None else None for each in (low, high)
-    )
-    if low is None or high is None:
-        only = high if low is None else low
-        assert only is not None
-        return only, only
-    return low, high
+    batch = scope.batch
+    units = _units(gate, batch)
+    if gate.level == "sequence":
+        counted = scope.lengths()
+        low, high = _row_statistic(gate, pair, scope, counted)
+    else:  # below the level of sequences, rejected sequences are rejected tokens
+        scope = Scope(batch, scope.laid())
+        counted = scope.tokens if units is None else units.total(scope.tokens)
+        low, high = _gathered(gate, token_values(gate, pair, scope), units, scope.tokens, counted)
+    stays = _stays(gate, low, high, scope)
+    passes, by_unit = _passes(gate, pair, scope, units, counted, stays)
+    return Verdict(gate, low, high, counted, units, stays, scope, passes, by_unit)
 
 
 def bounds(gate: Gate) -> tuple[float | None, float | None]:
@@ -101,26 +67,98 @@ def bounds(gate: Gate) -> tuple[float | None, float | None]:
     )
 
 
-def _passes(
-    gate: Gate, pair: str, batch: Batch, units: Layout | None, scope: Tensor, counted: Tensor, stays: Tensor
-) -> Tensor:
-    """1 where a token gets by: its unit stays, or the gate does not act on it."""
-    if gate.when == "always":
-        return stays if units is None else units.spread(stays)
-    assert batch.advantages is not None
-    if gate.when == "moving_away":
-        acts = torch.gt(batch.advantages * batch.log_r[pair], 0.0, out=torch.empty_like(scope))
-        return (1.0 - acts).maximum(stays if units is None else units.spread(stays))
-    per_unit = units is not None and gate.advantage_of == "unit"
-    advantage = batch.advantages
-    if per_unit:
-        advantage = units.total(advantage * scope) / counted.clamp(min=1.0)  # pyright: ignore[reportOptionalMemberAccess]
-    compare = {"negative_advantage": torch.lt, "nonpositive_advantage": torch.le, "positive_advantage": torch.gt}[
-        gate.when
-    ]
-    acts = compare(advantage, 0.0, out=torch.empty_like(advantage))
+def token_values(gate: Gate, pair: str, scope: Scope) -> Tensor:
+    """The metric of each token; neutral outside `scope.tokens`. Log-ratios are masked before anything that can overflow."""
+    batch, kind = scope.batch, (gate.metric, gate.direction)
+    if kind in FROM_PROBABILITIES:
+        target, base = pair.split("/")
+        value = FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base))
+        return value if scope.full_rows else value * scope.tokens
+    log_r = batch.limited(pair, gate.limit)
+    value = FROM_LOG_RATIO[kind](log_r if scope.full_rows else log_r * scope.tokens)
+    return value * scope.tokens if gate.metric == "mult_prob_error" else value
+
+
+def _units(gate: Gate, batch: Batch) -> Layout | None:
+    if gate.level == "segment":
+        return batch.turns
+    return batch.layout if gate.level == "sequence" else None
+
+
+def _row_statistic(gate: Gate, pair: str, scope: Scope, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """The statistic of each sequence; sums of log-ratios are shared between gates and weights."""
+    sign = SIGN.get((gate.metric, gate.direction))
+    if sign is not None and gate.agg in ("mean", "sum") and scope.full_rows:
+        total = scope.alive(scope.batch.row_total(pair, gate.limit)) * sign
+        return _finished(gate, total, counted)
+    low, high = _gathered(gate, token_values(gate, pair, scope), scope.batch.layout, scope.tokens, counted)
+    if scope.rows is None:
+        return low, high
+    alive = torch.nan_to_num(scope.alive(high))  # a rejected sequence may have overflowed
+    return (alive, alive) if low is high else (torch.nan_to_num(scope.alive(low)), alive)
+
+
+def _gathered(gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """One value per unit, as its least and greatest for agg `every`."""
     if units is None:
-        return (1.0 - acts).maximum(stays)
-    if per_unit:
-        return units.spread((1.0 - acts).maximum(stays))
-    return (1.0 - acts).maximum(units.spread(stays))
+        return value, value
+    if gate.agg in ("mean", "sum"):
+        return _finished(gate, units.total(value), counted)
+    has = counted.clamp(max=1.0)
+    if gate.agg == "every" and _neutral_is_inside(gate):  # then masked tokens, which hold just that, can stay in
+        return _filled(units.dip(value), has), _filled(units.peak(value), has)
+    outside = (scope - 1.0).mul_(torch.finfo(value.dtype).max)  # 0 in scope, the lowest number elsewhere
+    high = _filled(units.peak(value + outside), has) if gate.agg in ("max", "every") else None
+    low = _filled(units.peak(outside.sub_(value)).neg_(), has) if gate.agg in ("min", "every") else None
+    if low is None:
+        assert high is not None
+        return high, high
+    return low, low if high is None else high
+
+
+def _finished(gate: Gate, total: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    gathered = total / counted.clamp(min=1.0) if gate.agg == "mean" else total
+    if gate.limit is not None and gate.limit.at == "gathered":
+        gathered = gathered.clamp(-gate.limit.bound, gate.limit.bound)
+    return gathered, gathered
+
+
+def _filled(peak: Tensor, has: Tensor) -> Tensor:
+    """0 for a unit without tokens."""
+    return torch.where(has > 0, peak, 0.0)
+
+
+def _neutral_is_inside(gate: Gate) -> bool:
+    lower, upper = bounds(gate)
+    neutral = 0.0 if gate.metric == "ratio" else METRICS[gate.metric].neutral
+    return neutral == 0.0 and (lower is None or lower <= 0.0) and (upper is None or upper >= 0.0)
+
+
+def _stays(gate: Gate, low: Tensor, high: Tensor, scope: Scope) -> Tensor:
+    if gate.agg == "budget":
+        return within_budget(high, scope.tokens, gate.upper or 0.0, scope.batch.layout.ranks)
+    lower, upper = bounds(gate)
+    if low is high:
+        return is_inside(high, lower, upper)
+    return is_inside(low, lower, None).mul_(is_inside(high, None, upper))
+
+
+ACTS = {"negative_advantage": torch.lt, "nonpositive_advantage": torch.le, "positive_advantage": torch.gt}
+
+
+def _passes(
+    gate: Gate, pair: str, scope: Scope, units: Layout | None, counted: Tensor, stays: Tensor
+) -> tuple[Tensor, bool]:
+    """1 where a unit or token gets by (it stays, or the gate does not act on it), and whether that is said per unit."""
+    if gate.when == "always":
+        return stays, units is not None
+    advantages, log_r = scope.batch.advantages, scope.batch.log_r[pair]
+    assert advantages is not None
+    if gate.when == "moving_away":
+        acts = torch.gt(advantages * log_r, 0.0, out=torch.empty_like(advantages))
+        return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False
+    if units is not None and gate.advantage_of == "unit":
+        mean = units.total(advantages if scope.full_rows else advantages * scope.tokens) / counted.clamp(min=1.0)
+        return (1.0 - ACTS[gate.when](mean, 0.0, out=torch.empty_like(mean))).maximum(stays), True
+    acts = ACTS[gate.when](advantages, 0.0, out=torch.empty_like(advantages))
+    return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False

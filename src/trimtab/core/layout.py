@@ -7,7 +7,7 @@ per unit back over its tokens. Everything above it is written once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -29,6 +29,10 @@ class Layout(ABC):
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         """The maximum over each unit; −inf for a unit without tokens."""
 
+    def dip(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The minimum over each unit; +inf for a unit without tokens."""
+        return self.peak(-value).neg_()
+
     @abstractmethod
     def spread(self, unit: Tensor) -> Tensor:
         """One value per unit, laid over its tokens (broadcasts against them)."""
@@ -47,8 +51,17 @@ class Padded(Layout):
         empty = value.shape[-1] == 0
         return self.ranks.joined_peak(value.new_full(value.shape[:-1], -torch.inf) if empty else value.amax(-1))
 
+    def dip(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return (
+            self.peak(-value).neg_() if value.shape[-1] == 0 else self.ranks.joined_peak(value.amin(-1).neg_()).neg_()
+        )
+
     def spread(self, unit: Tensor) -> Tensor:
         return unit.unsqueeze(-1)
+
+
+def _nothing() -> list[Tensor]:
+    return []
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ class Packed(Layout):
     cu_seqlens: Int[Tensor, " bounds"]
     tokens: int
     ranks: Ranks = ALONE
+    _made: list[Tensor] = field(default_factory=_nothing)
 
     def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         return self.ranks.joined(self._reduced(value, "sum", 0.0))
@@ -71,7 +85,16 @@ class Packed(Layout):
         return torch.segment_reduce(value, how, offsets=self.cu_seqlens, unsafe=True, initial=empty)
 
     def spread(self, unit: Tensor) -> Tensor:
-        return torch.repeat_interleave(unit, self.cu_seqlens.diff(), output_size=self.tokens)
+        return unit.index_select(0, self._index())
+
+    def _index(self) -> Int[Tensor, " tokens"]:
+        """The sequence of each token, made once; a third of the memory traffic of repeat_interleave."""
+        if not self._made:
+            ends = self.cu_seqlens[1:]
+            steps = torch.zeros(self.tokens + 1, dtype=torch.int32, device=ends.device)
+            steps.index_add_(0, ends, torch.ones_like(ends, dtype=torch.int32))
+            self._made.append(steps[:-1].cumsum(0, dtype=torch.int32))
+        return self._made[0]
 
 
 @dataclass(frozen=True)
@@ -93,19 +116,20 @@ class Turns(Layout):
         return unit[self.index]
 
 
-def turns(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Turns:
-    """Each contiguous run of the mask as a unit of its own.
-
-    A token outside every run shares the index of the run before it; its value is 0 in sums, as everywhere. The number of
-    runs is not known without reading the data, so it is bounded: half the tokens and one more per sequence.
-    """
+def run_index(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Int[Tensor, "*tokens"]:
+    """For each token the number of its contiguous run of the mask; a token outside every run shares that of the run before it."""
     before = torch.zeros_like(trained)
     before[..., 1:] = trained[..., :-1]
-    rows = len(trained)
     if isinstance(layout, Packed):
-        rows = len(layout.cu_seqlens) - 1
         first = trained.new_zeros(layout.tokens + 1).index_fill_(0, layout.cu_seqlens[:-1].long(), 1.0)
         before = before * (1.0 - first[:-1])
     opens = (trained * (1.0 - before)).to(torch.int64)
-    index = opens.flatten().cumsum(0).sub_(1).clamp_(min=0).reshape(trained.shape)
-    return Turns(index=index, units=trained.numel() // 2 + rows + 1, ranks=layout.ranks)
+    return opens.flatten().cumsum(0).sub_(1).clamp_(min=0).reshape(trained.shape)
+
+
+def turns(layout: Layout, index: Int[Tensor, "*tokens"]) -> Turns:
+    """Each run as a unit of its own. How many there are is not known without reading the data, so their number is bounded:
+    half the tokens and one more per sequence.
+    """
+    rows = len(layout.cu_seqlens) if isinstance(layout, Packed) else len(index) + 1
+    return Turns(index=index, units=index.numel() // 2 + rows, ranks=layout.ranks)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trimtab.config.metrics import BINARY_EPS
 
-Values = Callable[[Tensor, Tensor, Tensor], Tensor]
+_HELD = (BINARY_EPS, 1 - BINARY_EPS)
 
 
 def k3(log_r: Tensor) -> Tensor:
@@ -23,8 +23,8 @@ def k3(log_r: Tensor) -> Tensor:
 
 def binary_kl(p: Tensor, q: Tensor) -> Tensor:
     """KL of `this token or not` under p against q; exactly 0 for p = q, finite at p = 1."""
-    p, q = p.clamp(BINARY_EPS, 1 - BINARY_EPS), q.clamp(BINARY_EPS, 1 - BINARY_EPS)
-    return (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).clamp_(min=0.0)
+    (p, not_p), (q, not_q) = ((each.clamp(*_HELD), (1 - each).clamp(*_HELD)) for each in (p, q))
+    return (p * (p / q).log() + not_p * (not_p / not_q).log()).clamp_(min=0.0)
 
 
 FROM_LOG_RATIO: dict[tuple[str, str | None], Callable[[Tensor], Tensor]] = {
@@ -40,6 +40,9 @@ FROM_LOG_RATIO: dict[tuple[str, str | None], Callable[[Tensor], Tensor]] = {
     ("mult_prob_error", None): lambda log_r: log_r.abs().exp_(),
     ("second_moment", None): lambda log_r: log_r.square(),
 }
+
+SIGN: dict[tuple[str, str | None], float] = {("ratio", None): 1.0, ("k1", "forward"): -1.0, ("k1", "reverse"): 1.0}
+"""Metrics that are ± the log-ratio: their sums need no pass over the tokens of their own."""
 
 FROM_PROBABILITIES: dict[tuple[str, str | None], Callable[[Tensor, Tensor], Tensor]] = {
     ("binary_kl", "forward"): lambda p, q: binary_kl(q, p),

@@ -7,7 +7,7 @@ exact. That is also what makes it fast: on a CPU a boolean `where` costs eight t
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -18,7 +18,7 @@ def indicator(mask: Tensor, dtype: torch.dtype) -> Float[Tensor, "*tokens"]:
     return (mask != 0).view(torch.uint8).to(dtype)
 
 
-def is_finite(value: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+def is_finite(value: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """1.0 where a number is finite, 0.0 where it is NaN or infinite."""
     return (value - value).eq_(0.0)
 
@@ -44,8 +44,3 @@ def working_type(*tensors: Tensor | None) -> torch.dtype:
     """float64 if a tensor is, float32 otherwise: near −20 a bfloat16 log-prob moves in steps of 0.125."""
     wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
-
-
-def as_mask(kept: Float[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
-    """An indicator as a boolean mask."""
-    return kept.bool()

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Weight
-from trimtab.core.batch import Batch
+from trimtab.core.batch import Batch, Scope
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import is_inside
 
@@ -25,27 +25,33 @@ class Weighing:
     units: Layout | None  # None: each token is a unit
 
 
-def weighing(
-    weight: Weight, batch: Batch, log_r: Float[Tensor, "*tokens"], scope: Float[Tensor, "*tokens"]
-) -> Weighing:
+def weighing(weight: Weight, pair: str, scope: Scope) -> Weighing:
     """The bounded ratio of each unit. A ratio too large for the type takes its largest number, never inf."""
+    batch = scope.batch
+    if weight.level in ("token", "segment"):
+        scope = Scope(batch, scope.laid())
     units = {"token": None, "segment": batch.turns if weight.level == "segment" else None}.get(
         weight.level, batch.layout
     )
-    if scope is not batch.valid:
-        log_r = log_r * scope
-    if weight.limit is not None and weight.limit.at == "token":
-        log_r = log_r.clamp(-weight.limit.bound, weight.limit.bound)
-    counted = scope if units is None else units.total(scope)
-    gathered = log_r if units is None else units.total(log_r)
+    log_r = batch.limited(pair, weight.limit)
+    if units is None:
+        counted, gathered = scope.tokens, log_r if scope.full_rows else log_r * scope.tokens
+    elif units is batch.layout and scope.full_rows:
+        counted, gathered = scope.lengths(), scope.alive(batch.row_total(pair, weight.limit))
+    else:
+        counted = units.total(scope.tokens) if units is not batch.layout else scope.lengths()
+        gathered = units.total(log_r * scope.tokens)
+        gathered = scope.alive(gathered) if units is batch.layout else gathered
     if weight.level in ("geometric", "segment"):
         gathered = gathered / counted.clamp(min=1.0)
     if weight.limit is not None and weight.limit.at == "gathered":
         gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
-    return Weighing(weight, gathered, _bounded(gathered.exp(), weight), counted, units)
+    raw = torch.exp(gathered, out=batch.room()) if units is None else gathered.exp()
+    return Weighing(weight, gathered, _bounded(raw, weight), counted, units)
 
 
 def _bounded(raw: Tensor, weight: Weight) -> Tensor:
+    """`raw` is written over."""
     most = torch.finfo(raw.dtype).max
     if weight.outside == "clamp":
         return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)

@@ -52,9 +52,8 @@ class _Clipped(torch.autograd.Function):
     ) -> Tensor:
         free = advantages * (rho if cap is None else rho.clamp(max=cap))
         held = rho.clamp(low, high).mul_(advantages)
-        open_ = torch.le(
-            free, held, out=torch.empty_like(free)
-        )  # inside the bounds both are one, and so are their slopes
+        # Inside the bounds both branches are one number with one slope, so a tie is open.
+        open_ = torch.le(free, held, out=torch.empty_like(free))
         value = torch.minimum(free, held, out=held).neg_()
         if cap is not None:
             open_ *= 1.0 - above(rho, cap)

@@ -30,10 +30,9 @@ def estimate(penalty: KlPenalty, d: Float[Tensor, "*tokens"]) -> Float[Tensor, "
 
 
 def kl_term(penalty: KlPenalty, terms: Terms) -> Float[Tensor, "*tokens"]:
-    """The KL of each token, with the gradient asked for; 0 outside the penalty's mask."""
+    """The KL of each trained token; its gradient, as asked for, on those of the penalty's mask."""
     tokens = terms.tokens(penalty.mask)
-    apart = terms.batch.log_r["current/reference"]
-    d = attached(terms.current, apart if tokens is terms.batch.valid else apart * tokens, tokens)
+    d = attached(terms.current, terms.batch.log_r["current/reference"], tokens)
     value = estimate(penalty, d)
     source = ESTIMATORS["k2"](d) if penalty.gradient == "unbiased" else value
     if penalty.importance == "none":

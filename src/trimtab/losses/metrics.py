@@ -12,20 +12,23 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from trimtab.core.measures import LIMIT
 from trimtab.core.metric import k3
-from trimtab.core.observe import LIMIT
+from trimtab.core.observe import Metrics
 from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 
 Section = Callable[[], dict[str, Tensor]]
+Seen = Metrics | dict[str, Tensor]
+"""The metrics of a correction: still to be worked out, or worked out elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyMetrics(Mapping[str, Tensor]):
     """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
 
-    sections: Mapping[str, Section]
-    correction: Mapping[str, Tensor]
+    sections: dict[str, Section]
+    correction: Seen
     _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -50,7 +53,7 @@ def policy_metrics(
     *,
     loss: Tensor,
     averaged_over: int,
-    correction: Mapping[str, Tensor],
+    correction: Seen,
     means: Mapping[str, tuple[Tensor, Tensor]],
 ) -> PolicyMetrics:
     """Every metric of one call. `means` are further values per token with the tokens they count on (entropy, KL)."""

@@ -24,7 +24,7 @@ from trimtab.core.ratio import cleaned, indicator
 from trimtab.core.reduce import Denominator, check_group, counted, share
 from trimtab.errors import ConfigError, InputError
 from trimtab.losses.kl import kl_term
-from trimtab.losses.metrics import policy_metrics
+from trimtab.losses.metrics import PolicyMetrics, Seen, policy_metrics
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Terms, attached, total
 
@@ -35,7 +35,7 @@ class PolicyLoss:
 
     loss: Float[Tensor, ""]
     """This call's share of the step's loss; connected to `current` even where it is 0."""
-    metrics: Mapping[str, Float[Tensor, ""]]
+    metrics: PolicyMetrics
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
 
 
@@ -62,10 +62,12 @@ def policy_loss(
 ) -> PolicyLoss:
     """The loss of one micro-batch and its metrics.
 
-    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence. ρ
-    divides by proximal, or by behavior under a bypass correction. `denominator` holds the counts of the whole step; without
-    one, this call (on every rank of `process_group`) is the step. A rule with statistics over the batch is worked out over the
-    whole step by `correct` and handed in as `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence; a token
+    without a log-prob it needs is as if it had never been trained. ρ divides by proximal, or by behavior under a bypass rule.
+
+    `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
+    which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
+    whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
     """
     reduction = Reduction.from_settings(reduction)
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
@@ -80,29 +82,31 @@ def policy_loss(
         mask = _within(mask, correction)
     anchor = _anchor(loss, policies, correction)
     pairs = _pairs(correction, anchor, kl)
-    found = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
+    read = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
     ranks = groups(process_group, context_group)
     with torch.no_grad():
-        tokens = batch(found, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        tokens = batch(read, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
         check_group(group, len(tokens.lengths))
-        terms, seen = _judged(
-            correction, Terms(tokens, anchor, current, tokens.valid, tokens.valid, tokens.lengths, generator)
-        )
+    whole = tokens.valid
+    terms = Terms(tokens, anchor, current.to(whole.dtype), whole, whole, tokens.lengths, generator)
+    terms, seen = _judged(correction, terms)
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     weight = terms.weight if surrogate.weight is None else surrogate.weight
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
     if kl is not None:
         parts["kl"] = _kl_part(kl, terms, correction, reduction)
-    if entropy is not None:
+    if entropy_bonus is not None and entropy is not None:
         parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or counted(terms.lengths, group if by_prompt else None, ranks)
-    whole = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
+    found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
+    if entropy is not None and entropy_bonus is None:  # only reported
+        means["entropy"] = cleaned(entropy.detach(), tokens.valid), tokens.valid
     metrics = policy_metrics(
-        terms, surrogate, loss=whole, averaged_over=step.averaged_over, correction=seen, means=means
+        terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
     )
-    return PolicyLoss(whole, metrics)
+    return PolicyLoss(found, metrics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,24 +131,25 @@ def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | N
     return Part(kl_term(kl, terms), weight, on, kl.coefficient, kl.reduction or reduction)
 
 
-def _entropy_part(entropy: Tensor, bonus: EntropyBonus | None, terms: Terms, reduction: Reduction) -> Part:
-    bonus = bonus or EntropyBonus(coefficient=0.0)  # given without a bonus, it is only reported
+def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
-    value = attached(entropy, cleaned(entropy.detach(), on), on)
+    value = attached(entropy.to(on.dtype), cleaned(entropy.detach(), on), on)
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
 
 
-def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Mapping[str, Tensor]]:
+@torch.no_grad()
+def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
     """The terms with the correction's verdict, and its metrics."""
-    tokens, seen = terms.batch, dict[str, Tensor]()
+    tokens = terms.batch
     if correction is None:
-        return terms, seen
+        return terms, {}
     if isinstance(correction, Correction):
         found = judged(correction, tokens)
-        kept, weight, seen = found.kept, found.weight, Metrics(found)
+        kept, weight, seen = found.stays, found.weight, Metrics(found)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = cleaned(correction.weight, kept), correction.metrics
+        seen = seen if isinstance(seen, Metrics) else dict(seen)
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"
     return replace(

@@ -29,7 +29,7 @@ class Terms:
     anchor: str
     """The policy ρ divides by."""
     current: Tensor
-    """Log-probs as given, with gradient."""
+    """Log-probs as given, with gradient, in the working type: what several terms send back is added up there."""
     kept: Float[Tensor, "*tokens"]
     weight: Float[Tensor, "*tokens"]
     lengths: Float[Tensor, " rows"]
@@ -89,18 +89,17 @@ class _Attached(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: Tensor, value: Tensor, counted: Tensor) -> Tensor:
         ctx.save_for_backward(counted)
-        ctx.kind = leaf.dtype
         return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (counted,) = ctx.saved_tensors
         # 0 · inf, from a token whose weight is 0 and whose ratio left the number type, is 0
-        return torch.nan_to_num(gradients[0], nan=0.0).mul_(counted).to(ctx.kind), None, None
+        return torch.nan_to_num(gradients[0], nan=0.0).mul_(counted), None, None
 
 
 def attached(leaf: Tensor, value: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]) -> Tensor:
-    """`value`, whose gradient goes to `leaf` where counted and nowhere else, whatever `leaf` holds there."""
+    """`value`, whose gradient goes to `leaf` where counted and nowhere else, whatever `leaf` holds there. One dtype."""
     return _Attached.apply(leaf, value, counted)  # pyright: ignore[reportReturnType]
 
 

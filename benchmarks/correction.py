@@ -1,0 +1,186 @@
+"""The correction against verl's, AReaL's and SkyRL's own functions, on the same tensors, in one run.
+
+    make bench                                     sets up the peers and runs this
+    python benchmarks/correction.py --rows 256 --width 4096
+
+Each case gives both sides the same options and asks ours for the metrics the peer works out. Times are interleaved, so
+that a noisy machine is noisy for both; `faster` is the ratio of the medians (and, in brackets, of the best runs). `ops`
+are dispatched operators, `syncs` reads of a tensor on the host, `bytes` all storage newly allocated, per token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.presets import preset
+from trimtab.core.correct import correct
+
+try:
+    import peers
+except ImportError as error:  # the peers need their own environment
+    sys.exit(f"The peers are not installed ({error}). Run `make bench`, which sets up .venv-parity.")
+
+DRIFT = ("drift/kl", "drift/k3", "drift/chi2_token", "drift/chi2_sequence", "perplexity/ratio")
+WEIGHT = ("weight/mean", "weight/ess", "weight/touched_high")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One peer function with its settings, our rule, and the metrics both sides give."""
+
+    name: str
+    target: float
+    peer: Callable[..., Any]
+    settings: dict[str, Any]
+    rule: Correction
+    metrics: tuple[str, ...]
+    packed: bool = False
+
+
+def gate_metrics(rule: Correction) -> tuple[str, ...]:
+    """What the peers report of each gate: its statistic and the fraction rejected."""
+    names = [f"gate/{index}-{gate.metric}-{gate.level}" for index, gate in enumerate(rule.gates)]
+    return tuple(f"{name}/{what}" for name in names for what in ("mean", "rejected_tokens"))
+
+
+def cases() -> list[Case]:
+    geo = Gate(metric="ratio", level="sequence", lower=0.99, upper=1.01)
+    k3 = Gate(metric="k3", level="sequence", upper=0.01)
+    full = Correction(gates=(geo, k3), weight=Weight(level="sequence", upper=2.0))
+    veto = Gate(metric="ratio", level="sequence", agg="every", lower=1e-4, upper=100.0)
+    sky = Correction(gates=(veto, geo.but(scope="kept")), weight=Weight(level="token", upper=2.0))
+    areal = Correction(gates=(geo.but(lower=None, upper=1.2),), weight=Weight(level="geometric"))
+    token = {"rollout_is": "token", "rollout_is_threshold": 2.0}
+    chain = {
+        "rollout_is": "sequence",
+        "rollout_rs": "seq_mean_k1,seq_mean_k3",
+        "rollout_rs_threshold": "0.99_1.01,0.01",
+    }
+    outlier = {"outlier_token_is_threshold_low": 1e-4, "outlier_token_is_threshold_high": 100.0}
+    sequence = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "upper": 1.2}
+    verl, skyrl, rejected = peers.verl_correction, peers.skyrl_correction, ("kept_fraction",)
+    stages = outlier | {"tis_ratio_type": "token", "sequence_mask_metric": "geometric"}
+    sky_metrics = ("ratio/mean", "weight/touched_high", *gate_metrics(sky)[1::2])
+    return [
+        Case("verl token-tis", 10, verl, token, preset("token-tis"), DRIFT + WEIGHT),
+        Case("verl seq-tis + geo-rs + k3-rs", 10, verl, chain, full, DRIFT + WEIGHT + gate_metrics(full)),
+        Case("SkyRL veto + geo-rs + token-tis", 5, skyrl, stages, sky, sky_metrics),
+        Case("AReaL sequence mask, padded", 3, peers.areal_correction, sequence, areal, rejected),
+        Case("AReaL sequence mask, packed", 3, peers.areal_correction, sequence, areal, rejected, packed=True),
+    ]
+
+
+class Census(TorchDispatchMode):
+    """Counts dispatched operators, host reads and newly allocated bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops = self.syncs = self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {each.untyped_storage().data_ptr() for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        self.ops += 1
+        self.syncs += func is torch.ops.aten._local_scalar_dense.default
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in given:
+                self.bytes += tensor.untyped_storage().nbytes()
+        return out
+
+
+def timed(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def compared(case: Case, data: dict[str, Tensor], repeats: int) -> list[str]:
+    """One row of the table: ours and the peer's in turn."""
+    tensors = dict(data)
+    if not case.packed:
+        tensors.pop("cu_seqlens")
+
+    def ours(metrics: tuple[str, ...] = case.metrics) -> Any:
+        out = correct(case.rule, **tensors)
+        return out, [out.metrics[name] for name in metrics]
+
+    def theirs() -> Any:
+        return case.peer(**tensors, **case.settings)
+
+    agree(ours()[0], theirs())
+    pairs = [(timed(theirs), timed(ours), timed(lambda: ours(()))) for _ in range(repeats + 2)][2:]
+    peer, mine, bare = (sorted(column) for column in zip(*pairs, strict=True))
+    middle = statistics.median
+    with Census() as left:
+        theirs()
+    with Census() as right:
+        ours()
+    tokens = data["mask"].numel()
+    ratio = middle(peer) / middle(mine)
+    return [
+        case.name,
+        f"{middle(peer) * 1e3:.1f}",
+        f"{middle(mine) * 1e3:.1f}",
+        f"{middle(bare) * 1e3:.1f}",
+        f"{ratio:.1f}× ({peer[0] / mine[0]:.1f}×)",
+        f"{case.target:.0f}× {'met' if ratio >= case.target else 'missed'}",
+        f"{left.ops} / {right.ops}",
+        f"{left.syncs} / {right.syncs}",
+        f"{left.bytes / tokens:.0f} / {right.bytes / tokens:.0f}",
+    ]
+
+
+def agree(mine: Any, peer: tuple[Tensor | None, Tensor, Any]) -> None:
+    """The comparison is only worth something if both sides decide alike."""
+    weight, kept, _ = peer
+    torch.testing.assert_close(mine.kept, kept.bool(), msg="the two sides keep different tokens")
+    if weight is not None:
+        torch.testing.assert_close(mine.weight, torch.where(kept.bool(), weight.float(), 0.0), rtol=1e-4, atol=1e-5)
+
+
+def batch(rows: int, width: int, packed: bool) -> dict[str, Tensor]:
+    """Responses of uneven length with a mild mismatch; a few sequences drift, so that every gate has work."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(width // 2, width + 1, (rows,), generator=generator)
+    behavior = -2 * torch.rand(rows, width, generator=generator)
+    drift = 0.02 * torch.randn(rows, 1, generator=generator)
+    proximal = behavior + drift + 0.05 * torch.randn(rows, width, generator=generator)
+    there = torch.arange(width)[None] < lengths[:, None]
+    if packed:
+        proximal, behavior, there = proximal[there], behavior[there], there[there]
+    bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return {"proximal": proximal, "behavior": behavior, "mask": there, "cu_seqlens": bounds}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rows", type=int, default=256)
+    options.add_argument("--width", type=int, default=4096)
+    options.add_argument("--repeats", type=int, default=15)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    table = Table("case", "peer ms", "ours ms", "without metrics", "faster", "target", "ops", "syncs", "bytes/token")
+    table.title = f"{chosen.rows} × {chosen.width} tokens, one thread, torch {torch.__version__}; peer / ours"
+    for case in cases():
+        table.add_row(*compared(case, batch(chosen.rows, chosen.width, case.packed), chosen.repeats))
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    main()

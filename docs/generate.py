@@ -1,0 +1,248 @@
+"""Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
+
+`python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `presets`, `losses`, `estimators`,
+or the fields of a settings class, as `fields of Clip`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.base import Config
+from trimtab.config.files import to_yaml
+from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
+from trimtab.config.metrics import METRICS
+from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.words import Section, formulas, number, sections
+from trimtab.config.worked import SETTING, examples
+
+ROOT = Path(__file__).parents[1]
+PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
+LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
+MARKED = re.compile(
+    r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
+)
+FIELDS_OF: dict[str, type[Config]] = {
+    each.__name__: each
+    for each in (
+        *LOSSES.values(),
+        Reduction,
+        KlPenalty,
+        EntropyBonus,
+        *ESTIMATORS.values(),
+        Estimator,
+        Shaping,
+        Overlong,
+    )
+} | {"Normalise": Normalise}
+
+INTRO = f"""<!-- Written by docs/generate.py from src/trimtab/config; edit there. -->
+# Corrections
+
+One section per preset, then every [divergence](#divergences) and every [field](#fields). Symbols are those of
+[notation](notation.md): ℓ is the log-ratio of a token, r = e^ℓ, p and q its probability under the two policies compared.
+
+- `trimtab.preset("NAME", parameter=value)` gives the value; `trimtab explain NAME parameter=value` says the same as here
+  with your numbers.
+- `{BYPASS}NAME` is the same rule on log current − log behavior, without proximal log-probs.
+- Unless a section says otherwise, the weight multiplies the policy-gradient term only, and a loss is divided by the count
+  before rejection.
+- Examples are worked with the default numbers. {SETTING}
+
+"""
+
+
+def page() -> str:
+    """The whole of docs/corrections.md."""
+    parts = [INTRO, preset_table(""), "\n"]
+    parts.extend(preset_section(each) for each in PRESETS.values())
+    parts.extend([divergences(), fields()])
+    return "".join(parts)
+
+
+def preset_table(base: str) -> str:
+    """Every preset in a line, linked to its section on the page at `base`."""
+    rows = [(f"[`{name}`]({base}#{anchor(name)})", each.meaning, parameters(each)) for name, each in PRESETS.items()]
+    return table(("preset", "what it does", "parameters"), rows)
+
+
+def anchor(heading: str) -> str:
+    """The name a heading has in a link: lower case, blanks as dashes, other signs dropped."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def preset_section(preset: Preset) -> str:
+    """A preset: formulas, words, examples, parameters, source, names elsewhere, YAML."""
+    rule = preset()
+    usual = ("Log-ratio", "Loss" if (rule.denominator, rule.applies_to) == ("trained", "policy") else "")
+    steps = [section for section in sections(rule) if section.title not in usual]
+    needs = dict(sections(rule)[0].lines)["needs"]
+    parts = [
+        f"## {preset.name}\n\n{preset.meaning}\n\n",
+        "```text\n" + "\n".join(formulas(rule)) + "\n```\n\n",
+        "".join(bullet(section) for section in steps),
+        f"- **Needs** {needs}.\n",
+        f"- **Parameters** {parameters(preset)}{'' if preset.two_policies else '; no bypass form'}.\n",
+        f"- **Source** {preset.source}.\n\n",
+        table(("example", "what happens"), examples(rule)),
+        "\n",
+    ]
+    if preset.called:
+        parts.append(
+            table(("framework", "calls it"), [(name, f"`{called}`") for name, called in preset.called.items()])
+        )
+        parts.append("\n")
+    return "".join([*parts, f"```yaml\n{to_yaml(rule)}```\n\n"])
+
+
+def bullet(section: Section) -> str:
+    """A section as one list item."""
+    texts = {label: text for label, text in section.lines if (label, text) != ("acts", "always")}
+    return f"- **{section.title}** " + "; ".join(f"{label}: {cell(text)}" for label, text in texts.items()) + ".\n"
+
+
+def parameters(preset: Preset) -> str:
+    """The parameters with their defaults, as code."""
+    found = [f"`{name}={'null' if value is None else number(value)}`" for name, value in preset.parameters.items()]
+    return ", ".join(found) or "none"
+
+
+def divergences() -> str:
+    """What a gate can test."""
+    rows = [
+        (
+            f"`{name}`",
+            direction or "",
+            f"{formula},  {facts.where}" if facts.where and direction == "forward" else formula,
+            number(facts.neutral),
+            facts.words,
+        )
+        for name, facts in METRICS.items()
+        for direction, formula in facts.formulas.items()
+    ]
+    return (
+        "## Divergences\n\nThe value of one token, by `metric` and `direction`. Averaged over tokens that behavior sampled, `forward` "
+        "estimates KL(behavior ‖ target); `reverse` exchanges the two policies. Ratios are gathered in log space: their mean is "
+        "the geometric mean, their sum the product. The other divergences are gathered as they stand.\n\n"
+        + table(("metric", "direction", "formula", "on-policy", "meaning"), rows)
+        + "\n"
+    )
+
+
+def fields() -> str:
+    """Every setting, from the description it carries."""
+    parts = ["## Fields\n\n"]
+    for kind in (Correction, Gate, Weight, Limit):
+        parts.append(
+            f"### {kind.__name__}\n\n{kind.__doc__}\n\n{table(('field', 'values', 'default', 'meaning'), field_rows(kind))}\n"
+        )
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def field_rows(kind: type[Config]) -> list[tuple[str, str, str, str]]:
+    """One row per field of a settings class."""
+    schema = kind.model_json_schema()
+    rows: list[tuple[str, str, str, str]] = []
+    for name, described in schema["properties"].items():
+        default = "required" if name in schema.get("required", []) else _default(kind.model_fields[name].default)
+        rows.append((f"`{name}`", values(described), default, described.get("description", "")))
+    return rows
+
+
+def own_fields(kind: type[Config]) -> str:
+    """The fields a class adds to what it inherits, without its name."""
+    own = [row for row in field_rows(kind) if row[0].strip("`") in kind.__annotations__ and row[0] != "`kind`"]
+    return table(("field", "values", "default", "meaning"), own) if own else "No fields of its own.\n"
+
+
+def kinds(classes: Mapping[str, type[Config]]) -> str:
+    """Every class of a table by its kind, linked to its section, with the sentence it carries."""
+    rows = [
+        (f"[`{each.__name__}`](#{anchor(each.__name__)})", f"`{kind}`", each.__doc__ or "")
+        for kind, each in classes.items()
+    ]
+    return table(("class", "kind", "what it is"), rows)
+
+
+def values(described: dict[str, Any]) -> str:
+    """What a field accepts, from its JSON schema."""
+    if "$ref" in described:
+        return described["$ref"].rpartition("/")[2]
+    if "anyOf" in described:
+        return ", ".join(values(each) for each in described["anyOf"] if each != {"type": "null"})
+    if "enum" in described or "const" in described:
+        return ", ".join(f"`{each}`" for each in described.get("enum", [described.get("const")]))
+    if described.get("type") == "array":
+        return f"list of {values(described['items'])}"
+    return described["type"]
+
+
+def _default(value: object) -> str:
+    if isinstance(value, Config):
+        changed = ", ".join(f"{name}={each!r}" for name, each in value.settings().items())
+        return f"`{type(value).__name__}({changed})`"
+    return "none" if value is None else "empty" if value == () else f"`{value}`"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *([cell(each) for each in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def cell(text: str) -> str:
+    """A text that may stand in a Markdown table or list: bars and stars are not markup."""
+    return text.replace("|", "\\|")
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "presets": lambda: preset_table("docs/corrections.md"),
+    "losses": lambda: kinds(LOSSES),
+    "estimators": lambda: kinds(ESTIMATORS),
+}
+
+
+def renewed(text: str) -> str:
+    """A page written by hand with its marked tables made again."""
+
+    def made(found: re.Match[str]) -> str:
+        name = found["name"]
+        kind = name.removeprefix("fields of ")
+        return (
+            f"<!-- {name}: written by docs/generate.py -->\n"
+            f"{own_fields(FIELDS_OF[kind]) if kind != name else MADE[name]()}"
+            f"<!-- end of {name} -->"
+        )
+
+    return MARKED.sub(made, text)
+
+
+def pages() -> dict[Path, str]:
+    """Every page with the text it should have."""
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE)
+    return {PAGE: page()} | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check compare them."""
+    stale = False
+    for path, text in pages().items():
+        fresh = path.is_file() and path.read_text(encoding="utf-8") == text
+        stale = stale or not fresh
+        if "--check" in arguments:
+            print(f"{path.name} is {'up to date' if fresh else 'stale: run `python docs/generate.py`'}.")
+        elif not fresh:
+            path.write_text(text, encoding="utf-8")
+            print(f"Wrote {path}.")
+    return int("--check" in arguments and stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,265 @@
+"""Log-probs of chosen tokens: from hidden states without ever holding the logits of all of them, or from given logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from trimtab.core.head import Head
+from trimtab.core.ratio import working_type
+from trimtab.core.softmax import Running, pull, scaling
+from trimtab.errors import ConfigError, InputError
+
+_LOGITS_ON_CPU = 1 << 21
+"""Logits held at a time unless told: 8 MB, which stay in the cache. A GPU wants more work in each launch."""
+_LOGITS_ELSEWHERE = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedLogProbs:
+    """Log-probs of the chosen tokens, and the entropy of their distributions if it was asked for."""
+
+    log_probs: Float[Tensor, "*tokens"]
+    """float32, or float64 if an input is; 0 where the target is ignored."""
+    entropy: Float[Tensor, "*tokens"] | None = None
+    """In nats; 0 where the target is ignored."""
+
+
+def selected_log_probs(
+    hidden: Float[Tensor, "*tokens width"],
+    weight: Float[Tensor, "entries width"],
+    targets: Int[Tensor, "*tokens"],
+    *,
+    temperature: float | Tensor = 1.0,
+    bias: Float[Tensor, " entries"] | None = None,
+    entropy: bool = False,
+    vocabulary: Int[Tensor, " ids"] | None = None,
+    chunk: int | None = None,
+) -> SelectedLogProbs:
+    """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature), differentiable in all four.
+
+    `hidden[i]` is the state that predicts `targets[i]`: the shift by one is the caller's. A negative target is ignored: it
+    gives 0 and no gradient, whatever stands in its hidden state; so does a token whose results receive a gradient of 0.
+    `temperature` is one number or one per token. `vocabulary` restricts the softmax to these ids; a target outside them
+    gives −inf, without gradient. `chunk` bounds the logits held at a time: memory and speed, never the result.
+    A frozen weight costs no product in backward, and entropy that is only looked at costs nothing there.
+    """
+    _check_head(hidden, weight, bias)
+    _check_targets(targets, hidden, "hidden", len(weight))
+    flat = targets.reshape(-1).long()
+    ids = None if vocabulary is None else _ids(vocabulary, targets)
+    log_probs, spread = Head.apply(
+        hidden.reshape(len(flat), hidden.shape[-1]),
+        weight,
+        bias,
+        _warmth(temperature, targets, working_type(hidden, weight)),
+        ids,
+        flat if ids is None else _places(flat, ids, len(weight)),
+        flat >= 0,
+        entropy,
+        _chunk(chunk, hidden),
+    )
+    return SelectedLogProbs(log_probs.view(targets.shape), None if spread is None else spread.view(targets.shape))
+
+
+def log_probs_of(
+    logits: Float[Tensor, "*tokens entries"],
+    targets: Int[Tensor, "*tokens"],
+    *,
+    temperature: float | Tensor = 1.0,
+    entropy: bool = False,
+    chunk: int | None = None,
+) -> SelectedLogProbs:
+    """Log-probs of the targets under softmax(logits / temperature), for logits that exist already.
+
+    Ignored targets, `temperature` and `chunk` as in `selected_log_probs`. Backward needs the logits as they were given
+    and nothing else of their size, and makes their gradient in one buffer.
+    """
+    if logits.ndim == 0 or logits.shape[-1] == 0 or not logits.is_floating_point():
+        raise InputError(
+            f"logits need floating-point numbers [*tokens, entries], got {logits.dtype} {tuple(logits.shape)}. "
+            "Pass the output of the head."
+        )
+    _check_targets(targets, logits, "logits", logits.shape[-1])
+    flat = targets.reshape(-1).long()
+    log_probs, spread = _Logits.apply(
+        logits,
+        _warmth(temperature, targets, working_type(logits)),
+        flat,
+        flat >= 0,
+        entropy,
+        _chunk(chunk, logits),
+    )
+    return SelectedLogProbs(log_probs.view(targets.shape), None if spread is None else spread.view(targets.shape))
+
+
+class _Logits(Function):
+    """Log-probs and entropy from logits, some tokens at a time; gradients for the logits and the temperature."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, logits: Tensor, warmth: Tensor | None, places: Tensor, counted: Tensor, entropy: bool, chunk: int
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.height = _height(logits, chunk)
+        dtype = working_type(logits)
+        scale = None if warmth is None else scaling(warmth, dtype)
+        room = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
+        running = Running(places, dtype, torch.empty_like(room).view(-1) if entropy else None)
+        for rows, block in _blocks(logits, ctx.height):
+            tile = room[: len(block)]
+            scaled = block if scale is None else torch.mul(block, scale[rows].unsqueeze(-1), out=tile)
+            running.take(rows, 0, scaled, tile)
+        spread = running.entropy(counted) if entropy else None
+        ctx.save_for_backward(logits, warmth, places, counted, running.normaliser(), spread)
+        ctx.set_materialize_grads(False)
+        return running.log_probs(counted), spread
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, log_probs: Tensor | None, entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        logits, warmth, places, counted, normaliser, spread = ctx.saved_tensors
+        ask = pull(
+            log_probs, entropy, places=places, counted=counted, warmth=warmth, normaliser=normaliser, spread=spread
+        )
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        by_token = gradient.view(len(places), logits.shape[-1])
+        to_warmth = torch.zeros_like(normaliser) if ctx.needs_input_grad[1] else None
+        room = None if gradient.dtype == ask.factor.dtype else ask.factor.new_empty(ctx.height, logits.shape[-1])
+        spare = None if ask.steep is None else ask.factor.new_empty(ctx.height * logits.shape[-1])
+        for rows, block in _blocks(logits, ctx.height):
+            tile = by_token[rows] if room is None else room[: len(block)]
+            # A token out of the loss may hold anything; one in it that holds NaN has a normaliser that says so.
+            tile.copy_(block).nan_to_num_(nan=0.0, posinf=0.0, neginf=-torch.inf)
+            if ask.scale is not None:
+                tile.mul_(ask.scale[rows].unsqueeze(-1))
+            ask.slope(rows, 0, tile, tile, spare).mul_(ask.factor[rows].unsqueeze(-1))
+            if room is not None:
+                by_token[rows] = tile
+            if to_warmth is not None and ask.scale is not None:
+                finite = torch.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)
+                to_warmth[rows] = -ask.scale[rows] * (tile * finite).sum(-1)
+        return gradient, None if to_warmth is None else to_warmth.to(warmth.dtype), None, None, None, None
+
+
+def _blocks(logits: Tensor, height: int) -> Iterator[tuple[slice, Float[Tensor, "tokens entries"]]]:
+    """The logits of some tokens at a time, as views, and which of all tokens these are."""
+    start = 0
+    for page in _pages(logits):
+        for block in page.split(height):
+            yield slice(start, start + len(block)), block
+            start += len(block)
+
+
+def _pages(logits: Tensor) -> list[Float[Tensor, "tokens entries"]]:
+    """The logits as matrices without copying them: a slice such as `logits[:, :-1]` has no flat view."""
+    if logits.ndim <= 2 or logits.is_contiguous():
+        return [logits.view(-1, logits.shape[-1]) if logits.ndim != 2 else logits]
+    return [page for part in logits.unbind(0) for page in _pages(part)]
+
+
+def _height(logits: Tensor, chunk: int) -> int:
+    """Tokens worked on at a time; all of them under a compiler, which fuses the steps and would unroll the loop."""
+    tokens = logits.numel() // logits.shape[-1]
+    return max(1, tokens if torch.compiler.is_compiling() else min(tokens, chunk // logits.shape[-1]))
+
+
+def _warmth(temperature: float | Tensor, targets: Tensor, dtype: torch.dtype) -> Float[Tensor, " tokens"] | None:
+    """The temperature of each token; None where it is 1 throughout."""
+    if isinstance(temperature, Tensor):
+        if temperature.shape not in (targets.shape, ()) or not temperature.is_floating_point():
+            raise InputError(
+                f"temperature needs one floating-point number, or one per token {tuple(targets.shape)}, "
+                f"got {temperature.dtype} {tuple(temperature.shape)}."
+            )
+        _check_device("temperature", temperature, targets)
+        return temperature.expand(targets.shape).reshape(-1)
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise ConfigError(
+            f"temperature needs to be above 0 and finite, got {temperature}. Greedy sampling has no log-probs."
+        )
+    return (
+        None if temperature == 1.0 else torch.full((targets.numel(),), temperature, dtype=dtype, device=targets.device)
+    )
+
+
+def _chunk(chunk: int | None, tokens: Tensor) -> int:
+    if chunk is None:
+        return _LOGITS_ON_CPU if tokens.device.type == "cpu" else _LOGITS_ELSEWHERE
+    if chunk < 1:
+        raise ConfigError(f"chunk needs to be at least 1, got {chunk}. It is the number of logits held at a time.")
+    return chunk
+
+
+def _ids(vocabulary: Tensor, targets: Tensor) -> Int[Tensor, " ids"]:
+    if vocabulary.ndim != 1 or len(vocabulary) == 0 or vocabulary.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            f"vocabulary needs one dimension of int32 or int64 ids, at least one, got {vocabulary.dtype} "
+            f"{tuple(vocabulary.shape)}. Turn a mask into ids with mask.nonzero().squeeze(1)."
+        )
+    _check_device("vocabulary", vocabulary, targets)
+    return vocabulary.long()
+
+
+def _places(targets: Int[Tensor, " tokens"], ids: Int[Tensor, " ids"], entries: int) -> Int[Tensor, " tokens"]:
+    """Where each target stands among the ids of a vocabulary; −1 if it does not, or is ignored."""
+    _check_ids("vocabulary needs", ids, (ids >= 0) & (ids < entries), f"ids from 0 to {entries - 1}")
+    order = torch.arange(len(ids), device=ids.device)
+    table = torch.full((entries,), -1, device=ids.device).index_copy_(0, ids, order)
+    _check_ids("vocabulary needs", ids, table[ids] == order, "each id once")
+    return torch.where(targets >= 0, table[targets.clamp(min=0)], -1)
+
+
+def _check_ids(needs: str, ids: Tensor, fit: Tensor, rule: str) -> None:
+    """Ids fit a rule. On a GPU the check stays on the GPU."""
+    if torch.compiler.is_compiling():
+        return
+    if ids.device.type != "cpu":
+        torch._assert_async(fit.all(), f"{needs} {rule}.")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    elif not bool(fit.all()):
+        raise InputError(f"{needs} {rule}, got {int(ids[~fit][0])}.")
+
+
+def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    named = {"hidden": hidden, "weight": weight}
+    if bias is not None:
+        named["bias"] = bias
+    for name, tensor in named.items():
+        if not tensor.is_floating_point():
+            raise InputError(f"{name} needs floating-point numbers, got {tensor.dtype}.")
+        _check_device(name, tensor, hidden)
+    if hidden.ndim == 0 or weight.ndim != 2 or len(weight) == 0 or weight.shape[-1] != hidden.shape[-1]:
+        raise InputError(
+            f"weight needs shape [entries, width] with the width of hidden {tuple(hidden.shape)}, got {tuple(weight.shape)}. "
+            "Pass lm_head.weight as it is, one row per vocabulary entry."
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InputError(f"bias needs one number per vocabulary entry ({len(weight)},), got {tuple(bias.shape)}.")
+
+
+def _check_targets(targets: Tensor, tokens: Tensor, name: str, entries: int) -> None:
+    if targets.shape != tokens.shape[:-1]:
+        raise InputError(
+            f"targets need one id per token {tuple(tokens.shape[:-1])} of {name} {tuple(tokens.shape)}, got {tuple(targets.shape)}."
+        )
+    if targets.dtype not in (torch.int32, torch.int64):
+        raise InputError(f"targets need int32 or int64 ids, got {targets.dtype}.")
+    _check_device("targets", targets, tokens)
+    _check_ids(
+        "targets need", targets, targets < entries, f"ids below {entries} (the vocabulary), or negative to be ignored"
+    )
+
+
+def _check_device(name: str, tensor: Tensor, like: Tensor) -> None:
+    if tensor.device != like.device:
+        raise InputError(
+            f"{name} needs to be on {like.device}, got {tensor.device}. Move it with .to({str(like.device)!r})."
+        )

@@ -1,0 +1,269 @@
+"""The metrics of a correction, a section of names each. Only valid units count.
+
+Log-ratios are held within ±20 before they are exponentiated here, so that one token cannot make a mean infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from trimtab.core.batch import Batch
+from trimtab.core.gate import Verdict, bounds
+from trimtab.core.metric import k3
+from trimtab.core.order import quantiles
+from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import cleaned, is_inside
+from trimtab.core.trace import Trace, described, occupied, over_ranks, prefixed, quotient, sum_of, sum_of_rows
+
+LIMIT = 20.0
+POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
+
+Section = Callable[[Trace], dict[str, Tensor]]
+
+
+def counts(trace: Trace) -> dict[str, Tensor]:
+    """How many tokens and sequences there are, lack log-probs, and stay."""
+    batch, lengths = trace.batch, trace.kept.lengths()
+    alive, rows = sum_of_rows(trace, occupied(lengths)), sum_of_rows(trace, occupied(batch.lengths))
+    kept = sum_of_rows(trace, lengths)
+    masked = sum_of(room := batch.room().copy_(_bytes(batch.mask)))
+    batch.keep_room(room)
+    masked, valid, kept, alive, rows = over_ranks(trace.ranks, masked, trace.number, kept, alive, rows)
+    return {
+        "tokens": valid.float(),
+        "sequences": rows.float(),
+        "missing_fraction": quotient(masked - valid, masked),
+        "kept_fraction": quotient(kept, valid),
+        "kept_sequence_fraction": quotient(alive, rows),
+        "all_rejected": (kept == 0).float(),
+    }
+
+
+def _bytes(mask: Tensor) -> Tensor:
+    return (mask if mask.dtype == torch.bool else mask != 0).view(torch.uint8)
+
+
+def drift(trace: Trace) -> dict[str, Tensor]:
+    """How far the two policies lie apart on the tokens."""
+    log_r, held, excess = trace.log_r, trace.batch.room(), trace.batch.room()
+    torch.clamp(log_r, -LIMIT, LIMIT, out=held)
+    torch.expm1(held, out=excess)  # r − 1: 0 on masked tokens, so nothing needs masking here
+    flat, flat_excess = held.flatten(), excess.flatten()
+    weighted, square, linear = torch.dot(flat_excess, flat), torch.dot(flat_excess, flat_excess), sum_of(excess)
+    estimate = sum_of(excess.sub_(held).clamp_(min=0.0))
+    distances = torch.abs(log_r, out=held)
+    total = sum_of_rows(trace, trace.batch.row_total(trace.rule.pair, None))
+    number, total, weighted, square, linear, estimate, distance = over_ranks(
+        trace.ranks, trace.number, total, weighted, square, linear, estimate, sum_of(distances)
+    )
+    peak = trace.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
+    trace.batch.keep_room(held, excess)
+    return {
+        "drift/kl": quotient(0.0 - total, number),
+        "drift/kl_reverse": quotient(weighted + total, number),
+        "drift/k3": quotient(estimate, number),
+        "drift/chi2_token": quotient(square + 2 * linear, number),
+        "drift/abs_log_r": quotient(distance, number),
+        "drift/abs_log_r_max": peak.float(),
+    }
+
+
+def reverse(trace: Trace) -> dict[str, Tensor]:
+    """k3 in the other direction."""
+    estimate, number = over_ranks(trace.ranks, sum_of(k3(trace.log_r.clamp(-LIMIT, LIMIT).neg_())), trace.number)
+    return {"drift/k3_reverse": quotient(estimate, number)}
+
+
+def probabilities(trace: Trace) -> dict[str, Tensor]:
+    """How far the probabilities lie apart."""
+    target, base = trace.rule.pair.split("/")
+    apart = (trace.batch.probability(target) - trace.batch.probability(base)).abs_()
+    total, number = over_ranks(trace.ranks, sum_of(apart), trace.number)
+    peak = trace.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
+    return {"drift/prob_diff": quotient(total, number), "drift/prob_diff_max": peak.float()}
+
+
+def _clean_behavior(batch: Batch) -> Tensor:
+    log_probs, valid = batch.policies["behavior"].detach(), batch.valid
+    if log_probs.dtype != valid.dtype:
+        return cleaned(log_probs, valid)
+    return torch.nan_to_num(log_probs, nan=0.0, posinf=0.0, neginf=0.0, out=batch.room()).mul_(valid)
+
+
+def perplexity(trace: Trace) -> dict[str, Tensor]:
+    """How surprised each policy is, sequence by sequence."""
+    batch = trace.batch
+    lengths = batch.lengths.clamp(min=1.0)
+    present = occupied(batch.lengths)
+    behavior = batch.layout.total(room := _clean_behavior(batch)) / lengths
+    batch.keep_room(room)
+    total_log_r = batch.row_total(trace.rule.pair, None)
+    apart = total_log_r / lengths  # log perplexity of behavior less that of the target
+    rows = [
+        (-behavior).exp(),
+        (-behavior - apart).exp(),
+        (-apart).exp(),
+        -apart,
+        apart.abs(),
+        (2 * total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
+    ]
+    number, *sums = over_ranks(
+        trace.ranks, sum_of_rows(trace, present), *(sum_of_rows(trace, each * present) for each in rows)
+    )
+    names = [
+        "perplexity/behavior",
+        "perplexity/target",
+        "perplexity/ratio",
+        "perplexity/log_diff",
+        "perplexity/log_diff_abs",
+    ]
+    means = dict(zip([*names, "drift/chi2_sequence"], (quotient(each, number) for each in sums), strict=True))
+    ends = described(-apart * present, present, sum_of(present), trace.ranks, trace.ranks.row_share)
+    return means | {"perplexity/log_diff_max": ends["max"], "perplexity/log_diff_min": ends["min"]}
+
+
+def ratio(trace: Trace) -> dict[str, Tensor]:
+    """The raw ratio before any bound."""
+    batch = trace.batch
+    ratio, room = torch.clamp(trace.log_r, -LIMIT, LIMIT, out=batch.room()).exp_().mul_(batch.valid), batch.room()
+    found = prefixed("ratio/", described(ratio, batch.valid, trace.number, trace.ranks, least=0.0, room=room))
+    batch.keep_room(ratio, room)
+    return found
+
+
+def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    return dict(zip(POINTS, quantiles(value, counted, list(POINTS.values()), ranks).unbind(), strict=True))
+
+
+def ratio_quantiles(trace: Trace) -> dict[str, Tensor]:
+    """The raw ratio where one token cannot own the figure."""
+    points = _points(trace.log_r, trace.batch.valid, trace.ranks)
+    middle = quantiles(trace.log_r.abs(), trace.batch.valid, [0.5], trace.ranks)
+    return prefixed("ratio/", {name: value.exp() for name, value in points.items()}) | {
+        "drift/abs_log_r_p50": middle[0]
+    }
+
+
+def weight(trace: Trace) -> dict[str, Tensor]:
+    """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
+    left = trace.count(trace.stays, trace.kept.lengths())
+    found = described(trace.weight, trace.stays, left, trace.ranks, least=0.0, room=(room := trace.batch.room()))
+    trace.batch.keep_room(room)
+    flat = trace.weight.flatten()
+    total, square, number = over_ranks(trace.ranks, sum_of(flat), torch.dot(flat, flat).double(), trace.number)
+    return prefixed("weight/", found) | {"weight/ess": quotient(total.square(), square * number)}
+
+
+def weight_quantiles(trace: Trace) -> dict[str, Tensor]:
+    """The weight where one token cannot own the figure."""
+    return prefixed("weight/", _points(trace.weight, trace.stays, trace.ranks))
+
+
+def touched(trace: Trace) -> dict[str, Tensor]:
+    """The fraction of tokens whose raw ratio lies beyond a bound of the weight, each side apart."""
+    weighed = trace.weighing
+    assert weighed is not None
+    counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else trace.ranks.row_share
+    number = sum_of(counted)
+
+    def beyond(lower: float | None, upper: float | None) -> Tensor:
+        if not (lower or upper):  # no bound on this side; nothing is below 0
+            return torch.zeros_like(number)
+        inside = is_inside(weighed.log_raw, math.log(lower) if lower else None, math.log(upper) if upper else None)
+        return number - torch.dot(inside.flatten(), counted)
+
+    sums = (beyond(None, weighed.weight.upper), beyond(weighed.weight.lower, None), number)
+    above, below, number = over_ranks(trace.ranks, *(each * share for each in sums))
+    return {"weight/touched_high": quotient(above, number), "weight/touched_low": quotient(below, number)}
+
+
+def _statistic(found: Verdict) -> Tensor:
+    """One value per unit in the space users think in; for `every`, the value of the token farthest out."""
+    value = found.high if found.low is found.high else torch.where(found.high >= -found.low, found.high, found.low)
+    return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value
+
+
+def gate_statistic(index: int, name: str) -> Section:
+    """What a gate measured."""
+
+    def section(trace: Trace) -> dict[str, Tensor]:
+        found = trace.verdicts[index]
+        share = 1.0 if found.units is None else trace.ranks.row_share
+        present = occupied(found.counted)
+        return prefixed(name, described(_statistic(found) * present, present, sum_of(present), trace.ranks, share))
+
+    return section
+
+
+def gate_quantiles(index: int, name: str) -> Section:
+    """What a gate measured, where one unit cannot own the figure."""
+
+    def section(trace: Trace) -> dict[str, Tensor]:
+        found = trace.verdicts[index]
+        return prefixed(name, _points(_statistic(found), occupied(found.counted), trace.ranks))
+
+    return section
+
+
+def gate_verdict(index: int, name: str) -> Section:
+    """What a gate turned away, on which side."""
+
+    def section(trace: Trace) -> dict[str, Tensor]:
+        found = trace.verdicts[index]
+        judged, lost, above, below = _fallen(trace, found)
+        gone = occupied(judged) * (lost == judged)
+        sums = (judged, lost, above, below, occupied(judged), gone)
+        number, fallen, high, low, rows, whole = over_ranks(trace.ranks, *(sum_of_rows(trace, each) for each in sums))
+        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, rows)}
+        parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
+        return prefixed(name, {part: quotient(*fraction) for part, fraction in parts.items()})
+
+    return section
+
+
+def _fallen(trace: Trace, found: Verdict) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens judged, lost, lost above the upper bound and lost below the lower one, per sequence."""
+    high, low = _sides(found)
+    if found.by_row:
+        judged = found.scope.lengths()
+        lost = judged * (1.0 - found.passes)
+        return judged, lost, lost * high, lost * low
+    scope, total = found.scope.laid(), trace.batch.layout.total
+    fails = scope * (1.0 - found.laid())
+    if found.units is not None:
+        high, low = found.units.spread(high), found.units.spread(low)
+    return total(scope), total(fails), total(fails * high), total(fails * low)
+
+
+def _sides(found: Verdict) -> tuple[Tensor, Tensor]:
+    """Which units lie above the upper bound, and which below the lower one."""
+    if found.gate.agg == "budget":
+        return 1.0 - found.stays, torch.zeros_like(found.stays)
+    lower, upper = bounds(found.gate)
+    return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
+
+
+def selection(trace: Trace) -> dict[str, Tensor]:
+    """Does the filter keep right answers as often as wrong ones? A kept set with negative mean advantage only pushes down.
+
+    Kept is here what acts: a token that was zeroed is lost to the step like one that was rejected.
+    """
+    advantages = trace.batch.advantages
+    assert advantages is not None
+    kept, valid = torch.gt(trace.weight, 0.0, out=torch.empty_like(trace.weight)), trace.batch.valid
+    up = torch.gt(advantages, 0.0, out=torch.empty_like(advantages))
+    down = torch.lt(advantages, 0.0, out=torch.empty_like(advantages))
+    parts = (up, up * kept, down, down * kept, advantages, advantages * kept, valid, kept)
+    ups, ups_kept, downs, downs_kept, whole, net, number, left = over_ranks(
+        trace.ranks, *(sum_of(each) for each in parts)
+    )
+    return {
+        "selection/kept_given_positive": quotient(ups_kept, ups),
+        "selection/kept_given_negative": quotient(downs_kept, downs),
+        "selection/net_advantage": quotient(net, left),
+        "selection/mean_advantage": quotient(whole, number),
+    }

@@ -1,0 +1,223 @@
+"""The pages say what the code does: generated ones are fresh, hand-written ones list what exists, their code runs."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from trimtab import EntropyBonus, Grpo, KlPenalty, advantages, correct, policy_loss, preset
+from trimtab.config.advantages import ESTIMATORS
+from trimtab.config.losses import LOSSES, Clip
+from trimtab.config.presets import preset_names
+from trimtab.core.observe import gate_name
+
+ROOT = Path(__file__).parents[2]
+GATE = "gate/<place>-<metric>-<level>"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def emitted() -> set[str]:
+    """Every metric name over every preset, gate names as a pattern."""
+    log_probs, mask = torch.full((2, 3), -1.0), torch.ones(2, 3, dtype=torch.bool)
+    names: set[str] = set()
+    for name in preset_names():
+        rule = preset(name)
+        out = correct(
+            rule, behavior=log_probs, proximal=log_probs, current=log_probs, mask=mask, advantages=torch.ones(2)
+        )
+        gates = tuple(gate_name(place, gate) for place, gate in enumerate(rule.gates))
+        for metric in out.metrics:
+            prefix = next((each for each in gates if metric.startswith(f"{each}/")), None)
+            names.add(metric if prefix is None else metric.replace(prefix, GATE))
+    return names
+
+
+def emitted_by_losses() -> set[str]:
+    """Every metric name over every loss, with all that can be asked for."""
+    log_probs, mask = torch.full((2, 3), -1.0), torch.ones(2, 3, dtype=torch.bool)
+    names: set[str] = set()
+    for loss in [*(kind() for kind in LOSSES.values()), Clip(dual=3.0)]:
+        found = policy_loss(
+            loss,
+            **dict.fromkeys(("current", "proximal", "reference", "entropy"), log_probs),
+            mask=mask,
+            advantages=torch.ones(2),
+            kl=KlPenalty(coefficient=1.0),
+            entropy_bonus=EntropyBonus(coefficient=1.0),
+        )
+        names.update(found.metrics)
+    return names
+
+
+def emitted_by_advantages() -> set[str]:
+    rows = torch.ones(2)
+    found = advantages(Grpo(), rewards=rows, mask=torch.ones(2, 3), group=torch.tensor([0, 1]), ended=rows)
+    return set(found.metrics)
+
+
+def listed(*headings: str) -> list[str]:
+    """The names that sections of the metrics page list; all of them if none is named."""
+    sections = re.split(r"^## (.+)$", (ROOT / "docs/metrics.md").read_text(), flags=re.MULTILINE)
+    texts = dict(zip(sections[1::2], sections[2::2], strict=True))
+    return [
+        name for heading in headings or texts for name in re.findall(r"^\| `([^`]+)` \|", texts[heading], re.MULTILINE)
+    ]
+
+
+def test_the_metrics_page_lists_exactly_the_names_the_code_emits():
+    assert len(listed()) == len(set(listed()))
+    assert set(listed("Policy loss")) == emitted_by_losses()
+    assert set(listed("Advantages")) == emitted_by_advantages()
+    assert set(listed()) - set(listed("Policy loss", "Advantages")) == emitted()
+
+
+@pytest.mark.parametrize(("page", "classes"), [("losses", LOSSES), ("advantages", ESTIMATORS)])
+def test_every_loss_and_estimator_has_a_section_with_its_fields(page, classes):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    sections = dict(re.findall(r"^##+ (\w+)\n(.*?)(?=^##+ |\Z)", text, re.MULTILINE | re.DOTALL))
+    for kind in classes.values():
+        assert f"<!-- fields of {kind.__name__}: " in sections[kind.__name__]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/advantages.md"])
+def test_every_marked_table_is_closed_and_known(page):
+    module, text = script("generate"), (ROOT / page).read_text()
+    found = [each["name"] for each in module.MARKED.finditer(text)]
+    assert len(found) == len(set(found)) == text.count("written by docs/generate.py -->") > 0
+    assert {each.removeprefix("fields of ") for each in found} <= {*module.MADE, *module.FIELDS_OF}
+
+
+def test_the_readme_shows_the_example_of_the_losses():
+    _, code = (ROOT / "examples/losses.py").read_text().split('"""\n\n', 1)
+    assert f"```python\n{code}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_shows_what_the_example_prints():
+    ran = subprocess.run([sys.executable, ROOT / "examples/losses.py"], capture_output=True, text=True, check=True)
+    printed, _, difference = ran.stdout.rpartition(" ")
+    assert f"```text\n{printed}" in (ROOT / "README.md").read_text()
+    assert float(difference) < 1e-7
+
+
+def test_the_readme_counts_what_there_is():
+    text = (ROOT / "README.md").read_text()
+    assert f"any of {len(LOSSES)} objectives" in text
+    assert f"has {len(ESTIMATORS)} estimators" in text
+
+
+def test_the_pattern_of_gate_names_is_the_one_the_code_uses():
+    rule = preset("geo-rs+token-mis")
+    assert [gate_name(place, gate) for place, gate in enumerate(rule.gates)] == [
+        "gate/0-ratio-sequence",
+        "gate/1-ratio-token",
+    ]
+    assert "`gate/0-ratio-sequence/mean`" in (ROOT / "docs/metrics.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["generate", "figures"])
+def test_what_is_written_by_a_script_is_up_to_date(name):
+    """In a process of its own: without the run-time type checker it takes a second."""
+    ran = subprocess.run(
+        [sys.executable, ROOT / "docs" / f"{name}.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "stale" not in ran.stdout
+
+
+STALE = "<!-- losses: written by docs/generate.py -->\nedited\n<!-- end of losses -->"
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "text"),
+    [
+        ("generate", "PAGE", "edited"),
+        ("generate", "README", STALE),
+        ("generate", "LOSSES_PAGE", STALE),
+        ("generate", "ADVANTAGES_PAGE", STALE),
+        ("figures", "PATH", "edited"),
+    ],
+)
+def test_a_page_that_was_edited_by_hand_is_stale(name, page, text, tmp_path, monkeypatch, capsys):
+    module = script(name)
+    for each in ("page", "figure"):
+        monkeypatch.setattr(module, each, lambda: "as written", raising=False)
+    for each in ("PAGE", "README", "LOSSES_PAGE", "ADVANTAGES_PAGE", "PATH"):
+        path = tmp_path / each
+        path.write_text("as written")
+        monkeypatch.setattr(module, each, path, raising=False)
+    assert module.main(["--check"]) == 0
+    getattr(module, page).write_text(text)
+    assert module.main(["--check"]) == 1
+    assert f"{page} is stale" in capsys.readouterr().out
+
+
+def test_links_between_pages_lead_somewhere():
+    anchor = script("generate").anchor
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
+            target, _, heading = (link[0] or link[1]).partition("#")
+            if target.startswith("http"):
+                continue
+            there = (page.parent / target).resolve() if target else page
+            assert there.exists(), f"{page.name} → {target}"
+            if heading:
+                headings = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE)
+                assert heading in map(anchor, headings), f"{page.name} → #{heading}"
+
+
+def run_blocks(tmp_path: Path, text: str) -> int:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    return script("run_blocks").main([str(page)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nx = 1\n```\nwords\n```python\nassert x == 1\n```\n",
+        "```console\n$ trimtab --version\ntrimtab 9\n$ make nothing\n```\n",
+        "```console\n$ trimtab explain geo-rs uper=2  # exit 2\n```\n",
+        "```text\nnot python (\n```\n",
+        "no code at all\n",
+    ],
+)
+def test_blocks_that_work_pass(tmp_path, text):
+    assert run_blocks(tmp_path, text) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nassert False\n```\n",
+        "```python\nx = (\n```\n",
+        "```python\nimport warnings\nwarnings.warn('no')\n```\n",
+        "```python\nimport trimtab\ntrimtab.Correction()\n```\n",
+        "```console\n$ trimtab explain geo-rs uper=2\n```\n",
+        "```console\n$ trimtab presets  # exit 2\n```\n",
+    ],
+)
+def test_blocks_that_fail_are_reported_by_page_and_line(tmp_path, text, capsys):
+    assert run_blocks(tmp_path, text) == 1
+    assert re.match(r".*page\.md:2: ", capsys.readouterr().err)
+
+
+def test_each_page_has_a_namespace_of_its_own(tmp_path):
+    (tmp_path / "one.md").write_text("```python\nx = 1\n```\n")
+    (tmp_path / "two.md").write_text("```python\nx\n```\n")
+    assert script("run_blocks").main([str(tmp_path / "one.md"), str(tmp_path / "two.md")]) == 1

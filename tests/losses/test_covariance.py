@@ -1,0 +1,84 @@
+"""Clip-Cov and KL-Cov: rejected tokens have no part in covariance, mean or order, and the random choice is the generator's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from trimtab.config.losses import ClipCov, KlCov
+from trimtab.core.correct import Corrected
+from trimtab.core.order import largest
+from trimtab.core.ranks import ALONE
+from trimtab.losses.policy import policy_loss
+
+# log current −1, −2, −3.6, −4; A = 2, 0, −2 and, on the rejected token, 1000. Over the first three: means −2.2 and 0,
+# covariances 2·1.2 = 2.4, 0, (−2)(−1.4) = 2.8. With the fourth the means would be −2.65 and 250 and the order another.
+CURRENT = torch.tensor([[-1.0, -2.0, -3.6, -4.0]])
+ADVANTAGES = torch.tensor([[2.0, 0.0, -2.0, 1000.0]])
+MASK = torch.ones(1, 4, dtype=torch.bool)
+KEPT = torch.tensor([[True, True, True, False]])
+
+
+def slopes(loss: ClipCov | KlCov, anchor: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    current = CURRENT.clone().requires_grad_()
+    verdict = Corrected(KEPT.float(), KEPT, MASK, torch.zeros(1, 4), {})
+    found = policy_loss(
+        loss,
+        current=current,
+        proximal=anchor,
+        advantages=ADVANTAGES,
+        mask=MASK,
+        correction=verdict,
+        reduction="token-sum",
+        generator=generator,
+    )
+    found.loss.backward()
+    assert current.grad is not None
+    return current.grad
+
+
+def test_a_rejected_token_enters_neither_mean_nor_order() -> None:
+    # KL-Cov with two of three tokens: those of covariance 2.4 and 2.8 pay |log ρ| (slope 1 where ρ > 1), beside −Aρ.
+    anchor = CURRENT - 0.1
+    rho = torch.exp(torch.tensor(0.1))
+    want = torch.stack([-2 * rho + 5.0, 0 * rho, 2 * rho + 5.0, 0 * rho])
+    torch.testing.assert_close(slopes(KlCov(fraction=0.7, coefficient=5.0), anchor)[0], want)
+
+
+def test_clip_cov_leaves_out_tokens_between_its_bounds() -> None:
+    # on-policy: the tokens of covariance 2.4 and 2.8 lie in (1, 5) and, with fraction 1, are left out; the middle one has A = 0
+    assert not slopes(ClipCov(fraction=1.0), CURRENT).any()
+    assert slopes(ClipCov(fraction=1.0, lower=2.9), CURRENT)[0].tolist() == [-2.0, 0.0, 2.0, 0.0]
+
+
+def test_a_clipped_token_is_no_candidate() -> None:
+    # ρ = e on the first token with A > 0: the clip already has it, so the choice of one falls on the third
+    anchor = CURRENT - torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    assert slopes(ClipCov(fraction=0.34), anchor)[0].tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_the_random_choice_is_the_generators() -> None:
+    found = {
+        tuple(slopes(ClipCov(fraction=0.34), CURRENT, torch.Generator().manual_seed(seed))[0].tolist())
+        for seed in range(20)
+    }
+    assert found == {(0.0, 0.0, 2.0, 0.0), (-2.0, 0.0, 0.0, 0.0)}  # one of the two candidates, each at some time
+    again = [slopes(ClipCov(fraction=0.34), CURRENT, torch.Generator().manual_seed(7)) for _ in range(2)]
+    assert torch.equal(*again)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 9])
+def test_the_largest_are_those_a_sort_finds(number: int) -> None:
+    draw = torch.Generator().manual_seed(number)
+    value = torch.randn(7, generator=draw)
+    counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    found = largest(value, counted, torch.tensor(float(number)), ALONE)
+    want = sorted(value[counted > 0].tolist(), reverse=True)[: max(number, 0)]
+    assert sorted(value[found > 0].tolist(), reverse=True) == want
+
+
+def test_equal_values_are_taken_together() -> None:
+    value = torch.tensor([3.0, 3.0, 1.0, -0.0, 0.0])
+    assert largest(value, torch.ones(5), torch.tensor(1.0), ALONE).tolist() == [1, 1, 0, 0, 0]
+    assert largest(value, torch.ones(5), torch.tensor(4.0), ALONE).tolist() == [1, 1, 1, 1, 1]
