@@ -9,7 +9,8 @@ T, V, R = "truncated_importance_sampling", "vllm_importance_sampling", "rollout_
 
 
 def _verl() -> Rows:
-    from trimtab.dialects.verl import PRESETS, REJECTIONS, REMOVED_REJECTIONS
+    from trimtab.dialects.verl import PRESETS, REJECTIONS
+    from trimtab.dialects.verl_removed import REJECTIONS as REMOVED
 
     rows: Rows = {
         "rollout_is: token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
@@ -20,7 +21,7 @@ def _verl() -> Rows:
     for option, fields in REJECTIONS.items():
         threshold = "0.5_4.0" if fields["metric"] == "k1" else 0.1
         rows[f"rollout_rs: {option}"] = {"rollout_rs": option, "rollout_rs_threshold": threshold}
-    for option in REMOVED_REJECTIONS:
+    for option in REMOVED:
         rows[f"rollout_rs: {option} (removed)"] = {"rollout_rs": option, "rollout_rs_threshold": 2.0}
     rows["bypass_mode: true"] = {"bypass_mode": True, "rollout_is": "token"}
     rows["tis_imp_ratio_cap (removed)"] = {"actor_rollout_ref": {"actor": {"tis_imp_ratio_cap": 2.0}}}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
+from trimtab.dialects import verl_removed as removed
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, raw, text
 from trimtab.dialects.objectives import verl
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
@@ -39,17 +40,7 @@ KEYS = (
     ),
     *(Key(f"{LOSS_SECTION}.{name}", kind, default, name=f"loss.{name}") for name, kind, default in _OPTIONS),
     Key("trainer.use_v1", flag, True),
-    # removed keys, oldest first
-    Key("actor_rollout_ref.actor.tis_imp_ratio_cap", number, -1.0, legacy=True),
-    Key("algorithm.rollout_is_level", choice("token", "sequence", "geometric"), "token", legacy=True),
-    Key("algorithm.rollout_is_mode", choice("truncate", "mask", "clip"), "truncate", legacy=True),
-    Key("algorithm.rollout_is_threshold_lower", number, legacy=True),
-    Key("algorithm.rollout_is_veto_threshold", number, 1e-4, legacy=True),
-    Key(f"{SECTION}.rollout_rs_threshold_lower", number, legacy=True),
-    Key(f"{SECTION}.rollout_token_veto_threshold", number, legacy=True),
-    Key(f"{SECTION}.bypass_old_logprob_for_rollout", flag, legacy=True),
-    Key(f"{SECTION}.use_pure_rollout_correction", flag, legacy=True),
-    Key(f"{SECTION}.use_policy_gradient", flag, legacy=True),
+    *removed.KEYS,
 )
 
 _LEVELS = {"token": {"level": "token"}} | {
@@ -63,18 +54,12 @@ REJECTIONS: dict[str, dict[str, Any]] = {
 } | {"binary_kl": {"metric": "binary_kl", "level": "token", "direction": "max"}}
 """Option of `rollout_rs` → gate. k1 and k3 as shipped run from behavior to proximal. `binary_kl` is verl #6800."""
 
-REMOVED_REJECTIONS = {"token": "token", "sequence": "sequence", "geometric": "geometric"}
-"""`rollout_rs` before #4544 → unit whose ratio was tested, and the option that took its place."""
-SUCCESSORS = {"token": "token_k1", "sequence": "seq_sum_k1", "geometric": "seq_mean_k1"}
-
 
 def correction(given: Given) -> Correction:
     """The correction of the first generation of keys that is present, newest first."""
-    if given.said("tis_imp_ratio_cap") and not given.said("rollout_is", "rollout_rs"):
-        cap = given["tis_imp_ratio_cap"]
-        return Correction(weight=weighted("token", upper=cap)) if cap > 0 else OFF
-    if given.said("rollout_is_level", "rollout_is_mode", "rollout_is_threshold_lower", "rollout_is_veto_threshold"):
-        return _first_generation(given)
+    before = removed.correction(given)
+    if before is not None:
+        return before
     if given["loss_mode"] == "bypass_mode":
         return _bypass(given, "loss.")
     if _bypasses(given):
@@ -149,8 +134,8 @@ def _gates(given: Given, place: str) -> Gates:
     vetoes = ratio_gate("every", veto, None) if veto and not place else ()
     if named is None:
         return vetoes
-    if named in REMOVED_REJECTIONS:
-        return _removed_gate(given, named) + vetoes
+    if named in removed.REJECTIONS:
+        return removed.gate(given, named) + vetoes
     options = list(dict.fromkeys(part.strip() for part in named.split(",") if part.strip()))
     for option in options:
         if option not in REJECTIONS:
@@ -190,31 +175,6 @@ def rs_threshold(option: str, bound: str) -> tuple[float, float]:
     if banded and lower > upper:
         raise ConfigError(f"{path} needs low <= high, got {bound!r}.")
     return lower, upper
-
-
-def _removed_gate(given: Given, named: str) -> Gates:
-    """Before #4544 the ratio itself was tested, its log limited after gathering."""
-    unit = REMOVED_REJECTIONS[named]
-    if given["rollout_rs_threshold"] is None:
-        raise ConfigError(f"verl rollout_rs_threshold needs a value for rollout_rs {named!r}, got nothing.")
-    upper = number("verl rollout_rs_threshold", given["rollout_rs_threshold"])
-    lower = given["rollout_rs_threshold_lower"] or 1 / upper
-    return ratio_gate(unit, lower, upper, limit=limit(SAFETY, unit))
-
-
-def _first_generation(given: Given) -> Correction:
-    """#3694: level × mode, and a veto of sequences with one token far below."""
-    unit, mode = given["rollout_is_level"], given["rollout_is_mode"]
-    upper = number("verl rollout_is_threshold", given["rollout_is_threshold"])
-    lower = given["rollout_is_threshold_lower"] or 1 / upper
-    held = limit(SAFETY, unit)
-    gates = ratio_gate(unit, lower, upper, limit=held) if mode == "mask" else ()
-    veto = given["rollout_is_veto_threshold"]
-    gates += ratio_gate("every", veto, None) if veto else ()
-    bounds = {"truncate": (None, upper), "clip": (lower, upper), "mask": (None, None)}[mode]
-    applied = given["rollout_is"] not in (None, False)
-    weight = weighted(unit, *bounds, limit=held) if applied else Weight(level="one")
-    return Correction(gates=gates, weight=weight)
 
 
 # ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -371,41 +331,7 @@ REMARKS = (
         "within [1e-6, 1 − 1e-6].",
         lambda given: "binary_kl" in _options(given) + _options(given, place="loss."),
     ),
-    Remark(
-        "rollout_rs",
-        "note",
-        "The option {rollout_rs} was removed in #4544, where it tested the ratio itself; its successor tests the inverse, so "
-        "migrating keeps the meaning only with reciprocal bounds.",
-        lambda given: given["rollout_rs"] in REMOVED_REJECTIONS,
-    ),
-    Remark(
-        "rollout_token_veto_threshold",
-        "note",
-        "The veto was removed in #4544; seq_max_k2 with {rollout_token_veto_threshold} → ½·log² is the nearest option and also "
-        "rejects on the high side.",
-        lambda given: given.said("rollout_token_veto_threshold") and given.set("rollout_token_veto_threshold"),
-    ),
-    Remark(
-        "rollout_is_level",
-        "note",
-        "rollout_is_level, rollout_is_mode and rollout_is_veto_threshold were removed in #3984; read as they were: now rollout_is, "
-        "rollout_rs and their thresholds.",
-        lambda given: given.said(
-            "rollout_is_level", "rollout_is_mode", "rollout_is_threshold_lower", "rollout_is_veto_threshold"
-        ),
-    ),
-    Remark(
-        "tis_imp_ratio_cap",
-        "note",
-        "tis_imp_ratio_cap was removed in #3694; now rollout_is: token with rollout_is_threshold: {tis_imp_ratio_cap}.",
-        lambda given: given.said("tis_imp_ratio_cap"),
-    ),
 )
-
-
-def _outdated(given: Given) -> bool:
-    removed = any(key.legacy and given.said(key.label) for key in KEYS)
-    return removed or given["rollout_rs"] in REMOVED_REJECTIONS
 
 
 _geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
@@ -437,7 +363,7 @@ DIALECT = Dialect(
     correction=correction,
     descent=verl.descent,
     estimation=verl.estimation,
-    remarks=(*REMARKS, *verl.REMARKS),
+    remarks=(*REMARKS, *removed.REMARKS, *verl.REMARKS),
     closed=(SECTION, LOSS_SECTION),
     roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
     others=("rollout_is_fn",),
@@ -446,6 +372,6 @@ DIALECT = Dialect(
         "The mean over a sequence divides by length + 1e-8; ours by the length.",
     ),
     candidates=candidates,
-    outdated=_outdated,
+    outdated=removed.is_said,
     presets=PRESETS,
 )
