@@ -12,7 +12,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/python -m pytest -q
 
-check: lint types imports test examples docs
+check: lint types imports test examples docs parity
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from torch import Tensor
 
 torch.set_num_threads(1)
 few = hypothesis.settings(
-    max_examples=40, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), derandomize=True
+    max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), derandomize=True
 )
 
 

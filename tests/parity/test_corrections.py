@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import trimtab
 from tests.parity.batches import Batch, batches, few, numbers, same_weights
 from trimtab.dialects import read
+from trimtab.dialects.logged import logged
 from trimtab.dialects.verl import REJECTIONS
 from trimtab.errors import ConfigError
 
@@ -34,6 +35,13 @@ def corrected(framework: str, settings: Settings, batch: Batch) -> trimtab.Corre
         advantages=batch.advantages,
         mask=batch.mask,
     )
+
+
+def same_scalars(framework: str, settings: Settings, ours: trimtab.Corrected, theirs: dict[str, Any]) -> None:
+    """What both log, under the framework's names."""
+    found = logged(read(framework, settings), dict(ours.metrics), len(ours.kept))
+    for name in found.keys() & theirs.keys():
+        assert float(found[name]) == pytest.approx(float(theirs[name]), rel=1e-4, abs=1e-5), name
 
 
 @st.composite
@@ -64,12 +72,13 @@ def verl(draw: st.DrawFn) -> Settings:
 @given(verl(), batches())
 def test_verl(settings: Settings, batch: Batch) -> None:
     try:
-        weight, kept, _ = peers.verl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+        weight, kept, scalars = peers.verl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
     except ZeroDivisionError:  # verl's effective sample size of weights that are all zero
         return
     ours = corrected("verl", settings, batch)
     assert torch.equal(ours.kept, kept)
     same_weights(ours.weight, weight, kept)
+    same_scalars("verl", settings, ours, scalars)
 
 
 @st.composite
@@ -126,10 +135,11 @@ def skyrl(draw: st.DrawFn) -> Settings:
 @few
 @given(skyrl(), batches())
 def test_skyrl(settings: Settings, batch: Batch) -> None:
-    weight, kept, _ = peers.skyrl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    weight, kept, scalars = peers.skyrl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
     ours = corrected("skyrl", settings, batch)
     assert torch.equal(ours.kept, kept.bool())
     same_weights(ours.weight, weight, kept.bool())
+    same_scalars("skyrl", settings, ours, scalars)
 
 
 @few
@@ -143,9 +153,10 @@ def test_trl(mode: str, low: float | None, high: float | None, batch: Batch) -> 
     assume(not mode.endswith("truncate") or (low, high) != (None, None))
     names = {"mode": mode, "clip_min": low, "clip_max": high}
     settings = {f"vllm_importance_sampling_{name}": value for name, value in names.items()}
-    weight, kept, _ = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    weight, kept, scalars = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
     ours = corrected("trl", settings, batch)
     same_weights(ours.weight, weight, kept.bool())
+    same_scalars("trl", settings, ours, scalars)
     assert torch.equal(ours.kept, batch.mask)
 
 
@@ -181,8 +192,10 @@ def openrlhf(draw: st.DrawFn) -> Settings:
 @few
 @given(openrlhf(), batches())
 def test_openrlhf(settings: Settings, batch: Batch) -> None:
-    weight, kept, _ = peers.openrlhf_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    same_weights(corrected("openrlhf", settings, batch).weight, weight, kept.bool())
+    weight, kept, scalars = peers.openrlhf_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    ours = corrected("openrlhf", settings, batch)
+    same_weights(ours.weight, weight, kept.bool())
+    same_scalars("openrlhf", settings, ours, scalars)
 
 
 @few
@@ -191,5 +204,7 @@ def test_openrlhf(settings: Settings, batch: Batch) -> None:
 )
 def test_swift(mode: str, threshold: float, batch: Batch) -> None:
     settings = {"rollout_importance_sampling_mode": mode, "rollout_importance_sampling_threshold": threshold}
-    weight, kept, _ = peers.swift_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    same_weights(corrected("ms-swift", settings, batch).weight, weight, kept.bool())
+    weight, kept, scalars = peers.swift_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    ours = corrected("ms-swift", settings, batch)
+    same_weights(ours.weight, weight, kept.bool())
+    same_scalars("ms-swift", settings, ours, scalars)
