@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples bench format clean
+.PHONY: demo test check lint types imports docs examples parity bench format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/quickstart.py
@@ -12,7 +12,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/python -m pytest -q
 
-check: lint types imports test examples docs
+check: lint types imports test examples docs parity
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -29,6 +29,10 @@ examples: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/run_blocks.py README.md CONTRIBUTING.md docs/*.md
+
+# The real frameworks on made-up batches, against ours read from their settings.
+parity: .venv-parity/ready
+	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity
 
 # The peers (verl, AReaL, SkyRL, …) live in an environment of their own: their wheels without dependencies, and the few light
 # packages those need to import on a CPU.

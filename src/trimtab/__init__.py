@@ -183,6 +183,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dialects":
+        return import_module("trimtab.dialects")
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

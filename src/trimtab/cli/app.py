@@ -16,6 +16,8 @@ from typer.core import TyperGroup
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.cli.compare import compare
+from trimtab.cli.convert import convert, told
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.write import written
 from trimtab.config.algebra import Correction
@@ -179,6 +181,7 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
   trimtab explain bypass-geo-rs lower=0.999 upper=1.001
   trimtab explain rule.yaml gates.0.upper=1.05 weight.upper=null
   trimtab explain kpop --yaml > rule.yaml
+  trimtab explain --from skyrl rule.yaml
   trimtab explain --metrics"""
 )
 def explain(
@@ -194,6 +197,12 @@ def explain(
     ] = None,
     yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
+    framework: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="The file is one of this framework's, not ours.")
+    ] = None,
+    documented: Annotated[
+        bool, typer.Option("--documented", help="With --from: what its documentation promises instead.")
+    ] = False,
 ) -> None:
     """Explain a correction: words, formulas, examples.
 
@@ -210,6 +219,9 @@ def explain(
         return
     if name is None:
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
+    if framework is not None:
+        show.put(*told(framework, Path(name), documented))
+        return
     rule = correction_from(name, changes or [])
     if yaml:
         show.put_raw(to_yaml(rule))
@@ -244,3 +256,22 @@ def schema(
         show.put_raw(text)
     else:
         written(output, text)
+
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab convert --from verl run.yaml --to areal
+  trimtab convert --from verl run.yaml --check > rule.yaml
+  trimtab convert --from slime launch.sh
+  trimtab convert --from areal --to areal --in-place --dry-run configs/"""
+)(convert)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab compare verl:run.yaml areal:grpo.yaml
+  trimtab compare run.yaml geo-rs+token-tis"""
+)(compare)

@@ -1,0 +1,113 @@
+"""Write docs/frameworks.md from the dialects themselves.
+
+`python docs/frameworks.py` writes it, `--check` says whether it is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.config.words import formulas
+from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.examples import EXAMPLES, objectives
+from trimtab.dialects.keys import Dialect
+
+PAGE = Path(__file__).parent / "frameworks.md"
+
+INTRO = """<!-- Written by docs/frameworks.py from src/trimtab/dialects; edit there. -->
+# What each framework's options compute
+
+`trimtab.dialects.read(framework, settings)` reads a framework's own keys as ours and reproduces the numbers it computes;
+`trimtab explain --from NAME FILE` says the same about a file of yours, `trimtab convert --from NAME FILE --to OTHER` writes it
+in another framework's keys, `trimtab compare A B` shows where two files differ. Below: every option with the formula it
+computes as shipped, our value, and what is surprising about it. ℓ is the log-ratio of a token, r = e^ℓ.
+
+A **defect** is never meant, a **surprise** rarely; `documented=True` gives what the documentation promises instead.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    links = " · ".join(f"[{each.title}](#{each.title.lower()})" for each in DIALECTS.values())
+    return INTRO + links + "\n\n" + "".join(section(each) for each in DIALECTS.values()).rstrip("\n") + "\n"
+
+
+def section(speech: Dialect) -> str:
+    """One framework: its options, its losses and estimators, its keys."""
+    rows = [option(speech, name, settings) for name, settings in EXAMPLES[speech.name].items()]
+    parts = [
+        f"## {speech.title}\n\nRead: {speech.version}.\n\n",
+        table(("option", "computes", "our value", "findings"), rows),
+        "\n",
+    ]
+    others = [objective(speech, name, settings) for name, settings in objectives(speech.name).items()]
+    if others:
+        parts += [table(("option", "our value", "findings"), others), "\n"]
+    parts += ["Where ours departs on purpose: " + " ".join(speech.apart) + "\n\n"] if speech.apart else []
+    keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in speech.keys]
+    return "".join(
+        [
+            *parts,
+            "<details><summary>Every key that is read</summary>\n\n",
+            table(("key", "default", "about"), keys),
+            "\n</details>\n\n",
+        ]
+    )
+
+
+def option(speech: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str, str]:
+    """One option of a correction."""
+    reading = read(speech.name, settings)
+    if reading.correction is None:
+        return f"`{name}`", "nothing that can be said", "", findings(reading)
+    lines = formulas(reading.correction)[1:]
+    return f"`{name}`", "<br>".join(lines), f"`{compact(reading.correction.settings())}`", findings(reading)
+
+
+def objective(speech: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str]:
+    """One loss or estimator."""
+    reading = read(speech.name, settings)
+    value = reading.advantage if reading.loss is None else reading.loss
+    plain = compact(value.settings()) if value is not None else ""
+    mode = "" if reading.reduction is None or reading.loss is None else f", reduction {reading.reduction.mode}"
+    return f"`{name}`", f"`{plain}`{mode}", findings(reading)
+
+
+def findings(reading: Reading) -> str:
+    """Surprises and defects, the worst first."""
+    worst = sorted((each for each in reading.findings if each.level != "note"), key=lambda each: each.level)
+    return "<br>".join(f"**{each.level}** {each.text}" for each in worst)
+
+
+def compact(settings: Any) -> str:
+    """Settings on one line."""
+    if isinstance(settings, dict):
+        return "{" + ", ".join(f"{key}: {compact(value)}" for key, value in settings.items()) + "}"
+    if isinstance(settings, list):
+        return "[" + ", ".join(compact(each) for each in settings) + "]"
+    return f"{settings:.6g}" if isinstance(settings, float) else str(settings)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *([each.replace("|", "\\|") for each in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with --check compare it."""
+    text = page()
+    fresh = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+    if "--check" in arguments:
+        sys.stdout.write(f"{PAGE.name} is {'up to date' if fresh else 'stale: run `python docs/frameworks.py`'}.\n")
+        return int(not fresh)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""`trimtab compare`: whether two files compute the same thing, and a smallest batch on which they do not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from trimtab.cli import show
+from trimtab.config.algebra import Correction
+from trimtab.config.files import correction_from, is_file_name
+from trimtab.config.presets import preset_names
+from trimtab.config.words import number
+from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.guess import framework_of
+from trimtab.dialects.same import compared
+from trimtab.errors import ConfigError
+
+MOST = 4000
+"""Batches tried before giving up."""
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A file, NAME:FILE, or a preset of ours.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The same, of any framework.")],
+    documented: Annotated[
+        bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
+    ] = False,
+) -> None:
+    """Say whether two settings compute the same thing.
+
+    If they do not, a smallest batch on which they differ is shown. Exit code 0: the same; 1: not.
+    """
+    one, other = (_read(each, documented) for each in (first, second))
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in ("loss", "reduction", "advantage")]
+    beside = [(name, a, b) for name, a, b in pairs if a is not None and b is not None and a != b]
+    found = _difference(one.correction, other.correction)
+    if found is None and not beside:
+        show.put("They compute the same thing.")
+        return
+    for line in found or ():
+        show.put(line)
+    for name, a, b in beside:
+        show.put(Text(f"{name}: {a.settings()}  against  {b.settings()}"))
+    raise typer.Exit(1)
+
+
+def _read(place: str, documented: bool) -> Reading:
+    name, sign, file = place.partition(":")
+    if sign and name in DIALECTS:
+        return read(name, Path(file), documented)
+    if place in preset_names():
+        return Reading(framework="trimtab", correction=correction_from(place))
+    if not is_file_name(place) and not Path(place).exists():
+        raise ConfigError(
+            f"{place} needs to be a file, NAME:FILE or a preset, got none of them. `trimtab presets` lists ours."
+        )
+    try:
+        return Reading(framework="trimtab", correction=correction_from(place))
+    except ConfigError:
+        return read(framework_of(Path(place)), Path(place), documented)
+
+
+def _difference(one: Correction | None, other: Correction | None) -> list[Any] | None:
+    """None where they agree, else lines that say how they differ."""
+    if one is None or other is None:
+        return None if one is other else ["Only one of them has a correction."]
+    same = compared(one, other)
+    if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
+        return None
+    lines: list[Any] = []
+    example = None if same.weights and same.kept else smallest(one, other)
+    if example is not None:
+        lines += ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]
+    elif not (same.weights and same.kept):
+        lines.append(f"They are written differently; {MOST} small batches showed no difference.")
+    elif not same.limits:
+        lines.append("They differ only in the safety limits on log-ratios, so only where |log_r| is beyond them.")
+    if not same.denominator:
+        lines.append(f"They divide by other counts: A by the tokens {one.denominator}, B by those {other.denominator}.")
+    if not same.applies_to:
+        lines.append("One of them also weighs the KL term.")
+    return lines
+
+
+def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, str, str]] | None:
+    """The tokens of a smallest batch on which two corrections differ; None where none was found."""
+    import torch
+
+    from trimtab.core.correct import correct
+
+    for log_r, advantage in itertools.islice(_batches(one, other), MOST):
+        behavior = torch.full((1, len(log_r)), -math.log(2), dtype=torch.float64)
+        target = behavior + torch.tensor([log_r], dtype=torch.float64)
+        a, b = (
+            correct(
+                rule,
+                behavior=behavior,
+                proximal=target,
+                current=target,
+                mask=torch.ones(1, len(log_r), dtype=torch.bool),
+                advantages=torch.tensor([advantage], dtype=torch.float64),
+            )
+            for rule in (one, other)
+        )
+        if not (torch.equal(a.kept, b.kept) and torch.allclose(a.weight, b.weight, rtol=1e-6, atol=1e-9)):
+            return [
+                (str(place + 1), number(round(math.exp(value), 6)), number(advantage), _said(a, place), _said(b, place))
+                for place, value in enumerate(log_r)
+            ]
+    return None
+
+
+def _batches(one: Correction, other: Correction) -> Iterator[tuple[tuple[float, ...], float]]:
+    """Log-ratios of one sequence and its advantage, short sequences first."""
+    signs = (1.0, -1.0) if one.needs_advantages or other.needs_advantages else (1.0,)
+    for length in (1, 2, 3, 4):
+        yield from itertools.product(itertools.product(_telling(one, other), repeat=length), signs)
+
+
+def _said(found: Any, place: int) -> str:
+    weight, kept = found.weight[0, place].tolist(), found.kept[0, place].tolist()
+    return f"weighs {number(round(weight, 6))}" if kept else "rejected"
+
+
+def _telling(one: Correction, other: Correction) -> list[float]:
+    """Log-ratios worth trying: 0, and a little inside and outside every bound on either side of 1."""
+    found = {0.0, math.log(3), -math.log(3)}
+    for rule in (one, other):
+        bounds = [bound for gate in rule.gates for bound in (gate.lower, gate.upper)]
+        bounds += [] if rule.weight is None else [rule.weight.lower, rule.weight.upper]
+        for bound in bounds:
+            if bound:
+                size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
+                sizes = (size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size)
+                found |= {sign * each * factor for each in sizes for sign in (1, -1) for factor in (0.9, 1.1)}
+    ordered = sorted(found, key=abs)
+    return [value for value in ordered if abs(value) < 15][:24]

@@ -1,0 +1,159 @@
+"""`trimtab convert` and `explain --from`: other frameworks' files in our words, and in one another's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import RenderableType
+from rich.text import Text
+
+from trimtab.cli import show
+from trimtab.cli.write import written
+from trimtab.config.base import Config
+from trimtab.config.words import Section, formulas, sections
+from trimtab.dialects import DIALECTS, Finding, Reading, read, write
+from trimtab.dialects.frameworks import dialect
+from trimtab.dialects.migration import migrated
+from trimtab.errors import ConfigError, TrimtabError
+
+FRAMEWORKS = ", ".join(DIALECTS)
+COLORS = {"note": "dim", "surprise": "yellow", "defect": "bold red"}
+
+
+def convert(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Settings files, or folders with --in-place.")],
+    source: Annotated[str, typer.Option("--from", metavar="NAME", help=f"Whose settings they are: {FRAMEWORKS}.")],
+    target: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="Whose they shall be; left out: ours.")
+    ] = None,
+    documented: Annotated[
+        bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Rewrite replaced keys of one framework, comments and layout kept.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --in-place: only show what would change.")] = False,
+) -> None:
+    """Convert a framework's settings to another's, or to ours.
+
+    Prints the target's settings on stdout and what there is to know about the source's on stderr. What the target cannot say
+    is an error that names it.
+    """
+    if in_place:
+        if target is not None and dialect(target) != dialect(source):
+            raise ConfigError(
+                "--in-place needs one framework on both sides. Convert single files to another framework."
+            )
+        _migrate(source, files, dry_run)
+        return
+    defects = 0
+    for file in files:
+        reading = read(source, file, documented)
+        _report(reading.findings)
+        defects += len(reading.defects)
+        if reading.correction is None:
+            raise ConfigError(
+                f"{file}: no correction was read, so there is nothing to convert. See the findings above."
+            )
+        if target is None:
+            show.put_raw(_yaml(reading.correction.settings()))
+            continue
+        result = write(target, reading)
+        _report([each for each in result.findings if each not in reading.findings])
+        show.put_raw(_yaml(result.settings))
+    if check and defects:
+        raise typer.Exit(1)
+
+
+def _report(findings: Iterable[Finding]) -> None:
+    page = show.console(stderr=True)
+    for each in findings:
+        page.print(Text.assemble((f"{each.level}: ", COLORS[each.level]), (f"{each.key}: ", "bold"), each.text))
+
+
+def _yaml(settings: Any) -> str:
+    return yaml.safe_dump(settings, sort_keys=False, default_flow_style=False, allow_unicode=True)
+
+
+# ── a folder of one framework's files ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
+    """Rewrite, or show, every file that uses replaced keys; say how many did, did not, and could not."""
+    changed, same, refused = 0, 0, 0
+    for file in _yaml_files(places):
+        text = file.read_text(encoding="utf-8")
+        try:
+            result = migrated(framework, text)
+        except (TrimtabError, yaml.YAMLError) as error:
+            refused += 1
+            show.complain(f"{file}: {str(error).splitlines()[0]}")
+            continue
+        if result is None:
+            same += 1
+            continue
+        changed += 1
+        lines = difflib.unified_diff(
+            text.splitlines(keepends=True), result.text.splitlines(keepends=True), str(file), str(file)
+        )
+        show.put_raw("".join(lines))
+        if not dry_run:
+            written(file, result.text)
+    done = "would be rewritten" if dry_run else "rewritten"
+    show.put_raw(f"{changed} {done}, {same} need nothing, {refused} refused.\n")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _yaml_files(places: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
+        found += (
+            sorted(file for file in place.rglob("*") if file.suffix in (".yaml", ".yml")) if place.is_dir() else [place]
+        )
+    return found
+
+
+# ── in words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told(framework: str, file: Path, documented: bool) -> list[RenderableType]:
+    """A page about a framework's file: its findings first, then what it computes."""
+    speech = dialect(framework)
+    reading = read(framework, file, documented)
+    page: list[RenderableType] = [
+        Text(f"{file.name}, read as {speech.title} {speech.version}", style="bold"),
+        *show.lines(Section("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in reading.findings))),
+    ]
+    if reading.correction is not None:
+        page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(reading.correction))]
+        for section in sections(reading.correction):
+            page += show.lines(section)
+    page += show.lines(Section("Besides", tuple(_besides(reading))))
+    page += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in speech.apart)))
+    return page
+
+
+def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
+    """Loss, reduction and advantage on one line each."""
+    parts: dict[str, Config | None] = {
+        "loss": reading.loss,
+        "reduction": reading.reduction,
+        "kl": reading.kl,
+        "advantage": reading.advantage,
+        "reward kl": reading.reward_kl,
+    }
+    for name, value in parts.items():
+        if value is not None:
+            fields = ", ".join(f"{key} {each}" for key, each in value.settings().items())
+            yield name, fields
+    for step in reading.shaping:
+        yield "shaping", ", ".join(f"{key} {each}" for key, each in step.settings().items()) or "none"

@@ -1,0 +1,7 @@
+"""Other frameworks' configurations read as ours, and ours written as theirs; no torch."""
+
+from trimtab.dialects.frameworks import DIALECTS, read
+from trimtab.dialects.reading import Finding, Reading, Writing
+from trimtab.dialects.writing import write
+
+__all__ = ["DIALECTS", "Finding", "Reading", "Writing", "read", "write"]

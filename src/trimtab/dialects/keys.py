@@ -1,0 +1,320 @@
+"""What a dialect is: its keys, the rule that reads them, and remarks beside the rule. One lookup for all frameworks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from trimtab.config.algebra import Correction
+from trimtab.config.base import shown
+from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.reading import Finding, Level
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+Part = Literal["correction", "loss", "advantage", "other"]
+"""What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
+Kind = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting of a framework that concerns us."""
+
+    path: str
+    """Where it lives in the framework's own files."""
+    kind: Kind
+    default: Any = None
+    part: Part = "correction"
+    name: str = ""
+    """What the rules call it; the last part of the path where left out."""
+    also: tuple[str, ...] = ()
+    """Other places where the same setting may stand."""
+    legacy: bool = False
+    """Removed from the version read; still understood."""
+
+    @property
+    def label(self) -> str:
+        """What the rules call it."""
+        return self.name or self.path.rpartition(".")[2]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every full name."""
+        return (self.path, *self.also)
+
+
+class Given:
+    """The user's values of a dialect's keys: the framework's default where nothing was said."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        values: Mapping[str, Any],
+        written: Mapping[str, Any],
+        *,
+        documented: bool,
+        width: int | None,
+    ) -> None:
+        self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
+        self._written = written
+        self.places: Mapping[str, str] = {}
+        """What the user called each key."""
+        self._keys = {key.label: key for key in dialect.keys}
+
+    def __getitem__(self, label: str) -> Any:
+        key = self._keys[label]
+        return self.values.get(label, key.default)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._keys
+
+    def said(self, *labels: str) -> bool:
+        """Whether the user wrote one of these, be it only to say null."""
+        return any(label in self.values for label in labels)
+
+    def set(self, *labels: str) -> bool:
+        """Whether one of these has a value, given or by default, that is neither null nor false."""
+        return any(self[label] not in (None, False) for label in labels)
+
+    def speaks_of(self, part: Part) -> bool:
+        """Whether a key of that part was said."""
+        return any(self._keys[label].part == part for label in self.values if label in self._keys)
+
+    @property
+    def closed_section(self) -> bool:
+        """Whether a section of the correction was written as null or {}."""
+        return any(path in self.values for path in self.dialect.closed)
+
+    def section(self, path: str) -> Any:
+        """null or {} where a whole section was written so; False where it was not."""
+        return self.values.get(path, False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether this looks like a whole file of the framework rather than one section."""
+        return _is_whole(self.dialect, self._written)
+
+    def has_section(self, name: str) -> bool:
+        """Whether anything was written under a top-level name, ours or not."""
+        return any(key.partition(".")[0] == name for key in self._written)
+
+    def path(self, label: str) -> str:
+        """The full name of a key."""
+        return self._keys[label].path if label in self._keys else label
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A finding as data: which key, how bad, in one sentence with the remedy, and when it applies.
+
+    `{name}` in the text stands for the value of that key.
+    """
+
+    key: str
+    level: Level
+    text: str
+    when: Callable[[Given], bool]
+
+    def finding(self, given: Given) -> Finding:
+        """The finding with the user's values filled in."""
+        return Finding(given.path(self.key), self.level, self.text.format_map(_Values(given)))
+
+
+class _Values(dict[str, Any]):
+    def __init__(self, given: Given) -> None:
+        super().__init__()
+        self._given = given
+
+    def __missing__(self, label: str) -> Any:
+        return self._given[label]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A framework as a table: what it reads, what it computes, and what is surprising about it."""
+
+    name: str
+    title: str
+    version: str
+    keys: tuple[Key, ...]
+    correction: Callable[[Given], Correction | None]
+    descent: Callable[[Given], Descent] | None = None
+    estimation: Callable[[Given], Estimation] | None = None
+    remarks: tuple[Remark, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Sections in which every key concerns us, so that an unknown one is a mistake."""
+    roots: tuple[str, ...] = ()
+    """Top-level names of a whole file of theirs."""
+    others: tuple[str, ...] = ()
+    """Names of theirs that resemble ours and are no misspelling."""
+    is_loss: bool = False
+    """Whether its correction and its loss are one section, so that each speaks of the other."""
+    apart: tuple[str, ...] = ()
+    """Where ours departs from theirs on purpose, for every setting."""
+    candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
+    """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
+    outdated: Callable[[Given], bool] = lambda given: any(
+        key.legacy and given.said(key.label) for key in given.dialect.keys
+    )
+    """Whether the settings use keys, or values, that the framework has since replaced."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+
+# ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def number(path: str, value: Any) -> float:
+    """A number, also as text."""
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        try:
+            found = float(value)
+        except ValueError:
+            pass
+        else:
+            if found == found:
+                return found
+    raise ConfigError(f"{path} needs a number, got {shown(value)}.")
+
+
+def whole(path: str, value: Any) -> int:
+    """A whole number."""
+    found = number(path, value)
+    if found != int(found):
+        raise ConfigError(f"{path} needs a whole number, got {shown(value)}.")
+    return int(found)
+
+
+def flag(path: str, value: Any) -> bool:
+    """True or false, also as text."""
+    words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+    found = value if isinstance(value, bool) else words.get(str(value).lower())
+    if found is None:
+        raise ConfigError(f"{path} needs true or false, got {shown(value)}.")
+    return found
+
+
+def text(path: str, value: Any) -> str:
+    """Text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{path} needs text, got {shown(value)}.")
+    return value
+
+
+def raw(path: str, value: Any) -> Any:
+    """Any value, as the user typed it; the rule looks at its type."""
+    del path
+    return value
+
+
+def choice(*names: str) -> Kind:
+    """One of these names."""
+
+    def chosen(path: str, value: Any) -> str:
+        if str(value) in names:
+            return str(value)
+        raise UnknownNameError(
+            f"{path} needs one of {', '.join(names)}, got {shown(value)}. {nearest(str(value), names)}"
+        )
+
+    return chosen
+
+
+def numbers(path: str, value: Any) -> list[float]:
+    """One number or several."""
+    each = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    return [number(path, one) for one in each]
+
+
+# ── lookup ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def given(
+    dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False, width: int | None = None
+) -> Given:
+    """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused."""
+    taken: dict[str, str] = {}  # the user's key by label
+    roots: set[str] = set()
+    free = dict.fromkeys(settings)
+    for key in dialect.keys:
+        match = min((found for path in key.paths for found in _matches(path, free)), default=None)
+        if match is not None:
+            _, written, root = match
+            taken[key.label] = written
+            roots.add(root)
+            free.pop(written)
+    sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
+    _refuse_misspelt(dialect, free, roots)
+    if settings and not taken and not sections and not _is_whole(dialect, settings):
+        names = [key.label for key in dialect.keys]
+        raise UnknownNameError(
+            f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {nearest(next(iter(settings)), names)}"
+        )
+    values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
+    found = Given(dialect, values | sections, settings, documented=documented, width=width)
+    found.places = taken
+    return found
+
+
+def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """The user's keys that may mean this full name: itself, its end (a section given alone), or nested deeper. Best first."""
+    for key in written:
+        if key == path:
+            yield 0, key, ""
+        elif key.endswith(f".{path}") and "." in path:
+            yield 1, key, ""
+        elif path.endswith(f".{key}"):
+            yield 2 + path.count(".") - key.count("."), key, path[: -len(key)]
+
+
+def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
+    """Sections written as null or {}, with what the user called them."""
+    found: dict[str, str] = {}
+    for section in dialect.closed:
+        match = min(_matches(section, free), default=None)
+        if match is not None:
+            free.pop(match[1])
+            found[section] = match[1]
+    return found
+
+
+def _value(key: Key, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str) and "${" in value:
+        raise ConfigError(f"{key.path} needs a value, got the reference {value!r}. Write the number it stands for.")
+    return key.kind(key.path, value)
+
+
+def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str]) -> None:
+    paths = [path for key in dialect.keys for path in key.paths]
+    known = {path.rpartition(".")[2] for path in paths}
+    for written in free:
+        _refuse_misspelt_section(dialect, written)
+        for root in roots | {""}:
+            parent, _, name = f"{root}{written}".rpartition(".")
+            section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
+            siblings = [path.rpartition(".")[2] for path in paths if path.rpartition(".")[0] == (section or parent)]
+            if section is not None:
+                raise UnknownNameError(f"{dialect.title} {section} has no key {name!r}. {nearest(name, siblings)}")
+            if name in known or name in dialect.others:
+                continue
+            close = difflib.get_close_matches(name, siblings if parent else known, n=1, cutoff=0.87)
+            if close:
+                raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
+
+
+def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
+    parts = written.split(".")
+    for section in dialect.closed:
+        above, _, name = section.rpartition(".")
+        for place, part in enumerate(parts[:-1]):
+            parent = ".".join(parts[:place])
+            beside = parent == above or above.endswith(f".{parent}") or parent == ""
+            if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
+                raise UnknownNameError(f"{dialect.title} has no section {part!r}. Did you mean {name!r}?")
+
+
+def _is_whole(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
+    return any(key.partition(".")[0] in dialect.roots for key in settings)

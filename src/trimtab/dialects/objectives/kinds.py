@@ -1,0 +1,57 @@
+"""The pieces from which a dialect says its loss and its advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trimtab.config.advantages import Estimator, Normalise, Shaping
+from trimtab.config.losses import KlPenalty, Objective, Reduction
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+ALL: dict[str, Any] = {"baseline": "all"}
+"""In every framework each row votes, also one that was rejected."""
+RAW: dict[str, Any] = {"baseline": "all", "singleton": "raw"}
+"""…and a group of one keeps its reward."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A loss with its reduction and KL term."""
+
+    loss: Objective | None = None
+    reduction: Reduction | None = None
+    kl: KlPenalty | None = None
+    kl_to: Literal["reference", "behavior"] = "reference"
+    advantage_scale: float = 1.0
+    rows: Literal["with tokens", "all"] = "with tokens"
+
+
+@dataclass(frozen=True)
+class Estimation:
+    """An advantage estimator with what comes before and after it."""
+
+    advantage: Estimator | None = None
+    shaping: tuple[Shaping, ...] = ()
+    advantage_norm: Normalise | None = None
+    reward_kl: KlPenalty | None = None
+
+
+def row(table: Mapping[str, Callable[[Any], Any]], key: str, name: str, given: Any) -> Any:
+    """What a table says under a name; a name that is not there is refused."""
+    if name not in table:
+        raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")
+    return table[name](given)
+
+
+def reduced(table: Mapping[str, str], key: str, name: str, constant: int | float | None = None) -> Reduction:
+    """The reduction of that name; only Dr. GRPO's takes the constant."""
+    if name not in table:
+        raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")
+    mode: Any = table[name]
+    if mode != "seq-mean-token-sum-norm":
+        return Reduction(mode=mode)
+    if constant is None:
+        raise ConfigError(f"{key} {name!r} divides by a number these settings do not hold. Pass width=… to read.")
+    return Reduction(mode=mode, constant=float(constant))

@@ -1,0 +1,110 @@
+"""ms-swift: GRPO arguments; TRL's names, mostly with TRL's meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.config import losses as ours
+from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo
+from trimtab.config.losses import KlPenalty, Objective
+from trimtab.dialects.keys import Given, Key, Remark, choice, number, numbers, raw
+from trimtab.dialects.objectives.kinds import Descent, Estimation, reduced
+from trimtab.dialects.objectives.trl import MODES, SCALES, clip_bounds, scale
+from trimtab.errors import ConfigError
+
+KEYS = (
+    Key("loss_type", choice("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"), "grpo", part="loss"),
+    Key("epsilon", number, 0.2, part="loss"),
+    Key("epsilon_high", number, part="loss"),
+    Key("delta", number, part="loss"),
+    Key("beta", number, 0.04, part="other"),
+    Key("importance_sampling_level", choice("token", "sequence", "sequence_token"), "token", part="loss"),
+    Key("max_completion_length", number, 512.0, part="other"),
+    Key("tau_pos", number, 1.0, part="loss"),
+    Key("tau_neg", number, 1.05, part="loss"),
+    Key("advantage_estimator", choice("grpo", "rloo", "reinforce_plus_plus"), "grpo", part="advantage"),
+    Key("scale_rewards", raw, part="advantage"),
+    Key("reward_weights", numbers, part="other"),
+)
+ROW_WISE = Normalise(unit="sequence", eps=1e-4, eps_at="std")
+TIED = {"grpo": "group", "rloo": "none", "reinforce_plus_plus": "batch"}
+"""scale_rewards where it is left out."""
+
+
+def loss(given: Given) -> Objective:
+    """The surrogate of a loss_type."""
+    name, level = given["loss_type"], given["importance_sampling_level"]
+    if name in ("fipo", "real"):
+        raise ConfigError(f"ms-swift loss_type {name} cannot be said. Use grpo, bnpo, dr_grpo, dapo, cispo or sapo.")
+    if level != "token" and name in ("cispo", "sapo"):
+        raise ConfigError(
+            f"ms-swift loss_type {name} with importance_sampling_level {level} cannot be said. Use token."
+        )
+    if name == "cispo":
+        return ours.Cispo(upper=clip_bounds(given)["high"])
+    if name == "sapo":
+        return ours.Sapo(tau_positive=given["tau_pos"], tau_negative=given["tau_neg"])
+    if level == "token":
+        return ours.Clip(**clip_bounds(given), ratio_cap=given["delta"])
+    kind: Any = {"sequence": "sequence", "sequence_token": "sequence-token"}[level]
+    return ours.Gspo(**clip_bounds(given), level=kind, ratio_cap=given["delta"])
+
+
+def descent(given: Given) -> Descent:
+    """As in TRL, loss_type chooses surrogate and denominator."""
+    kl = None
+    if given.said("beta") and given["beta"]:
+        kl = KlPenalty(coefficient=given["beta"], estimator="k3", input_limit=20.0, output_limit=10.0, mask="kept")
+    return Descent(
+        loss=loss(given),
+        reduction=reduced(MODES, "ms-swift loss_type", given["loss_type"], given["max_completion_length"]),
+        kl=kl,
+        rows="all",
+    )
+
+
+def estimation(given: Given) -> Estimation:
+    """GRPO, RLOO, REINFORCE++ over groups, or several rewards normalised each."""
+    return Estimation(advantage=_advantage(given))
+
+
+def _advantage(given: Given) -> Estimator:
+    name = given["advantage_estimator"]
+    scaling = given["scale_rewards"] if given["scale_rewards"] is not None else TIED[name]
+    if scaling == "gdpo":
+        if not given["reward_weights"]:
+            raise ConfigError("ms-swift scale_rewards gdpo needs reward_weights here, one number per reward function.")
+        return Gdpo(weights=tuple(given["reward_weights"]), eps=1e-8, normalise=ROW_WISE.but(eps=1e-8), baseline="all")
+    scaling = scale("ms-swift", scaling)
+    if name == "grpo" or (name, scaling) == ("reinforce_plus_plus", "group"):
+        return Grpo(eps=1e-4, baseline="all", **SCALES[scaling])
+    if name == "reinforce_plus_plus":
+        return Grpo(std=False, normalise=ROW_WISE.but(mean=None) if scaling == "batch" else None, baseline="all")
+    if scaling != "none":
+        raise ConfigError(
+            f"ms-swift rloo with scale_rewards {scaling} cannot be said: it divides by the rewards' deviation."
+        )
+    return Rloo(baseline="all")
+
+
+REMARKS = (
+    Remark(
+        "epsilon_high",
+        "surprise",
+        "With cispo epsilon_high {epsilon_high} bounds the ratio itself; verl, slime, NeMo-RL and ROLL mean 1 + epsilon_high.",
+        lambda given: given["loss_type"] == "cispo",
+    ),
+    Remark(
+        "loss_type",
+        "surprise",
+        "bnpo divides by the tokens of one micro-batch here and by those of the global batch under Megatron.",
+        lambda given: given["loss_type"] == "bnpo",
+    ),
+    Remark(
+        "delta",
+        "surprise",
+        "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
+        "negative.",
+        lambda given: given.set("delta"),
+    ),
+)

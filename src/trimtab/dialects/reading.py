@@ -1,0 +1,66 @@
+"""What a framework's settings mean in our terms, and what there is to say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trimtab.config.advantages import Estimator, Normalise, Shaping
+from trimtab.config.algebra import Correction
+from trimtab.config.losses import KlPenalty, Objective, Reduction
+
+Level = Literal["note", "surprise", "defect"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing worth knowing about a setting. `note`: good to know. `surprise`: rarely meant. `defect`: never meant."""
+
+    key: str
+    level: Level
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.key}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Settings of a framework as ours; None where the settings do not speak of it."""
+
+    framework: str
+    correction: Correction | None = None
+    loss: Objective | None = None
+    reduction: Reduction | None = None
+    kl: KlPenalty | None = None
+    kl_to: Literal["reference", "behavior"] = "reference"
+    """What the KL term compares current with: pass those log-probs as `reference`."""
+    advantage_scale: float = 1.0
+    """Multiply the advantages by this before the loss."""
+    rows: Literal["with tokens", "all"] = "with tokens"
+    """Whether means over sequences also count rows without tokens: pass a Denominator with that count."""
+    advantage: Estimator | None = None
+    shaping: tuple[Shaping, ...] = ()
+    """Steps from rewards to rewards: apply all but the last with `shaped`, hand the last to `advantages`."""
+    advantage_norm: Normalise | None = None
+    """Normalisation of the finished advantages in which every row votes: apply with `normalised`."""
+    reward_kl: KlPenalty | None = None
+    """A KL penalty paid in the reward: its negative goes to `advantages` as `token_rewards`."""
+    findings: tuple[Finding, ...] = ()
+    said: tuple[str, ...] = field(default=(), repr=False)
+    """The keys that were read, under their full names."""
+
+    @property
+    def defects(self) -> tuple[Finding, ...]:
+        """The findings of level defect."""
+        return tuple(each for each in self.findings if each.level == "defect")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Our values in a framework's keys, and what the reader of those keys should know."""
+
+    framework: str
+    settings: dict[str, Any]
+    """Nested as in the framework's own files."""
+    findings: tuple[Finding, ...] = ()

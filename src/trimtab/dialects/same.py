@@ -1,0 +1,194 @@
+"""When two corrections compute the same thing though they are written differently."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.config.algebra import Correction, Gate, Weight
+
+OPEN = 1e12
+"""A ratio bound this far out stands for an open side where a framework demands a number."""
+
+_MIRRORED = {"max": "min", "min": "max"}
+_LEVELS = {"token": "token", "mean": "geometric", "sum": "sequence"}
+
+
+@dataclass(frozen=True)
+class Same:
+    """How far two corrections agree."""
+
+    weights: bool
+    """What multiplies each token's loss, up to safety limits."""
+    kept: bool
+    """Which tokens leave the mask, rather than stay in it with weight 0."""
+    limits: bool
+    """Safety limits on log_r."""
+    denominator: bool
+    """What a loss is divided by."""
+    applies_to: bool
+    """What the weight multiplies."""
+
+
+def compared(one: Correction, other: Correction) -> Same:
+    """How far two corrections agree once each is brought to its plainest form."""
+    a, b = plainest(one), plainest(other)
+    kept = _without_limits(a) == _without_limits(b)
+    return Same(
+        weights=kept or _without_limits(zeroing(a)) == _without_limits(zeroing(b)),
+        kept=kept,
+        limits=_weighing_only(a) == _weighing_only(b) or _weighing_only(zeroing(a)) == _weighing_only(zeroing(b)),
+        denominator=a.denominator == b.denominator,
+        applies_to=a.applies_to == b.applies_to,
+    )
+
+
+def is_same(one: Correction, other: Correction) -> bool:
+    """Whether two corrections give the same weights, masks and losses on every batch."""
+    return plainest(one) == plainest(other)
+
+
+def plainest(rule: Correction) -> Correction:
+    """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
+    gates = [_plain_gate(gate, rule) for gate in rule.gates]
+    gates = [gate for gate in gates if gate.action == "observe" or (gate.lower, gate.upper) != (None, None)]
+    gates = _scoped(gates)
+    weight = None if rule.weight is None or rule.weight.level == "one" else _plain_weight(rule.weight, gates)
+    gates, weight = _folded(gates, weight, rule.pair)
+    if all(gate.scope == "trained" for gate in gates):
+        gates = sorted(dict.fromkeys(gates), key=repr)
+    return Correction(
+        policies=rule.policies,
+        gates=tuple(gates),
+        weight=weight or Weight(level="one"),
+        normalize=rule.normalize,
+        denominator=rule.denominator if any(gate.action == "reject" for gate in gates) else "trained",
+        applies_to=rule.applies_to if weight is not None else "policy",
+    )
+
+
+def zeroing(rule: Correction) -> Correction:
+    """The same weights with nothing rejected; itself where what was rejected matters to a later stage or the denominator."""
+    staged = any(gate.scope == "kept" for gate in rule.gates) or (
+        rule.weight is not None and rule.weight.scope == "kept"
+    )
+    if staged or rule.denominator == "kept":
+        return rule
+    return plainest(rule.but(gates=tuple(_acting(gate, "reject", "zero") for gate in rule.gates)))
+
+
+def rejecting(rule: Correction) -> Correction:
+    """The same weights with everything zeroed taken out of the mask."""
+    unfolded = as_gate(rule) or rule
+    return unfolded.but(gates=tuple(_acting(gate, "zero", "reject") for gate in unfolded.gates))
+
+
+def _acting(gate: Gate, before: str, after: str) -> Gate:
+    return _changed(gate, {"action": after}) if gate.action == before else gate
+
+
+def as_gate(rule: Correction) -> Correction | None:
+    """The same with a zeroing weight written as a zeroing gate and an open weight."""
+    weight = rule.weight
+    if weight is None or weight.outside != "zero" or weight.level == "segment" or rule.normalize:
+        return None
+    agg = {level: agg for agg, level in _LEVELS.items()}[weight.level]
+    shape: dict[str, Any] = {"level": "token"} if agg == "token" else {"level": "sequence", "agg": agg}
+    gate = Gate(
+        metric="ratio", **shape, lower=weight.lower or None, upper=weight.upper, action="zero", limit=weight.limit
+    )
+    return rule.but(
+        gates=(*rule.gates, gate), weight=Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
+    )
+
+
+def _plain_gate(gate: Gate, rule: Correction) -> Gate:
+    found = _as_ratio(gate)
+    changes: dict[str, Any] = {"pair": found.pair or rule.pair}
+    if found.metric == "ratio":
+        changes |= {"lower": _rounded(found.lower), "upper": _rounded(found.upper)}
+    if found.when in ("always", "moving_away") or found.level == "token":
+        changes["advantage_of"] = "unit"
+    return _changed(found, changes)
+
+
+def _as_ratio(gate: Gate) -> Gate:
+    """k1 is a log-ratio with a sign: the same test on the ratio, its bounds exponentiated and, forward, turned over."""
+    if gate.metric != "k1" or gate.when != "always":
+        return gate
+    low, high = (None if bound is None else math.exp(bound) for bound in (gate.lower, gate.upper))
+    agg = gate.agg
+    if gate.direction == "forward":
+        low, high = (None if bound is None else 1 / bound for bound in (high, low))
+        agg = _MIRRORED.get(agg or "", agg)
+    if agg not in ("max", "min") and not (low or 1) <= 1 <= (high or 1):
+        return gate  # it turns on-policy data away, which a gate on the ratio cannot say
+    return _changed(gate, {"metric": "ratio", "direction": None, "lower": low, "upper": high, "agg": agg})
+
+
+def _rounded(bound: float | None) -> float | None:
+    """Twelve digits, so that a logarithm and its exponential agree; an absurd bound is none."""
+    if bound is None or bound >= OPEN or bound <= 1 / OPEN:
+        return None
+    return float(f"{bound:.12g}")
+
+
+def _scoped(gates: list[Gate]) -> list[Gate]:
+    """`kept` where it is the same as `trained`: every earlier gate left whole sequences."""
+    found: list[Gate] = []
+    for gate in gates:
+        idle = gate.scope == "kept" and gate.agg != "budget" and _leave_whole(found)
+        found.append(_changed(gate, {"scope": "trained"}) if idle else gate)
+    return found
+
+
+def _leave_whole(gates: list[Gate]) -> bool:
+    return all(gate.action != "reject" or (gate.level == "sequence" and _by_sequence(gate)) for gate in gates)
+
+
+def _by_sequence(gate: Gate) -> bool:
+    return gate.when == "always" or (gate.advantage_of == "unit" and gate.when != "moving_away")
+
+
+def _plain_weight(weight: Weight, gates: list[Gate]) -> Weight:
+    changes: dict[str, Any] = {
+        "lower": _rounded(weight.lower) if weight.lower else None,
+        "upper": _rounded(weight.upper),
+    }
+    if (changes["lower"], changes["upper"]) == (None, None):
+        changes["outside"] = "clamp"
+    if weight.level == "token" or _leave_whole(gates):
+        changes["scope"] = "trained"
+    return weight.but(**changes)
+
+
+def _folded(gates: list[Gate], weight: Weight | None, pair: str) -> tuple[list[Gate], Weight | None]:
+    """A zeroing gate on the very ratio that weighs is a weight that is zero outside."""
+    if weight is None or (weight.lower, weight.upper) != (None, None):
+        return gates, weight
+    for gate in gates:
+        same_unit = gate.metric == "ratio" and _LEVELS.get(gate.agg or gate.level) == weight.level
+        plain = gate.action == "zero" and gate.when == "always" and gate.scope == weight.scope
+        if same_unit and plain and gate.limit == weight.limit and gate.pair == pair:
+            rest = [other for other in gates if other is not gate]
+            return rest, weight.but(lower=gate.lower, upper=gate.upper, outside="zero")
+    return gates, weight
+
+
+def _weighing_only(rule: Correction) -> Correction:
+    return rule.but(denominator="trained", applies_to="policy")
+
+
+def _without_limits(rule: Correction) -> Correction:
+    gates = [_changed(gate, {"limit": None}) for gate in rule.gates]
+    weight = rule.weight
+    if weight is not None and weight.limit is not None:
+        weight = weight.but(limit=None)
+    rule = rule.but(gates=tuple(gates), weight=weight, denominator="trained", applies_to="policy")
+    return plainest(rule)
+
+
+def _changed(gate: Gate, changes: dict[str, Any]) -> Gate:
+    """A copy with some fields changed; not validated again, since an intermediate form may look odd."""
+    return gate.model_copy(update=changes)

@@ -1,0 +1,123 @@
+"""`trimtab convert`, `explain --from` and `compare` on files as their users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from trimtab.cli.app import app
+
+AREAL = """
+actor:
+  rejection_sampling:
+    level: sequence
+    agg: mean
+    metric: kl_k2
+    upper: 1.0
+"""
+VERL = """
+algorithm:
+  rollout_correction:
+    rollout_is: token
+    rollout_is_threshold: 2.0
+    rollout_rs: seq_mean_k1
+    rollout_rs_threshold: "0.98_1.05"
+"""
+SKYRL = """
+trainer:
+  algorithm:
+    off_policy_correction:
+      outlier_token_is_threshold_low: 1.0e-4
+      outlier_token_is_threshold_high: 100
+      sequence_mask_metric: geometric
+      tis_ratio_type: token
+"""
+LEGACY = """# async run
+actor:
+  lr: 1.0e-6  # warm
+  behave_imp_weight_cap: 5.0  # Bound
+  behave_imp_weight_mode: sequence_mask
+
+  # clip
+  eps_clip: 0.2
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in {"areal": AREAL, "verl": VERL, "skyrl": SKYRL}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+        found[name] = str(tmp_path / f"{name}.yaml")
+    return found
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_verl_bounds_turn_over_on_their_way_to_skyrl_and_the_defect_is_said(files: dict[str, str]) -> None:
+    code, out, err = run("convert", "--from", "verl", files["verl"], "--to", "skyrl", "--check")
+    section = yaml.safe_load(out)["trainer"]["algorithm"]["off_policy_correction"]
+    # verl keeps -log r in [log 0.98, log 1.05], so r in [1/1.05, 1/0.98]
+    assert section["geo_mask_low"] == pytest.approx(1 / 1.05)
+    assert section["geo_mask_high"] == pytest.approx(1 / 0.98)
+    assert "inverse ratio" in err
+    assert code == 1
+
+
+def test_areal_to_verl_keeps_the_gate_and_warns_of_unbounded_weights(files: dict[str, str]) -> None:
+    code, out, err = run("convert", "--from", "areal", files["areal"], "--to", "verl", "--check")
+    assert yaml.safe_load(out)["algorithm"]["rollout_correction"]["rollout_rs"] == "seq_mean_k2"
+    assert "unbounded" in err
+    assert code == 0
+
+
+def test_without_a_target_the_settings_are_ours(files: dict[str, str], tmp_path: Path) -> None:
+    code, out, _ = run("convert", "--from", "skyrl", files["skyrl"])
+    assert code == 0
+    own = tmp_path / "own.yaml"
+    own.write_text(out)
+    assert run("compare", str(own), f"skyrl:{files['skyrl']}")[:2] == (0, "They compute the same thing.\n")
+
+
+def test_what_a_target_cannot_say_is_an_error_that_names_it(files: dict[str, str]) -> None:
+    code, out, err = run("convert", "--from", "areal", files["areal"], "--to", "skyrl")
+    assert (code, out) == (2, "")
+    assert "SkyRL cannot say a gate on k2" in err
+
+
+def test_two_files_that_differ_show_a_smallest_batch(files: dict[str, str]) -> None:
+    code, out, _ = run("compare", files["verl"], files["skyrl"])
+    assert code == 1
+    assert "They differ on this batch:" in out
+    assert len(out.splitlines()) == 3  # a title, a header and one token
+
+
+def test_a_file_is_told_in_words_with_its_findings_first(files: dict[str, str]) -> None:
+    code, out, _ = run("explain", "--from", "skyrl", files["skyrl"])
+    assert code == 0
+    assert out.index("Findings") < out.index("Gate 1")
+    assert "0.99 ≤ e^(mean ℓ) ≤ 1.01" in out
+
+
+def test_a_folder_is_rewritten_with_every_other_character_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(LEGACY)
+    (tmp_path / "b.yaml").write_text("actor: {eps_clip: 0.2}\n")
+    (tmp_path / "c.yaml").write_text("actor: {behave_imp_weight_cap: 5.0}\n")
+    words = ["convert", "--from", "areal", "--to", "areal", "--in-place", str(tmp_path)]
+    code, out, err = run(*words, "--dry-run")
+    assert (tmp_path / "a.yaml").read_text() == LEGACY
+    assert "1 would be rewritten, 1 need nothing, 1 refused." in out
+    assert "inside braces" in err
+    assert code == 1
+    run(*words)
+    assert (tmp_path / "a.yaml").read_text() == LEGACY.replace(
+        "  behave_imp_weight_cap: 5.0  # Bound\n  behave_imp_weight_mode: sequence_mask\n",
+        "  rejection_sampling:  # Bound\n    level: sequence\n    metric: ratio\n    upper: 5.0\n    agg: mean\n    action: mask\n",
+    )
+    assert "0 rewritten" in run(*words)[1]

@@ -1,0 +1,52 @@
+"""Recorded inputs and outputs of the frameworks, as tensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FOLDER = Path(__file__).parent.parent / "parity" / "vectors"
+SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
+"""Recorded from a proposal; read as the framework it was proposed to."""
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    framework: str
+    section: str
+    config: dict[str, Any]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    metrics: dict[str, float] = field(default_factory=dict)
+    runtime: dict[str, Any] = field(default_factory=dict)
+
+
+@cache
+def cases(family: str) -> list[Case]:
+    found: list[Case] = []
+    for manifest in sorted(FOLDER.glob(f"*-{family}.jsonl")):
+        with np.load(manifest.with_suffix(".npz")) as arrays:
+            stored = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+        for line in manifest.read_text().splitlines():
+            row = json.loads(line)
+            found.append(
+                Case(
+                    id=row["id"],
+                    framework=SPOKEN.get(row["framework"], row["framework"]),
+                    section=row["section"],
+                    config=row["config"],
+                    inputs={name: stored[key] for name, key in row["inputs"].items()},
+                    outputs={name: stored[key] for name, key in row["outputs"].items()},
+                    metrics=row.get("metrics") or {},
+                    runtime=row.get("runtime") or {},
+                )
+            )
+    return found

@@ -1,0 +1,38 @@
+"""docs/frameworks.md says what the dialects say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trimtab.dialects import DIALECTS, read
+from trimtab.dialects.examples import EXAMPLES, objectives
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_up_to_date() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "docs" / "frameworks.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_example_reads(name: str) -> None:
+    assert EXAMPLES[name]
+    for settings in [*EXAMPLES[name].values(), *objectives(name).values()]:
+        reading = read(name, settings)
+        assert (reading.correction, reading.loss, reading.advantage) != (None, None, None) or reading.defects
+
+
+def test_trl_sequence_mask_can_be_looked_up() -> None:
+    row = next(
+        line
+        for line in (ROOT / "docs/frameworks.md").read_text().splitlines()
+        if "sampling_mode: sequence_mask`" in line
+    )
+    assert "e^(Σ ℓ over the sequence) ≤ 3" in row

@@ -1,0 +1,232 @@
+"""Every recorded case of every framework through `read`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import trimtab
+from tests.dialects.recorded import Case, cases
+from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, ReinforcePlusPlus, ReMax
+from trimtab.dialects import Reading, read
+from trimtab.dialects.logged import logged
+
+
+def named(family: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases(family)])
+
+
+def mask_of(case: Case) -> Tensor:
+    mask = case.inputs["mask"]
+    return mask & case.inputs["sample_mask"][:, None] if "sample_mask" in case.inputs else mask
+
+
+def corrected(case: Case, rule: Correction) -> Corrected:
+    x = case.inputs
+    return trimtab.correct(
+        rule,
+        behavior=x.get("behavior", x.get("proximal")),  # slime's sequence mask never looks at behavior
+        proximal=x.get("proximal"),
+        current=x.get("current"),
+        advantages=x.get("advantages"),
+        mask=mask_of(case),
+        cu_seqlens=x.get("cu_seqlens"),
+    )
+
+
+def same_scalars(case: Case, reading: Reading, out: Corrected) -> None:
+    """What the framework logs and we log too."""
+    rows = len(out.kept) if out.kept.ndim == 2 else len(case.inputs["cu_seqlens"]) - 1
+    for name, value in logged(reading, out.metrics, rows).items():
+        if name in case.metrics:
+            assert float(value) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name
+
+
+WITH_METRICS = {case.framework for case in cases("metrics")}
+
+
+@named("correction")
+def test_a_correction_read_from_a_framework_gives_its_weights_its_mask_and_its_scalars(case: Case) -> None:
+    reading = read(case.framework, case.config)
+    assert reading.correction is not None
+    out = corrected(case, reading.correction)
+    assert torch.equal(out.kept, case.outputs["kept"])
+    weight = case.outputs["weight"]
+    assert torch.equal(out.weight == 0, weight == 0)
+    torch.testing.assert_close(out.weight, weight, rtol=1e-5, atol=1e-6)
+    if case.framework not in WITH_METRICS:  # those have cases of their own
+        same_scalars(case, reading, out)
+
+
+@named("metrics")
+def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
+    reading = read(case.framework, case.config)
+    assert reading.correction is not None
+    same_scalars(case, reading, corrected(case, reading.correction))
+
+
+def step_of(case: Case, reading: Reading, mask: Tensor) -> Denominator | None:
+    """The counts of the whole step, as the trainer hands them to the loss."""
+    run = case.runtime
+    info = run.get("global_batch_info", run)
+    if "rl_scale" in run:
+        return Denominator(run["rl_scale"], 1.0)
+    if "num_items_in_batch" in run:
+        return Denominator(run["num_items_in_batch"], len(mask))
+    if "batch_num_tokens" in info:
+        return Denominator(info["batch_num_tokens"], info["global_batch_size"], averaged_over=info["dp_size"])
+    return Denominator(mask.sum(), len(mask)) if reading.rows == "all" else None
+
+
+def groups_of(case: Case, reading: Reading, mask: Tensor) -> Tensor | None:
+    """Prompts, or the micro-batches that SkyRL's legacy token mean averages over."""
+    if reading.reduction is None or reading.reduction.mode != "prompt-mean":
+        return None
+    size = case.runtime.get("micro_train_batch_size_per_gpu")
+    return case.inputs["group"] if size is None else torch.arange(len(mask)) // size
+
+
+LOSSES = [case for case in [*cases("loss"), *cases("correction")] if "loss" in case.outputs]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-loss") for case in LOSSES])
+def test_a_loss_read_from_a_framework_gives_its_number_and_its_gradient(case: Case) -> None:
+    x, mask = case.inputs, case.inputs["mask"]
+    reading = read(case.framework, case.config, width=mask.shape[-1])
+    assert reading.loss is not None
+    assert reading.reduction is not None
+    correction: Correction | Corrected | None = reading.correction
+    if "weight" in x:  # verl was handed the weight it computed before
+        zeros = torch.zeros_like(x["weight"])
+        correction = Corrected(weight=x["weight"], kept=mask, trained=mask, log_r=zeros, metrics={})
+    group = groups_of(case, reading, mask)
+    current = x["current"].clone().requires_grad_()
+    by_row = case.framework == "trl"  # one advantage per sequence
+    found = trimtab.policy_loss(
+        reading.loss,
+        current=current,
+        proximal=x.get("proximal"),
+        behavior=x.get("behavior"),
+        reference=x["behavior"] if reading.kl_to == "behavior" else x.get("reference"),
+        advantages=(x["advantages"][:, 0] if by_row else x["advantages"]) * reading.advantage_scale,
+        mask=mask,
+        cu_seqlens=x.get("cu_seqlens"),
+        correction=correction,
+        reduction=reading.reduction,
+        kl=reading.kl,
+        group=group,
+        denominator=None if group is not None else step_of(case, reading, mask),
+    )
+    found.loss.backward()
+    want = case.outputs["grad"]
+    assert current.grad is not None
+    assert torch.equal(current.grad == 0, want == 0), "a decision differs"
+    torch.testing.assert_close(current.grad, want, rtol=0, atol=1e-5 * float(want.abs().max()))
+    torch.testing.assert_close(found.loss.detach(), case.outputs["loss"].reshape(()), rtol=1e-4, atol=1e-6)
+
+
+NOT_REPRODUCED = {
+    "skyrl-advantage-004": "its GAE reads the values of masked tokens between trained ones, which here can change nothing",
+    "areal-normalise-032": "its tail rows belong to no group and are divided by eps; here a row without a group is refused",
+    "areal-normalise-035": "with nothing valid it hands the input back; here what is masked is 0",
+}
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
+
+
+def rewards_of(case: Case, reading: Reading) -> Tensor:
+    """Rewards as the estimator takes them: outcomes per row, several columns for GDPO, tokens for the rest."""
+    estimator = reading.advantage
+    if isinstance(estimator, Gdpo):
+        return case.inputs["rewards_per_func"]
+    if "rewards_per_func" in case.inputs:
+        return case.inputs["rewards_per_func"] @ torch.tensor(case.config["reward_weights"])
+    rewards = case.inputs["rewards"]
+    by_token = isinstance(estimator, Gae | ReinforcePlusPlus | ReMax)
+    return rewards.sum(-1) if rewards.ndim == 2 and not by_token else rewards  # verl adds up the row, masked or not
+
+
+@named("advantage")
+def test_an_advantage_read_from_a_framework_gives_its_numbers(case: Case) -> None:
+    if case.id in NOT_REPRODUCED:
+        pytest.skip(NOT_REPRODUCED[case.id])
+    x, reading = case.inputs, read(case.framework, case.config)
+    assert reading.advantage is not None
+    rewards = rewards_of(case, reading)
+    mask = x.get("mask", torch.ones(len(rewards), 1).bool())
+    penalty = None if reading.reward_kl is None else -reading.reward_kl.coefficient * x["kl"]
+    found = trimtab.advantages(
+        reading.advantage,
+        rewards=rewards,
+        mask=mask,
+        group=x.get("group"),
+        values=x.get("values"),
+        baselines=x.get("reward_baselines"),
+        token_rewards=penalty,
+        shaping=reading.shaping[-1] if reading.shaping else None,
+    )
+    want = case.outputs["advantages"]
+    close(found.advantages if want.ndim == 2 else found.rows, want)
+    learns = isinstance(reading.advantage, Gae | ReMax | ReinforcePlusPlus)
+    if "returns" in case.outputs and learns and "baseline" not in str(case.config):
+        close(found.returns, case.outputs["returns"])
+
+
+NORMALISE = [case for case in cases("normalise") if "x" in case.inputs]
+PIPELINES = [case for case in cases("normalise") if "x" not in case.inputs]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in NORMALISE])
+def test_a_normalisation_read_from_areal_gives_its_numbers(case: Case) -> None:
+    if case.id in NOT_REPRODUCED:
+        pytest.skip(NOT_REPRODUCED[case.id])
+    reading = read("areal", {"actor": {"adv_norm": case.config}})
+    assert reading.advantage_norm is not None
+    same = read("areal", case.config).shaping[0].normalise
+    assert same == reading.advantage_norm
+    x = case.inputs
+    close(
+        trimtab.normalised(reading.advantage_norm, x["x"], mask=x.get("mask"), group=x.get("group")),
+        case.outputs["normalised"],
+    )
+
+
+@pytest.mark.parametrize("documented", [False, True])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in PIPELINES])
+def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(case: Case, documented: bool) -> None:
+    x, mask = case.inputs, case.outputs["mask_rolled"]
+    reading = read("areal", case.config, documented=documented)
+    assert reading.advantage is not None
+    size = (case.config["reward_norm"] or {}).get("group_size", 1)
+    group = torch.arange(len(mask)) // size
+    *first, last = reading.shaping
+    rewards = x["rewards"]
+    for shaping in first:
+        rewards = trimtab.shaped(shaping, rewards, mask=mask, group=group, baseline="all").rewards
+    behavior = x["behavior"].roll(-1, -1)  # the framework looks one token ahead
+    penalty = torch.zeros_like(behavior)
+    if reading.reward_kl is not None:
+        estimates = {"k1": lambda d: d, "k2": lambda d: d.square() / 2}
+        distance = behavior - x.get("reference", torch.zeros_like(behavior))
+        penalty = -reading.reward_kl.coefficient * estimates[reading.reward_kl.estimator](distance) * mask
+    values = x.get("values", torch.zeros_like(behavior))
+    found = trimtab.advantages(
+        reading.advantage,
+        rewards=rewards,
+        mask=mask,
+        group=group,
+        ended=x["attention_mask"].sum(1) < x["attention_mask"].shape[1],
+        values=values,
+        bootstrap=values[:, -1],
+        token_rewards=penalty,
+        shaping=last,
+    )
+    ours = found.advantages
+    if reading.advantage_norm is not None:
+        ours = trimtab.normalised(reading.advantage_norm, ours, mask=mask)
+    close(ours, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
+    if not documented:
+        close(found.returns, case.outputs["returns"] * mask)

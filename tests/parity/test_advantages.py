@@ -1,0 +1,172 @@
+"""Our advantages and normalisations, read from a framework's settings, against the framework itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import peers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import trimtab
+from tests.parity.batches import Batch, batches, few, numbers
+from trimtab import Gae, Gdpo, ReinforcePlusPlus, ReMax
+from trimtab.dialects import Reading, read
+
+Settings = dict[str, Any]
+
+
+@st.composite
+def rewards(draw: st.DrawFn, rows: int = 6, columns: int = 0) -> Tensor:
+    seed = draw(st.integers(0, 2**31))
+    return torch.randn((rows, columns) if columns else (rows,), generator=torch.Generator().manual_seed(seed))
+
+
+def close(ours: Tensor | None, theirs: Tensor) -> None:
+    assert ours is not None
+    torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-5)
+
+
+def placed(batch: Batch, scores: Tensor) -> Tensor:
+    """Each row's reward on its last trained token."""
+    last = (batch.mask * torch.arange(1, batch.mask.shape[1] + 1)).argmax(1)
+    return torch.zeros(batch.mask.shape).index_put((torch.arange(len(last)), last), scores[: len(last)])
+
+
+def estimated(reading: Reading, batch: Batch, tokens: Tensor, **more: Any) -> trimtab.Advantages:
+    assert reading.advantage is not None
+    by_token = isinstance(reading.advantage, Gae | ReinforcePlusPlus | ReMax)
+    given_rewards = tokens if by_token else tokens.sum(-1)
+    return trimtab.advantages(reading.advantage, rewards=given_rewards, mask=batch.mask, group=batch.group, **more)
+
+
+VERL = ["gae", "grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus", "opo", "gpg", "grpo_passk"]
+VERL += ["reinforce_plus_plus_baseline"]
+
+
+@few
+@given(st.sampled_from(VERL), numbers(0.9, 1), numbers(0.8, 1), st.booleans(), rewards(), batches())
+def test_verl(name: str, gamma: float, lam: float, by_std: bool, scores: Tensor, batch: Batch) -> None:
+    settings = {"adv_estimator": name, "gamma": gamma, "lam": lam, "norm_adv_by_std_in_grpo": by_std}
+    tokens = placed(batch, scores)
+    values = {"values": batch.behavior * batch.mask} if name == "gae" else {}
+    rest = {key: value for key, value in settings.items() if key != "adv_estimator"}
+    group = None if name in ("gae", "reinforce_plus_plus") else batch.group
+    theirs, _ = peers.verl_advantage(name, tokens, batch.mask, group=group, **values, **rest)
+    found = estimated(read("verl", settings), batch, tokens, **values)
+    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+
+
+@few
+@given(st.sampled_from(["grpo", "rloo", "reinforce++"]), st.booleans(), numbers(0.9, 1), rewards(), batches())
+def test_skyrl(name: str, by_std: bool, gamma: float, scores: Tensor, batch: Batch) -> None:
+    settings = {"advantage_estimator": name, "grpo_norm_by_std": by_std, "gamma": gamma}
+    tokens = placed(batch, scores)
+    theirs, _ = peers.skyrl_advantage(name, tokens, batch.mask, group=batch.group, grpo_norm_by_std=by_std, gamma=gamma)
+    found = estimated(read("skyrl", settings), batch, tokens)
+    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+
+
+@few
+@given(st.sampled_from(["group", "batch", "none"]), rewards(columns=2), st.booleans())
+def test_trl(scale: str, scores: Tensor, each: bool) -> None:
+    settings: Settings = {"scale_rewards": scale, "num_generations": 3, "reward_weights": [1.0, 0.5]}
+    if each:
+        settings["multi_objective_aggregation"] = "normalize_then_sum"
+    theirs = peers.trl_advantage(scores, **settings)
+    close(by_row(read("trl", settings), scores, settings), theirs)
+
+
+def by_row(reading: Reading, scores: Tensor, settings: Settings) -> Tensor | None:
+    """One advantage per row; rows of a prompt are consecutive."""
+    assert reading.advantage is not None
+    several = isinstance(reading.advantage, Gdpo)
+    summed = scores if several else scores @ torch.tensor(settings["reward_weights"])
+    group = torch.arange(len(scores)) // settings["num_generations"]
+    return trimtab.advantages(
+        reading.advantage, rewards=summed, mask=torch.ones(len(scores), 1).bool(), group=group
+    ).rows
+
+
+@few
+@given(st.booleans(), rewards(columns=1))
+def test_trl_rloo(normalize: bool, scores: Tensor) -> None:
+    settings: Settings = {"normalize_advantages": normalize, "num_generations": 3}
+    theirs = peers.trl_rloo_advantage(scores, **settings)
+    close(by_row(read("trl", settings), scores, settings | {"reward_weights": [1.0]}), theirs)
+
+
+SWIFT = [
+    *(("grpo", scale) for scale in ("group", "batch", "none", "gdpo")),
+    ("rloo", "none"),
+    *(("reinforce_plus_plus", scale) for scale in ("group", "batch", "none")),
+]
+
+
+@few
+@given(st.sampled_from(SWIFT), rewards(columns=2))
+def test_swift(kind: tuple[str, str], scores: Tensor) -> None:
+    settings: Settings = {
+        "advantage_estimator": kind[0],
+        "scale_rewards": kind[1],
+        "num_generations": 3,
+        "reward_weights": [1.0, 0.5],
+    }
+    theirs = peers.swift_advantage(scores, **settings)
+    close(by_row(read("ms-swift", settings), scores, settings), theirs)
+
+
+OPENRLHF = ["gae", "reinforce", "reinforce_baseline", "flash_reinforce", "rloo", "group_norm", "dr_grpo"]
+
+
+@few
+@given(st.sampled_from(OPENRLHF), numbers(0.9, 1), st.booleans(), rewards(), batches())
+def test_openrlhf(name: str, gamma: float, plain: bool, scores: Tensor, batch: Batch) -> None:
+    gamma = gamma if name in ("gae", "reinforce") else 1.0
+    settings = {"algo.advantage.estimator": name, "algo.advantage.gamma": gamma, "algo.advantage.no_std_norm": plain}
+    values = {"values": batch.behavior * batch.mask} if name == "gae" else {}
+    rows = len(batch.mask)
+    theirs, _ = peers.openrlhf_advantage(
+        name, scores[:rows], batch.mask, 2, kl=torch.zeros(batch.mask.shape), gamma=gamma, no_std_norm=plain, **values
+    )
+    reading = read("openrlhf", settings)
+    assert reading.advantage is not None
+    found = trimtab.advantages(
+        reading.advantage,
+        rewards=scores[:rows],
+        mask=batch.mask,
+        group=batch.group,
+        shaping=reading.shaping[-1] if reading.shaping else None,
+        **values,
+    )
+    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+
+
+@few
+@given(
+    st.sampled_from(["batch", "group", None]),
+    st.sampled_from(["batch", "group", None]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1e-5, 1e-3]),
+    rewards(),
+)
+def test_areal_normalisation(
+    mean: str | None, std: str | None, alone: bool, unbiased: bool, eps: float, scores: Tensor
+) -> None:
+    if (mean, std) == (None, None):
+        return
+    settings = {
+        "mean_level": mean,
+        "std_level": std,
+        "mean_leave1out": alone and mean is not None,
+        "std_unbiased": unbiased,
+        "eps": eps,
+        "group_size": 3,
+    }
+    reading = read("areal", {"actor": {"adv_norm": settings}})
+    assert reading.advantage_norm is not None
+    ours = trimtab.normalised(reading.advantage_norm, scores, group=torch.arange(6) // 3)
+    close(ours, peers.areal_normalise(scores, None, **settings))

@@ -1,0 +1,248 @@
+"""Our losses and gradients, read from a framework's settings, against the framework itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import peers
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import trimtab
+from tests.parity.batches import Batch, batches, few, numbers, same_descent
+from tests.parity.test_corrections import areal as areal_rejection
+from tests.parity.test_corrections import skyrl as skyrl_correction
+from trimtab import Denominator
+from trimtab.dialects import Reading, read
+
+Settings = dict[str, Any]
+CLIP = st.fixed_dictionaries({"low": numbers(0.05, 0.4), "high": numbers(0.05, 0.6)})
+
+
+def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> Tensor:
+    assert reading.loss is not None
+    assert reading.reduction is not None
+    step = Denominator(batch.mask.sum(), len(batch.mask)) if reading.rows == "all" else None
+    arguments: Settings = {"denominator": step, "advantages": batch.per_token, **more}
+    return trimtab.policy_loss(
+        reading.loss,
+        current=current,
+        proximal=batch.proximal,
+        behavior=batch.behavior,
+        reference=batch.reference if reading.kl is not None else None,
+        mask=batch.mask,
+        correction=reading.correction,
+        reduction=reading.reduction,
+        kl=reading.kl,
+        **arguments,
+    ).loss
+
+
+@st.composite
+def verl(draw: st.DrawFn) -> Settings:
+    modes = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
+    mode, clip = draw(st.sampled_from(modes)), draw(CLIP)
+    policy: Settings = {"loss_mode": mode, "dro_beta": draw(numbers(0.01, 1))}
+    if mode == "bypass_mode":
+        policy["rollout_correction"] = {
+            "bypass_mode": True,
+            "loss_type": draw(st.sampled_from(["ppo_clip", "reinforce"])),
+            "rollout_is": draw(st.sampled_from([None, "token", "sequence"])),
+            "rollout_is_threshold": draw(numbers(1.1, 4)),
+            "rollout_rs": draw(st.sampled_from([None, "token_k2", "token_k3"])),
+            "rollout_rs_threshold": draw(numbers(0.3, 2)),
+        }
+    aggregations = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+    return {
+        "policy_loss": policy,
+        "clip_ratio_low": clip["low"],
+        "clip_ratio_high": clip["high"],
+        "clip_ratio_c": draw(numbers(1.2, 5)),
+        "tau_pos": draw(numbers(0.5, 2)),
+        "tau_neg": draw(numbers(0.5, 2)),
+        "loss_agg_mode": draw(st.sampled_from(aggregations)),
+    }
+
+
+@few
+@given(verl(), batches())
+def test_verl(settings: Settings, batch: Batch) -> None:
+    reading = read("verl", settings, width=batch.mask.shape[1])
+    two = reading.correction is not None and reading.correction.policies == "bypass"
+    theirs, ours = batch.leaf(), batch.leaf()
+    rest, policy = dict(settings), dict(settings["policy_loss"])
+    rest.pop("policy_loss")
+    anchor = batch.behavior if two else batch.proximal
+    loss, _ = peers.verl_loss(
+        policy.pop("loss_mode"), theirs, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
+    )
+    same_descent(descended(reading, batch, ours), ours, loss, theirs, batch.mask)
+
+
+@few
+@given(
+    CLIP, st.none() | numbers(1.1, 4), st.sampled_from(["token", "sequence"]), st.none() | areal_rejection(), batches()
+)
+def test_areal(clip: Settings, dual: float | None, level: str, rejection: Settings | None, batch: Batch) -> None:
+    settings = {
+        "eps_clip": clip["low"],
+        "eps_clip_higher": clip["high"],
+        "c_clip": dual,
+        "importance_sampling_level": level,
+        "rejection_sampling": rejection,
+    }
+    theirs, ours = batch.leaf(), batch.leaf()
+    loss, _ = peers.areal_loss(theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior, **settings)
+    same_descent(descended(read("areal", settings), batch, ours), ours, loss, theirs, batch.mask)
+
+
+@st.composite
+def skyrl(draw: st.DrawFn) -> Settings:
+    kinds = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
+    kind, clip = draw(st.sampled_from(kinds)), draw(CLIP)
+    found: Settings = {
+        "policy_loss_type": kind,
+        "loss_reduction": draw(st.sampled_from(["token_mean", "sequence_mean", "seq_mean_token_sum_norm"])),
+        "eps_clip_low": clip["low"],
+        "eps_clip_high": clip["high"],
+        "clip_ratio_c": draw(numbers(1.2, 4)),
+        "max_seq_len": 32,
+        "cispo": {"cispo_eps_clip_low": draw(numbers(0, 0.9)), "cispo_eps_clip_high": draw(numbers(0.05, 4))},
+        "sapo": {"tau_pos": draw(numbers(0.5, 2)), "tau_neg": draw(numbers(0.5, 2))},
+        "dppo": {
+            "dppo_type": draw(st.sampled_from(["binary_tv", "binary_kl"])),
+            "delta_low": draw(numbers(0.01, 0.3)),
+            "delta_high": draw(numbers(0.01, 0.3)),
+        },
+    }
+    if kind in ("regular", "dual_clip", "gspo", "cispo", "sapo") and draw(st.booleans()):
+        found["off_policy_correction"] = draw(skyrl_correction())
+    return found
+
+
+@few
+@given(skyrl(), batches())
+def test_skyrl(settings: Settings, batch: Batch) -> None:
+    theirs, ours = batch.leaf(), batch.leaf()
+    rest = dict(settings)
+    tensors = (theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior)
+    loss, _ = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
+    same_descent(descended(read("skyrl", settings), batch, ours), ours, loss, theirs, batch.mask)
+
+
+@st.composite
+def trl(draw: st.DrawFn) -> Settings:
+    kind = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]))
+    clip = draw(CLIP)
+    level = draw(st.sampled_from(["token", "sequence"])) if kind in ("grpo", "bnpo", "dapo", "luspo") else "token"
+    found: Settings = {
+        "loss_type": kind,
+        "importance_sampling_level": level,
+        "epsilon": clip["low"],
+        "epsilon_high": draw(numbers(1.05, 5)) if kind == "cispo" else clip["high"],
+        "beta": draw(st.sampled_from([0.0, 0.05])) if level == "token" else 0.0,
+        "use_bias_correction_kl": draw(st.booleans()),
+        "max_completion_length": 48,
+    }
+    if level == "token" and kind in ("grpo", "dapo"):
+        found["delta"] = draw(st.none() | numbers(1.7, 4))
+    return found
+
+
+@few
+@given(trl(), st.none() | numbers(0.01, 0.2), batches())
+def test_trl(settings: Settings, delta: float | None, batch: Batch) -> None:
+    settings = {**settings, "off_policy_mask_threshold": delta}
+    theirs, ours = batch.leaf(), batch.leaf()
+    items = batch.mask.sum()
+    loss, _ = peers.trl_loss(
+        theirs,
+        batch.proximal,
+        batch.advantages,
+        batch.mask,
+        behavior=batch.behavior,
+        reference=batch.reference,
+        num_items_in_batch=items,
+        **settings,
+    )
+    mine = descended(read("trl", settings), batch, ours, advantages=batch.advantages)
+    same_descent(mine, ours, loss, theirs, batch.mask)
+
+
+@few
+@given(
+    st.sampled_from(["ppo", "gspo"]),
+    CLIP,
+    st.none() | numbers(1.2, 4),
+    st.sampled_from(["token-mean", "seq-mean-token-mean"]),
+    st.sampled_from(["off", "token", "seq"]),
+    batches(),
+)
+def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, level: str, batch: Batch) -> None:
+    correction = {"is_correction_level": level, "is_correction_threshold": [0.8, 1.3]}
+    settings = {
+        "policy_loss_type": kind,
+        "eps_clip_low_high": [clip["low"], clip["high"]],
+        "dual_clip": dual,
+        "loss_agg_mode": mode,
+        **correction,
+    }
+    theirs, ours = batch.leaf(), batch.leaf()
+    loss, _ = peers.openrlhf_loss(
+        theirs,
+        batch.proximal,
+        batch.per_token,
+        batch.mask,
+        batch.behavior,
+        batch_num_tokens=int(batch.mask.sum()),
+        global_batch_size=len(batch.mask),
+        policy_loss_type=kind,
+        clip_eps_low=clip["low"],
+        clip_eps_high=clip["high"],
+        dual_clip=dual if kind == "ppo" else None,
+        token_level_loss=mode == "token-mean",
+        **correction,
+    )
+    same_descent(descended(read("openrlhf", settings), batch, ours), ours, loss, theirs, batch.mask)
+
+
+@st.composite
+def swift(draw: st.DrawFn) -> Settings:
+    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])), draw(CLIP)
+    levels = ["token"] if kind == "cispo" else ["token", "sequence", "sequence_token"]
+    found: Settings = {
+        "loss_type": kind,
+        "epsilon": clip["low"],
+        "epsilon_high": draw(numbers(1.05, 4)) if kind == "cispo" else clip["high"],
+        "importance_sampling_level": draw(st.sampled_from(levels)),
+        "beta": draw(st.sampled_from([0.0, 0.05])),
+        "max_completion_length": 48,
+    }
+    if draw(st.booleans()):
+        modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+        found["rollout_importance_sampling_mode"] = draw(st.sampled_from(modes))
+        found["rollout_importance_sampling_threshold"] = draw(numbers(1.02, 3))
+    if draw(st.booleans()):
+        found["off_policy_sequence_mask_delta"] = draw(numbers(0.01, 0.2))
+    return found
+
+
+@few
+@given(swift(), batches())
+def test_swift(settings: Settings, batch: Batch) -> None:
+    theirs, ours = batch.leaf(), batch.leaf()
+    loss, _ = peers.swift_loss(
+        theirs,
+        batch.proximal,
+        batch.per_token,
+        batch.mask,
+        behavior=batch.behavior,
+        reference=batch.reference,
+        num_items_in_batch=batch.mask.sum(),
+        **settings,
+    )
+    reading = read("ms-swift", settings)
+    counted = {} if settings["loss_type"] != "bnpo" else {"denominator": None}  # local tokens, after the sequence mask
+    mine = descended(reading, batch, ours, advantages=batch.advantages, **counted)
+    same_descent(mine, ours, loss, theirs, batch.mask)
