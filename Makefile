@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples parity bench format clean
+.PHONY: demo test check lint types imports docs examples parity parity-env bench format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/quickstart.py
@@ -33,6 +33,8 @@ docs: .venv/ready
 # The real frameworks on made-up batches, against ours read from their settings.
 parity: .venv-parity/ready
 	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity
+
+parity-env: .venv-parity/ready
 
 # The peers (verl, AReaL, SkyRL, …) live in an environment of their own: their wheels without dependencies, and the few light
 # packages those need to import on a CPU.

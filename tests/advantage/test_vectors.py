@@ -33,7 +33,7 @@ from trimtab.config.advantages import (
     Shaping,
 )
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[1] / "parity" / "vectors"
 
 NOT_COVERED = {
     "skyrl-advantage-004": "its GAE reads the values of masked tokens between trained ones, which here can change nothing",

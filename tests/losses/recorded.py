@@ -22,7 +22,7 @@ from trimtab.config.losses import KlPenalty, Reduction
 from trimtab.core.correct import Corrected
 from trimtab.core.reduce import Denominator
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = Path(__file__).parent.parent / "parity" / "vectors"
 BYPASS = preset("bypass-off")
 TOKEN_20, GATHERED_20 = Limit(bound=20.0), Limit(bound=20.0, at="gathered")
 
