@@ -30,8 +30,7 @@ def counts(trace: Trace) -> dict[str, Tensor]:
     batch, lengths = trace.batch, trace.kept.lengths()
     alive, rows = sum_of_rows(trace, occupied(lengths)), sum_of_rows(trace, occupied(batch.lengths))
     kept = sum_of_rows(trace, lengths)
-    masked = sum_of(room := batch.room().copy_(_bytes(batch.mask)))
-    batch.keep_room(room)
+    masked = _bytes(batch.mask).sum(dtype=torch.int32).double()
     masked, valid, kept, alive, rows = over_ranks(trace.ranks, masked, trace.number, kept, alive, rows)
     return {
         "tokens": valid.float(),
