@@ -80,8 +80,24 @@ def test_what_another_framework_can_say_gives_the_same_weights(
 @pytest.mark.parametrize(
     ("source", "config", "target", "words"),
     [
-        ("areal", {"level": "sequence", "metric": "kl_k2", "upper": 1.0}, "skyrl", "a gate on k2 of each sequence"),
-        ("verl", {"rollout_rs": "seq_max_k3", "rollout_rs_threshold": 1.0}, "trl", "k3 forward of each sequence"),
+        (
+            "areal",
+            {"level": "sequence", "metric": "kl_k2", "upper": 1.0},
+            "skyrl",
+            "a gate on k2 (mean(ℓ²/2)) of each sequence",
+        ),
+        (
+            "verl",
+            {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": 1.1},
+            "areal",
+            "without weighing what passes by its geometric ratio",
+        ),
+        (
+            "verl",
+            {"rollout_rs": "seq_max_k3", "rollout_rs_threshold": 1.0},
+            "trl",
+            "k3 forward (max(r − 1 − ℓ)) of each sequence",
+        ),
         ("verl", {"rollout_is": "token", "rollout_is_batch_normalize": True}, "areal", "normalised"),
         ("areal", {"level": "sequence", "agg": "mean", "upper": 1.1}, "verl", "a weight at level geometric"),
         ("slime", {"use_opsm": True}, "verl", "negative advantage"),

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab.config.algebra import Correction
-from trimtab.config.words import UNITS, metric_name
+from trimtab.config.algebra import Correction, Weight
+from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.keys import Dialect
 from trimtab.dialects.reading import Finding, Reading, Writing
@@ -66,13 +66,19 @@ def _candidates(speech: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
 def _obstacle(speech: Dialect, rule: Correction) -> str:
     """The first part that cannot be said by itself, else the combination."""
     for gate in rule.gates:
-        for weight in (None, rule.weight):
-            alone = Correction(policies=rule.policies, gates=(gate,), weight=weight) if gate.action != "clamp" else rule
-            if _best(speech, alone) is not None:
-                break
-        else:
-            where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
-            return f"a gate on {metric_name(gate)} of {UNITS[gate.level]} with action {gate.action}{where}"
+        if gate.action == "clamp":
+            continue
+        alone = Correction(policies=rule.policies, gates=(gate,))
+        if any(_best(speech, alone.but(weight=weight)) is not None for weight in (None, rule.weight)):
+            continue
+        where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
+        tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
+        named = f"a gate on {tested} of {UNITS[gate.level]} with action {gate.action}{where}"
+        levels = ("geometric", "token", "sequence")
+        forced = next(
+            (each for each in levels if _best(speech, alone.but(weight=Weight(level=each))) is not None), None
+        )
+        return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
     if rule.weight is not None and rule.weight.level != "one":
         alone = Correction(policies=rule.policies, weight=rule.weight, normalize=rule.normalize)
         if _best(speech, alone) is None:
