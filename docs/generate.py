@@ -54,6 +54,10 @@ One section per preset, then every [divergence](#divergences) and every [field](
 - `{BYPASS}NAME` is the same rule on log current − log behavior, without proximal log-probs.
 - Unless a section says otherwise, the weight multiplies the policy-gradient term only, and a loss is divided by the count
   before rejection.
+- A source is that of the rule, not always of its default number. Ours, for want of a published one or in place of one that hardly
+  acts: `k2-rs` upper (AReaL recommends 1.0), `seq-max-k3` upper, `opsm` delta (slime: 1e-4), `dppo-kl` delta, `vaco` deviation,
+  `seq-logprob-error` upper, and `m2po` tau, which is not checked against its paper. `kpop` phi is 0.1 where verl #6800 has 2.0;
+  `geo-rs` bounds are SkyRL's. Look at the kept fraction before you trust a threshold.
 - Examples are worked with the default numbers. {SETTING}
 
 """
