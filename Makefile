@@ -49,7 +49,7 @@ format: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train]'
 	touch .venv/ready
 
 .venv-parity/ready: pyproject.toml parity/requirements.txt parity/requirements-no-deps.txt

@@ -1,0 +1,250 @@
+"""What a training run can be asked to do: model, task, rollouts, learner, records. A run directory keeps it resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, field_validator, model_validator
+
+from trimtab.config.advantages import AnyEstimator, Grpo, Shaping
+from trimtab.config.algebra import Correction
+from trimtab.config.base import Config, Number, shown
+from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
+from trimtab.config.presets import preset
+from trimtab.errors import ConfigError
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(gt=0)]
+Flag = Annotated[bool, Field(strict=True)]
+Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
+
+
+class Tiny(Config):
+    """A small Qwen2-architecture policy made on the spot, with a tokenizer of the task's own characters."""
+
+    layers: Count = Field(default=2, description="Decoder layers.")
+    width: Count = Field(default=64, description="Size of the hidden state.")
+    heads: Count = Field(default=4, description="Attention heads; they divide the width.")
+    mlp: Count = Field(default=176, description="Inner size of the gated MLP.")
+    tied: Flag = Field(default=False, description="Whether the head shares the embedding's weights.")
+
+
+class WarmStart(Config):
+    """Supervised learning on demonstrations before the run; its result is cached by settings and seed."""
+
+    slips: Share = Field(
+        default=0.05,
+        description="Chance of a slip at each step of a demonstration, carried on. Clean demonstrations jump from chance to 0.8 "
+        "within 25 steps, so that no start in between could be hit.",
+    )
+    target: Share = Field(default=0.25, description="Sampled accuracy at which it stops.")
+    batch: Count = Field(default=128, description="Demonstrations per step.")
+    lr: Positive = Field(default=2e-3, description="Learning rate of Adam.")
+    max_steps: Count = Field(default=2000, description="Give up, with an error, after so many steps.")
+
+
+class Model(Config):
+    """The policy to be trained."""
+
+    path: str | None = Field(
+        default=None,
+        description="Folder or hub id of a Hugging Face causal LM; left out: a tiny one is made (see `tiny`).",
+    )
+    random: Flag = Field(
+        default=False, description="Take only architecture and tokenizer from `path`, with random weights."
+    )
+    dtype: Literal["fp32", "bf16"] = Field(default="fp32", description="Number type of the learner's weights.")
+    tiny: Tiny = Field(default=Tiny(), description="The tiny policy, where no `path` is given.")
+    warm_start: WarmStart | None = Field(
+        default=WarmStart(), description="Supervised start of the tiny policy; null: none. Not used with a `path`."
+    )
+
+
+class Reward(Config):
+    """One reward: a verifier, or a function of the user's own."""
+
+    verifier: Literal["exact", "numeric", "regex", "math"] | None = Field(
+        default=None,
+        description="exact: the response is the answer. numeric: its last number is. regex: `pattern` finds it. math: math-verify.",
+    )
+    function: str | None = Field(
+        default=None,
+        description="`module:function`, called with prompt, response, answer and the row's other fields; returns a number.",
+    )
+    pattern: str | None = Field(default=None, description="Regular expression whose first group is compared (regex).")
+    weight: Number = Field(default=1.0, description="What it counts in the sum of rewards.")
+    name: str | None = Field(default=None, description="How metrics call it; left out: the verifier or function.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Reward:
+        if (self.verifier is None) == (self.function is None):
+            raise ConfigError("Reward needs either verifier or function, got both or neither. Name one.")
+        if (self.verifier == "regex") != (self.pattern is not None):
+            raise ConfigError("Reward needs pattern with verifier regex, and only with it. Add or drop it.")
+        if self.function is not None and self.function.count(":") != 1:
+            raise ConfigError(f"Reward needs function as module:function, got {shown(self.function)}.")
+        return self
+
+    @property
+    def called(self) -> str:
+        """How metrics call it."""
+        return self.name or self.verifier or str(self.function).partition(":")[2]
+
+
+class Task(Config):
+    """Where prompts come from and what an answer is worth."""
+
+    name: str = Field(
+        default="chain",
+        description="chain, sort, reverse, arithmetic; `gym:NAME`, a task of reasoning-gym; or `file`, with `path`.",
+    )
+    options: Mapping[str, Any] = Field(
+        default={},
+        description="Options of the task itself, such as `size: 24` (chain) or those of a reasoning-gym task.",
+    )
+    path: str | None = Field(
+        default=None, description="JSONL, JSON, CSV or parquet file, or hub dataset id (name: file)."
+    )
+    split: str = Field(default="train", description="Split of a hub dataset.")
+    held_out: str | None = Field(
+        default=None, description="File of held-out problems; left out: the last ones of `path`, never trained on."
+    )
+    prompt: str = Field(default="question", description="Field of the file that holds the prompt.")
+    answer: str = Field(default="answer", description="Field of the file that holds the answer.")
+    template: str | None = Field(
+        default=None, description="Text with `{prompt}` around each prompt; left out: the prompt as it stands."
+    )
+    chat: Flag = Field(default=False, description="Whether prompts go through the tokenizer's chat template.")
+    system: str | None = Field(default=None, description="System message of the chat template.")
+    rewards: tuple[Reward, ...] = Field(
+        default=(), description="Their weighted sum is the reward; none: the task's own."
+    )
+    timeout: Positive = Field(
+        default=10.0, description="Seconds a verifier may take for one sample before it counts as failed."
+    )
+
+
+class Rollout(Config):
+    """How samples are made, and how old they may be."""
+
+    groups: Count = Field(default=16, description="Prompts per learner step.")
+    samples: Count = Field(default=8, description="Responses per prompt.")
+    max_tokens: Count | None = Field(default=None, description="Longest response; left out: what the task needs.")
+    temperature: Positive = Field(default=1.0, description="Of sampling and of every log-prob the learner works out.")
+    top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
+    top_p: Share | None = Field(
+        default=None, description="Sample from the likeliest tokens that hold this probability."
+    )
+    engine: Literal["hf"] = Field(default="hf", description="What samples.")
+    precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
+    max_staleness: Whole = Field(
+        default=4, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
+    )
+    late: Literal["drop", "train"] = Field(
+        default="drop", description="What happens to a group older than that when its turn comes."
+    )
+    in_flight: Literal["finish", "keep_cache", "recompute"] = Field(
+        default="keep_cache",
+        description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
+    )
+    slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
+    samplers: Count = Field(default=1, description="Sampler processes (backend local).")
+
+
+class Learner(Config):
+    """How the policy is trained on a batch."""
+
+    lr: Positive = Field(default=3e-4, description="Learning rate of AdamW after warm-up.")
+    warmup: Whole = Field(default=10, description="Steps over which it rises from 0.")
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.95), description="AdamW's decay rates.")
+    weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
+    clip_norm: Positive | None = Field(default=1.0, description="Greatest gradient norm; null: not clipped.")
+    minibatches: Count = Field(default=4, description="Optimiser updates per step, each on a part of the batch.")
+    micro_tokens: Count = Field(
+        default=16384, description="Most tokens, padding included, in one forward pass; a longer row goes alone."
+    )
+    proximal: Literal["recompute", "loglinear"] = Field(
+        default="recompute",
+        description="Log-probs of the weights at the start of the step: worked out by a forward pass, or guessed between behavior "
+        "and current by version (AReaL). A bypass correction needs none.",
+    )
+    patience: Count = Field(
+        default=20,
+        description="Steps in a row without a usable update (nothing kept, no signal, not finite) before the run stops.",
+    )
+
+
+class Evaluate(Config):
+    """Accuracy on held-out problems, by the learner's own weights."""
+
+    every: Count = Field(default=20, description="Steps between evaluations.")
+    problems: Count = Field(default=256, description="Held-out problems; fixed for the run.")
+    temperature: Annotated[Number, Field(ge=0)] = Field(default=1.0, description="Of sampling; 0: the likeliest token.")
+
+
+class Checkpoint(Config):
+    """When the run is saved."""
+
+    every: Count = Field(default=40, description="Steps between checkpoints.")
+    keep: Count = Field(default=2, description="How many to keep; the newest and those before it.")
+
+
+class Record(Config):
+    """What the run directory keeps."""
+
+    rollouts: Share = Field(default=1.0, description="Share of groups written to parquet, chosen by group number.")
+    every: Count = Field(default=10, description="Steps between rollout files.")
+    loggers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = Field(
+        default=(), description="Further loggers beside metrics.jsonl; each is an extra of the package."
+    )
+    project: str = Field(default="trimtab", description="Project name for those loggers.")
+
+
+class Train(Config):
+    """One training run."""
+
+    steps: Count = Field(default=160, description="Learner steps.")
+    seed: Whole = Field(default=0, description="Of everything random in the run.")
+    backend: Literal["local", "lockstep"] = Field(
+        default="local",
+        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact.",
+    )
+    model: Model = Field(default=Model(), description="The policy.")
+    task: Task = Field(default=Task(), description="Prompts and rewards.")
+    rollout: Rollout = Field(default=Rollout(), description="Sampling and staleness.")
+    correction: Correction = Field(
+        default=preset("k2-rs"),
+        description="Off-policy correction: a preset's name, `preset: NAME` with its parameters, `off`, or its fields.",
+    )
+    loss: Loss = Field(default=Clip(), description="The policy loss.")
+    reduction: Reduction = Field(default=Reduction(mode="token-mean"), description="From tokens to one number.")
+    advantage: AnyEstimator = Field(default=Grpo(), description="The advantage estimator.")
+    shaping: Shaping = Field(default=Shaping(), description="From rewards to trained rewards; truncated rows.")
+    kl: KlPenalty | None = Field(default=None, description="KL to the policy at the start of the run; left out: none.")
+    entropy_bonus: EntropyBonus | None = Field(default=None, description="Entropy bonus; left out: none.")
+    learner: Learner = Field(default=Learner(), description="Optimiser and batches.")
+    evaluate: Evaluate | None = Field(default=Evaluate(), description="Held-out accuracy; null: none.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Saving.")
+    record: Record = Field(default=Record(), description="Run directory and loggers.")
+    threads: Count = Field(
+        default=1, description="Intra-op threads per process. Two can be 40 times slower beside a busy neighbour."
+    )
+
+    @field_validator("correction", mode="before")
+    @classmethod
+    def _named(cls, given: object) -> object:
+        """A preset by name; YAML 1.1 reads a bare `off` as false."""
+        if given is False:
+            return preset("off")
+        if isinstance(given, Mapping) and "preset" in given:
+            parameters = {str(key): value for key, value in cast("Mapping[object, Any]", given).items()}
+            return preset(parameters.pop("preset"), **parameters)
+        return preset(given) if isinstance(given, str) else given
+
+    @field_validator("reduction", mode="before")
+    @classmethod
+    def _mode(cls, given: object) -> object:
+        return Reduction.from_settings(given)

@@ -1,0 +1,1 @@
+"""The rollout record and the run directory: parquet and JSONL with a versioned schema."""

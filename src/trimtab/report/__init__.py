@@ -1,0 +1,1 @@
+"""A run directory to one HTML file that needs no network."""

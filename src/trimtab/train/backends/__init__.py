@@ -1,0 +1,1 @@
+"""Where samplers run: in this process, or beside it."""

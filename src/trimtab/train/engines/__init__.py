@@ -1,0 +1,1 @@
+"""What samples: one file per engine, behind one protocol."""

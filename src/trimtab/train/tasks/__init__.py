@@ -1,0 +1,1 @@
+"""Prompts and verifiers behind one small protocol."""
