@@ -166,10 +166,10 @@ class Learner(Config):
     micro_tokens: Count = Field(
         default=16384, description="Most tokens, padding included, in one forward pass; a longer row goes alone."
     )
-    proximal: Literal["recompute", "loglinear"] = Field(
+    proximal: Literal["recompute", "loglinear", "none"] = Field(
         default="recompute",
-        description="Log-probs of the weights at the start of the step: worked out by a forward pass, or guessed between behavior "
-        "and current by version (AReaL). A bypass correction needs none.",
+        description="Log-probs of the weights at the start of the step: worked out by a forward pass; guessed between behavior and "
+        "current by version (AReaL); or none, for a correction that needs none. Without the pass, rejected rows vote in baselines.",
     )
     patience: Count = Field(
         default=20,
@@ -232,6 +232,15 @@ class Train(Config):
     threads: Count = Field(
         default=1, description="Intra-op threads per process. Two can be 40 times slower beside a busy neighbour."
     )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Train:
+        if self.learner.proximal == "none" and "proximal" in self.correction.needs:
+            raise ConfigError(
+                "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
+                "Take a bypass preset, or recompute."
+            )
+        return self
 
     @field_validator("correction", mode="before")
     @classmethod

@@ -1,0 +1,48 @@
+"""One process, everything in turn: what was given is sampled to the end with the weights of that moment. Deterministic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from trimtab.train.backends.protocol import Arrived
+from trimtab.train.engines.protocol import Engine
+from trimtab.train.messages import Group, Job
+
+Weights = Callable[[], Mapping[str, Tensor]]
+
+
+class Lockstep:
+    """An engine in this process. A group given at version v is sampled by version v, whatever it waits for afterwards."""
+
+    def __init__(self, engine: Engine, weights: Weights) -> None:
+        self._engine, self._weights = engine, weights
+
+    def begin(self, version: int) -> None:
+        """Take over the learner's weights."""
+        self.publish(version)
+
+    def publish(self, version: int) -> None:
+        """Take over the learner's weights."""
+        self._engine.load(self._weights(), version)
+
+    def room(self) -> int:
+        """All that the staleness rule admits."""
+        return sys.maxsize
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """To be sampled by the next `arrived`."""
+        self._engine.submit(jobs)
+
+    def arrived(self, timeout: float) -> Arrived:
+        """Everything given, done; time has no meaning here."""
+        groups: list[Group] = []
+        while self._engine.pending:
+            groups.extend(self._engine.step())
+        return Arrived(groups=tuple(groups))
+
+    def close(self) -> None:
+        """Forget what was given."""
+        self._engine.abandon()

@@ -1,0 +1,72 @@
+"""Accuracy on fixed problems by the learner's own weights, in full precision."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trimtab.config.training import Task
+from trimtab.train.engines.protocol import Engine
+from trimtab.train.messages import Group, Job, Problem
+from trimtab.train.model import Policy
+from trimtab.train.tasks.judge import Judge
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """Problems with fixed randomness: only the weights change from one evaluation to the next."""
+
+    engine: Engine
+    policy: Policy
+    judge: Judge
+    problems: Sequence[Problem]
+    jobs: Sequence[Job]
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        policy: Policy,
+        judge: Judge,
+        task: Task,
+        problems: Sequence[Problem],
+        *,
+        max_tokens: int,
+        seed: int,
+    ) -> Evaluator:
+        """One response to each problem."""
+        jobs = [
+            Job(place, policy.prompt(task, problem), 1, seed_of(seed, "evaluate", place), max_tokens)
+            for place, problem in enumerate(problems)
+        ]
+        return cls(engine, policy, judge, problems, jobs)
+
+    def accuracy(self, weights: dict[str, Tensor], version: int) -> float:
+        """The share of problems answered right."""
+        self.engine.load(weights, version)
+        groups = finished(self.engine, self.jobs)
+        answers = [
+            (self.problems[group.job.group], self.policy.text(sample.tokens))
+            for group in groups
+            for sample in group.samples
+        ]
+        scores = self.judge.scores(answers)
+        return sum(score.correct for score in scores) / max(len(scores), 1)
+
+
+def finished(engine: Engine, jobs: Sequence[Job]) -> list[Group]:
+    """Every one of these jobs done, in their order of number."""
+    engine.submit(jobs)
+    groups: list[Group] = []
+    while engine.pending:
+        groups.extend(engine.step())
+    return sorted(groups, key=lambda group: group.job.group)
+
+
+def seed_of(seed: int, *key: object) -> int:
+    """A seed for one part of a run: 32 bits, which is all that torch's generator reads."""
+    text = "/".join(str(part) for part in (seed, *key))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")

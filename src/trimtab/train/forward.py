@@ -1,0 +1,92 @@
+"""The learner's own log-probs of sampled tokens: a forward pass over prompt and response, the head only where it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
+from trimtab.train.rows import Rows, micro_batches
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A policy that says how likely responses are, at the temperature they were sampled with."""
+
+    model: PreTrainedModel
+    temperature: float
+    plain_head: bool
+    """Whether the logits are the last hidden states times the head's weight, so that they need never be held whole."""
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
+        """The scorer of a model; tries on a few tokens whether its head is a plain product."""
+        return cls(model, temperature, _has_plain_head(model))
+
+    def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
+        """Log-probs of the responses' tokens `[rows, width]`, with gradient where it is on; 0 beyond the mask.
+
+        Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.
+        """
+        places, targets = _predicting(rows), torch.where(rows.mask, rows.tokens, -1)
+        if not self.plain_head:
+            logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
+            return log_probs_of(_gathered(logits, places), targets, temperature=self.temperature, entropy=entropy)
+        hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
+        head = cast("Any", self.model.get_output_embeddings())
+        return selected_log_probs(
+            _gathered(hidden, places),
+            head.weight,
+            targets,
+            temperature=self.temperature,
+            bias=head.bias,
+            entropy=entropy,
+        )
+
+    @torch.no_grad()
+    def all(self, rows: Rows, most: int, *, entropy: bool = False) -> SelectedLogProbs:
+        """Log-probs of a whole batch, some tokens at a time, without gradient."""
+        shape = rows.tokens.shape
+        found = torch.zeros(shape, device=rows.ids.device)
+        spread = torch.zeros(shape, device=rows.ids.device) if entropy else None
+        for index in micro_batches(rows.sizes, most):
+            few = rows.part(index)
+            width = few.tokens.shape[1]
+            part = self(few, entropy=entropy)
+            found[index, :width] = part.log_probs.float()
+            if spread is not None and part.entropy is not None:
+                spread[index, :width] = part.entropy.float()
+        return SelectedLogProbs(found, spread)
+
+
+def _predicting(rows: Rows) -> Int[Tensor, "rows width"]:
+    """The position whose state predicts each response token: the one before it."""
+    steps = torch.arange(rows.tokens.shape[1], device=rows.ids.device)
+    return (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
+
+
+def _gathered(states: Float[Tensor, "rows length size"], places: Int[Tensor, "rows width"]) -> Tensor:
+    return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+def _trunk(model: PreTrainedModel) -> nn.Module:
+    return model.base_model
+
+
+@torch.no_grad()
+def _has_plain_head(model: PreTrainedModel) -> bool:
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Linear) or _trunk(model) is model:
+        return False
+    training, device = model.training, head.weight.device
+    model.eval()
+    ids = torch.arange(4, device=device).remainder(head.out_features).unsqueeze(0)
+    logits = cast("Tensor", model(input_ids=ids, use_cache=False).logits)
+    hidden = cast("Tensor", _trunk(model)(input_ids=ids, use_cache=False).last_hidden_state)
+    model.train(training)
+    return torch.allclose(head(hidden).float(), logits.float(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,167 @@
+"""One learner step: from a batch of rows to several optimiser updates.
+
+rows ─► proximal log-probs ─► gates ─► advantages over rows that stay ─► gates that look at them ─► weights
+                                                                                                       │
+   minibatch 1 … m ─► rows that can contribute ─► micro-batches ─► Σ shares of one denominator ─► clip ─► AdamW
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from trimtab.advantage.estimate import Advantages, advantages
+from trimtab.config.algebra import Correction, Weight
+from trimtab.config.training import Train
+from trimtab.core.correct import Corrected, correct
+from trimtab.core.log_probs import SelectedLogProbs
+from trimtab.diagnostics.staleness import staleness
+from trimtab.train.forward import Scorer
+from trimtab.train.rows import Rows
+from trimtab.train.update import Outcome, Update, floats, loglinear
+
+
+@dataclass(frozen=True, eq=False)
+class Stepped:
+    """What a step did. Tensors are on the device; `metrics` are floats."""
+
+    outcome: Outcome
+    metrics: Mapping[str, float]
+    corrected: Corrected
+    advantages: Float[Tensor, "rows width"]
+    proximal: Float[Tensor, "rows width"] | None
+    current: Float[Tensor, "rows width"]
+    """What the policy thought of each row when it was trained; NaN for rows that could not contribute."""
+    rows: Rows
+
+
+class Learner:
+    """The policy being trained, its optimiser, and how a step is made."""
+
+    def __init__(self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None = None) -> None:
+        self.config, self.model = config, model.eval()  # dropout would make log-probs random
+        self.scorer = Scorer.of(model, config.rollout.temperature)
+        self.reference = None if reference is None else Scorer.of(reference.eval(), config.rollout.temperature)
+        settings = config.learner
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+        self.version = 0
+        self.skipped: Counter[str] = Counter()
+
+    def step(self, rows: Rows) -> Stepped:
+        """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
+        config, clock = self.config, _Clock()
+        before = self._proximal(rows)
+        proximal = None if before is None else before.log_probs
+        reference = None if self.reference is None else self.reference.all(rows, config.learner.micro_tokens).log_probs
+        clock.lap("proximal")
+        found = self._advantages(rows, proximal)
+        seen = None if proximal is None else self._seen(rows, proximal, proximal, found)
+        update = Update(
+            config=config,
+            scorer=self.scorer,
+            optimizer=self.optimizer,
+            version=self.version,
+            rows=rows,
+            found=found,
+            fixed=None if "current" in config.correction.needs else seen,
+            proximal=proximal,
+            reference=reference,
+        )
+        rate = self._rate()
+        outcome = update.run()
+        if seen is None:  # no pass ahead of the step: what was seen while training
+            guess = loglinear(rows.behavior, update.current, rows.versions, self.version)
+            seen = self._seen(rows, guess, update.current, found)
+        clock.lap("train")
+        metrics = (
+            floats(seen.metrics)
+            | update.metrics()
+            | _batch_metrics(rows, found, before, self.version)
+            | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
+            | clock.laps
+        )
+        self.version += 1
+        self.skipped[outcome] += outcome != "updated"
+        return Stepped(outcome, metrics, seen, found.advantages, proximal, update.current, rows)
+
+    def _rate(self) -> float:
+        """The learning rate of this step, which rises over the first ones."""
+        settings = self.config.learner
+        rate = settings.lr * min(1.0, (self.version + 1) / max(settings.warmup, 1))
+        for each in self.optimizer.param_groups:
+            each["lr"] = rate
+        return rate
+
+    def _proximal(self, rows: Rows) -> SelectedLogProbs | None:
+        if self.config.learner.proximal != "recompute":
+            return None
+        return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True)
+
+    def _advantages(self, rows: Rows, proximal: Tensor | None) -> Advantages:
+        """Advantages over the rows that the gates leave; gates that look at the advantage have no say yet."""
+        config, kept = self.config, None
+        early = without_advantage(config.correction)
+        if proximal is not None and early.gates:
+            kept = correct(early, proximal=proximal, current=proximal, behavior=rows.behavior, mask=rows.mask).kept
+        return advantages(
+            config.advantage,
+            rewards=rows.reward,
+            mask=rows.mask,
+            group=rows.group,
+            kept=kept,
+            shaping=config.shaping,
+            ended=rows.ended,
+        )
+
+    def _seen(self, rows: Rows, proximal: Tensor, current: Tensor, found: Advantages) -> Corrected:
+        """The correction over the whole batch; at the start of a step current and proximal are the same."""
+        return correct(
+            self.config.correction,
+            proximal=proximal,
+            current=current,
+            behavior=rows.behavior,
+            mask=rows.mask & found.trained & ~current.isnan(),
+            advantages=found.advantages,
+        )
+
+
+def without_advantage(rule: Correction) -> Correction:
+    """The gates that judge before advantages are known."""
+    early = tuple(gate for gate in rule.gates if gate.when == "always" and gate.action == "reject")
+    return Correction(policies=rule.policies, gates=early, weight=Weight(level="one"))
+
+
+def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
+    lengths = rows.mask.sum(-1).float()
+    seen = {
+        "rollout/reward": rows.reward.mean(),
+        "rollout/accuracy": rows.correct.float().mean(),
+        "rollout/length": lengths.mean(),
+        "rollout/truncated": 1.0 - rows.ended.float().mean(),
+    }
+    if before is not None and before.entropy is not None:
+        seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
+    seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
+    return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
+
+
+class _Clock:
+    """Seconds between laps."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[f"time/{name}"] = now - self._last
+        self._last = now

@@ -1,0 +1,123 @@
+"""The policy: a Hugging Face causal LM from a folder or hub id, or a tiny one made here with a tokenizer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, decoders
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from trimtab.config.training import Model, Task, Tiny
+from trimtab.errors import ConfigError
+from trimtab.train.messages import Ints, Problem
+
+PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A model and the tokenizer it reads and writes with."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    stop: tuple[int, ...]
+    """Tokens that end a response."""
+
+    def prompt(self, task: Task, problem: Problem) -> Ints:
+        """The tokens of a problem's prompt, through the chat template if the task asks for it."""
+        if not task.chat:
+            ids: Any = self.tokenizer(problem.prompt).input_ids
+        else:
+            system = [] if task.system is None else [{"role": "system", "content": task.system}]
+            messages = [*system, {"role": "user", "content": problem.prompt}]
+            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        if not ids:
+            raise ConfigError(f"Problem {problem.id!r} needs a prompt with tokens, got none. Check the task's file.")
+        return np.asarray(ids, dtype=np.int32)
+
+    def text(self, tokens: Ints) -> str:
+        """A response as text, without the token that ended it."""
+        ids: list[int] = tokens.tolist()
+        if ids and ids[-1] in self.stop:
+            ids.pop()
+        return cast("str", self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def loaded(config: Model) -> Policy:
+    """The policy in a folder or on the hub; with `random`, its architecture and tokenizer only."""
+    assert config.path is not None
+    dtype = DTYPES[config.dtype]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.path)
+        if config.random:
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.path), dtype=dtype)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(config.path, dtype=dtype, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {reason}"
+        ) from None
+    return Policy(cast("PreTrainedModel", model), tokenizer, stops(model, tokenizer))
+
+
+def stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end a response: those of the model's generation settings and the tokenizer's own."""
+    settings = getattr(model, "generation_config", None)
+    named: Any = [] if settings is None else settings.eos_token_id
+    listed: Sequence[Any] = named if isinstance(named, (list, tuple)) else [named]
+    found = tuple(dict.fromkeys(int(each) for each in [*listed, tokenizer.eos_token_id] if each is not None))
+    if not found:
+        raise ConfigError("The model needs an end-of-sequence token, got none. Set one in its tokenizer.")
+    return found
+
+
+def tiny(config: Tiny, characters: str, positions: int, seed: int) -> Policy:
+    """A small Qwen2 policy over these characters, its weights drawn from `seed`."""
+    if config.width % config.heads or (config.width // config.heads) % 2:
+        raise ConfigError(f"Tiny needs heads that divide width into even parts, got {config.heads} for {config.width}.")
+    tokenizer = character_tokenizer(characters)
+    pad, stop = (int(cast("int", tokenizer.convert_tokens_to_ids(name))) for name in (PAD, EOS))
+    settings = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.width,
+        intermediate_size=config.mlp,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        max_position_embeddings=positions,
+        tie_word_embeddings=config.tied,
+        bos_token_id=None,
+        eos_token_id=stop,
+        pad_token_id=pad,
+    )
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(settings)
+    torch.set_rng_state(state)
+    return Policy(model, tokenizer, (stop,))
+
+
+def character_tokenizer(characters: str) -> PreTrainedTokenizerFast:
+    """One token per character; text and tokens are in one-to-one correspondence."""
+    vocabulary = {name: place for place, name in enumerate([PAD, EOS, UNKNOWN, *dict.fromkeys(characters)])}
+    whole = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    whole.pre_tokenizer = Split(Regex("[\\s\\S]"), "isolated")  # pyright: ignore[reportAttributeAccessIssue]
+    whole.decoder = decoders.Fuse()  # pyright: ignore[reportAttributeAccessIssue]
+    return PreTrainedTokenizerFast(tokenizer_object=whole, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN)

@@ -1,0 +1,102 @@
+"""Finished groups as tensors: one row per response, prompts and responses padded to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trimtab.train.messages import Sample, Score
+
+Answer = tuple[int, "np.ndarray[tuple[int], np.dtype[np.int32]]", Sample, Score]
+"""Group number, prompt tokens, response and its score."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A batch of responses. `width` counts response tokens, `length` prompt and response together."""
+
+    ids: Int[Tensor, "rows length"]
+    prompts: Int[Tensor, " rows"]  # tokens of each prompt
+    tokens: Int[Tensor, "rows width"]  # response tokens, 0 beyond the end
+    mask: Bool[Tensor, "rows width"]  # True on response tokens that can be trained
+    behavior: Float[Tensor, "rows width"]
+    versions: Int[Tensor, "rows width"]  # −1 beyond the end
+    group: Int[Tensor, " rows"]
+    reward: Float[Tensor, " rows"]
+    correct: Bool[Tensor, " rows"]
+    ended: Bool[Tensor, " rows"]  # by a stop token
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, index: Tensor) -> Rows:
+        """Some of the rows; the padding that none of them needs goes."""
+        few = Rows(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        lengths = few.mask.sum(-1)
+        width = max(int(lengths.max()), 1) if len(lengths) else 1
+        total = max(int((few.prompts + lengths).max()), 1) if len(lengths) else 1
+        narrow = {name: getattr(few, name)[:, :width] for name in ("tokens", "mask", "behavior", "versions")}
+        return Rows(
+            ids=few.ids[:, :total],
+            prompts=few.prompts,
+            group=few.group,
+            reward=few.reward,
+            correct=few.correct,
+            ended=few.ended,
+            **narrow,
+        )
+
+    @property
+    def sizes(self) -> Int[Tensor, " rows"]:
+        """Tokens of each row, prompt included."""
+        return self.prompts + self.mask.sum(-1)
+
+
+def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
+    """The batch of these answers. A response that ended in an error, or holds no token, has an empty mask."""
+    prompts = np.array([len(prompt) for _, prompt, _, _ in answers], dtype=np.int64)
+    lengths = np.array([len(sample.tokens) for _, _, sample, _ in answers], dtype=np.int64)
+    number, width = len(answers), int(max(lengths.max(initial=0), 1))
+    ids = np.zeros((number, int((prompts + lengths).max(initial=1))), dtype=np.int64)
+    tokens = np.zeros((number, width), dtype=np.int64)
+    mask = np.zeros((number, width), dtype=bool)
+    behavior = np.zeros((number, width), dtype=np.float32)
+    versions = np.full((number, width), -1, dtype=np.int64)
+    for row, (_, prompt, sample, _) in enumerate(answers):
+        begin, count = len(prompt), len(sample.tokens)
+        ids[row, :begin] = prompt
+        ids[row, begin : begin + count] = sample.tokens
+        tokens[row, :count] = sample.tokens
+        mask[row, :count] = sample.finish != "error"
+        behavior[row, :count] = sample.behavior
+        versions[row, :count] = sample.versions
+    plain = {
+        "ids": ids,
+        "prompts": prompts,
+        "tokens": tokens,
+        "mask": mask,
+        "behavior": behavior,
+        "versions": versions,
+        "group": np.array([group for group, _, _, _ in answers], dtype=np.int64),
+        "reward": np.array([score.reward for _, _, _, score in answers], dtype=np.float32),
+        "correct": np.array([score.correct for _, _, _, score in answers], dtype=bool),
+        "ended": np.array([sample.finish == "stop" for _, _, sample, _ in answers], dtype=bool),
+    }
+    return Rows(**{name: torch.from_numpy(value).to(device) for name, value in plain.items()})
+
+
+def micro_batches(sizes: Int[Tensor, " rows"], most: int) -> list[Int[Tensor, " some"]]:
+    """Row indices in batches of at most `most` tokens, padding counted; rows of like length share one. A longer row goes alone."""
+    order = torch.argsort(sizes, descending=True, stable=True)
+    found: list[Tensor] = []
+    begin, ordered = 0, sizes[order].tolist()
+    while begin < len(ordered):
+        room = max(most // max(ordered[begin], 1), 1)
+        found.append(order[begin : begin + room])
+        begin += room
+    return found

@@ -1,0 +1,148 @@
+"""A tiny policy taught by demonstrations until it gets some answers right: where reinforcement learning can begin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from trimtab.config.training import Task, Tiny, WarmStart
+from trimtab.errors import RunError
+from trimtab.train.engines.hf import HfEngine
+from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.model import Policy, tiny
+from trimtab.train.tasks.judge import Judge
+from trimtab.train.tasks.protocol import Source
+
+RECIPE = 1
+"""Raised whenever the same settings would give other weights, so that cached ones are made anew."""
+FIRST = 10**12
+"""Number of the first problem demonstrated: far from those a run trains on."""
+BETWEEN = 25
+"""Steps between looks at the accuracy."""
+
+Progress = Callable[[int, float | None], None]
+"""Told the step and, where it was measured, the accuracy."""
+
+
+def started(
+    size: Tiny,
+    config: WarmStart | None,
+    task: Task,
+    source: Source,
+    *,
+    seed: int,
+    max_tokens: int,
+    progress: Progress = lambda step, accuracy: None,
+) -> Policy:
+    """The tiny policy a run begins with, from the cache if it was made before."""
+    assert source.characters is not None
+    longest = max(len(source.problem(index).prompt) for index in range(8)) + max_tokens
+    positions = 1 << max(longest - 1, 63).bit_length()
+    policy = tiny(size, source.characters, positions, seed_of(seed, "weights"))
+    if config is None:
+        return policy
+    told = [RECIPE, torch.__version__, size.model_dump(), config.model_dump(), task.name, dict(task.options)]
+    place = cache() / "warm-starts" / f"{_fingerprint([*told, task.template, seed, max_tokens])}.safetensors"
+    if not _filled(policy, place):
+        _taught(policy, config, task, source, seed, max_tokens, progress)
+        _saved(policy, place)
+    return policy
+
+
+def cache() -> Path:
+    """Where warm starts are kept: TRIMTAB_CACHE, or the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("TRIMTAB_CACHE") or f"{base}/trimtab").expanduser()
+
+
+def _taught(
+    policy: Policy, config: WarmStart, task: Task, source: Source, seed: int, max_tokens: int, progress: Progress
+) -> None:
+    """Supervised steps on fresh demonstrations until the sampled accuracy is reached."""
+    rng = random.Random(f"{seed}/demonstrations")
+    optimizer = torch.optim.Adam(policy.model.parameters(), lr=config.lr)
+    problems = [source.problem(FIRST - 1 - place) for place in range(256)]
+    with Judge(task, source) as judge:
+        engine = HfEngine(policy.model, stop=policy.stop)
+        look = Evaluator.of(engine, policy, judge, task, problems, max_tokens=max_tokens, seed=seed)
+        accuracy = 0.0
+        for step in range(1, config.max_steps + 1):
+            first = FIRST + step * config.batch
+            ids, targets = _demonstrated(policy, task, source, range(first, first + config.batch), config.slips, rng)
+            logits = policy.model(input_ids=ids[:, :-1], use_cache=False).logits
+            optimizer.zero_grad()
+            cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100).backward()
+            optimizer.step()
+            if step % BETWEEN:
+                progress(step, None)
+                continue
+            accuracy = look.accuracy(policy.model.state_dict(), step)
+            progress(step, accuracy)
+            if accuracy >= config.target:
+                return
+    raise RunError(
+        f"The warm start needs a sampled accuracy of {config.target:g}, got {accuracy:.2f} after {config.max_steps} steps. "
+        "Lower model.warm_start.target, allow more max_steps, or make the task smaller or the model larger."
+    )
+
+
+def _demonstrated(
+    policy: Policy, task: Task, source: Source, numbers: range, slips: float, rng: random.Random
+) -> tuple[Tensor, Tensor]:
+    """Prompts with worked responses as ids, and what each position should predict: −100 outside the response."""
+    rows: list[tuple[list[int], int]] = []
+    for number in numbers:
+        problem = source.problem(number)
+        prompt: list[int] = policy.prompt(task, problem).tolist()
+        response: Any = policy.tokenizer(source.demonstration(problem, slips, rng)).input_ids
+        rows.append(([*prompt, *response, policy.stop[0]], len(prompt)))
+    width = max(len(row) for row, _ in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    targets = torch.full((len(rows), width - 1), -100)
+    for place, (row, prompt) in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row)
+        targets[place, prompt - 1 : len(row) - 1] = ids[place, prompt : len(row)]
+    return ids, targets
+
+
+def _fingerprint(told: object) -> str:
+    return hashlib.blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def _filled(policy: Policy, place: Path) -> bool:
+    """Whether the cache had weights that fit; a file that cannot be read is made anew."""
+    try:
+        policy.model.load_state_dict(load_file(place))
+    except (OSError, SafetensorError, RuntimeError):
+        return False
+    return True
+
+
+def _saved(policy: Policy, place: Path) -> None:
+    """Into the cache, whole or not at all; a cache that cannot be written costs only time."""
+    weights = {name: value.clone() for name, value in policy.model.state_dict().items()}
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        room = Path(tempfile.mkdtemp(dir=place.parent))
+    except OSError:
+        return
+    try:
+        save_file(weights, room / "weights")
+        os.replace(room / "weights", place)
+    except (OSError, SafetensorError):
+        return
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
