@@ -19,6 +19,7 @@ from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert, told
 from trimtab.cli.explain import explanation, metric_rows
+from trimtab.cli.train import report, train
 from trimtab.cli.write import written
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, to_yaml
@@ -275,3 +276,20 @@ app.command(
   trimtab compare verl:run.yaml areal:grpo.yaml
   trimtab compare run.yaml geo-rs+token-tis"""
 )(compare)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab train
+  trimtab train backend=lockstep rollout.max_staleness=8 correction=off
+  trimtab train examples/gsm8k.yaml model.path=Qwen/Qwen2.5-0.5B-Instruct
+  trimtab train --resume runs/chain-0001"""
+)(train)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab report runs/chain-0001"""
+)(report)

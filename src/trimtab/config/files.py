@@ -49,6 +49,16 @@ def plain(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
     return _overridden(tree, overrides, str(path))
 
 
+def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The settings of a file, or of none, after `a.b=c` overrides; a mapping."""
+    if source is not None:
+        settings = plain(source, overrides)
+        if not isinstance(settings, dict):
+            raise ConfigFileError(f"{source} needs `field: value` lines, got {shown(settings)}.")
+        return cast("dict[str, Any]", settings)
+    return _overridden(OmegaConf.create({}), overrides, "the command line")
+
+
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:

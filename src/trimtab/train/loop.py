@@ -1,0 +1,399 @@
+"""The training loop, to be read from top to bottom.
+
+admit what may begin ─► give it to the samplers ─► wait for a whole batch ─► learn ─► publish ─► record, evaluate, save
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from trimtab.config.training import Train
+from trimtab.errors import ConfigError, RunError
+from trimtab.records.run import RunDirectory
+from trimtab.records.schema import RolloutRow
+from trimtab.train import checkpoint
+from trimtab.train.backends.protocol import Backend
+from trimtab.train.backends.table import backend_of
+from trimtab.train.buffer import Buffer, Entry
+from trimtab.train.engines.hf import HfEngine
+from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.learner import Learner, Stepped
+from trimtab.train.loggers import Logger, loggers
+from trimtab.train.messages import Job, Problem
+from trimtab.train.model import Policy, loaded
+from trimtab.train.rows import rows_of
+from trimtab.train.staleness import room
+from trimtab.train.stop import Stop
+from trimtab.train.tasks import Judge, Source, source
+from trimtab.train.warm_start import started
+from trimtab.train.watch import Watch
+
+QUIET = 900.0
+"""Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
+
+
+class Display(Protocol):
+    """What a user sees of a run."""
+
+    def warm_start(self, step: int, accuracy: float | None) -> None:
+        """The policy is being taught."""
+
+    def begin(self, path: Path, step: int) -> None:
+        """The run begins, or goes on, at this step."""
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """A step is done; its metrics."""
+
+    def note(self, message: str) -> None:
+        """Something to be told."""
+
+
+class Silent:
+    """No display."""
+
+    def warm_start(self, step: int, accuracy: float | None) -> None:
+        """Nothing."""
+
+    def begin(self, path: Path, step: int) -> None:
+        """Nothing."""
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """Nothing."""
+
+    def note(self, message: str) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    path: Path
+    steps: int
+    before: float | None
+    after: float | None
+    best: float | None
+    seconds: float
+    stopped: str | None
+    """What stopped it early; None: it went to the end."""
+
+
+def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
+    """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
+    display = display or Silent()
+    torch.set_num_threads(config.threads)
+    with ExitStack() as stack:
+        run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
+        stack.push(lambda kind, error, _: run.close(_status(error)))
+        session = Session(config, run, display, stack)
+        stop = stack.enter_context(Stop())
+        try:
+            return session.go(stop, resume=resume)
+        except Exception as error:
+            run.event("stopped", str(error), step=session.learner.version)
+            raise
+
+
+class Session:
+    """The parts of a run, put together."""
+
+    def __init__(self, config: Train, run: RunDirectory, display: Display, stack: ExitStack) -> None:
+        self.config, self.run, self.display = config, run, display
+        self.source = source(config.task, config.seed)
+        self.max_tokens = longest(config, self.source)
+        self.judge = stack.enter_context(Judge(config.task, self.source))
+        self.policy = policy_of(config, self.source, self.max_tokens, display)
+        reference = None if config.kl is None else policy_of(config, self.source, self.max_tokens, display).model
+        self.learner = Learner(config, self.policy.model, reference)
+        self.backend: Backend = backend_of(config, self.policy, self.run.path)
+        stack.callback(self.backend.close)
+        self.loggers: Sequence[Logger] = loggers(config.record, run.path)
+        for logger in self.loggers:
+            stack.callback(logger.close)
+        self.evaluator = self._evaluator()
+        self.buffer = Buffer()
+        self.watch = Watch(config.correction, config.learner.patience)
+        self.accuracies: list[float] = []
+        self.seconds = 0.0
+
+    def go(self, stop: Stop, *, resume: bool) -> Result:
+        """The whole run."""
+        config, learner, display = self.config, self.learner, self.display
+        if resume:
+            self._restore()
+        begun, display_from = time.perf_counter() - self.seconds, learner.version
+        display.begin(self.run.path, display_from)
+        self.backend.begin(learner.version)
+        if not self.accuracies:
+            self._evaluate(0, {})
+        while learner.version < config.steps and not stop:
+            clock = time.perf_counter()
+            entries = self._batch(stop)
+            if entries is None:
+                break
+            waited = time.perf_counter() - clock
+            rows = rows_of([answer for entry in entries for answer in _answers(entry)])
+            stepped = learner.step(rows)
+            self.backend.publish(learner.version)
+            step = learner.version - 1
+            metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
+            if learner.version % config.record.every == 0 or config.record.rollouts:
+                self.run.rollouts(_recorded(step, entries, stepped, self.policy))
+            for note in self.watch.notes(stepped):
+                self._note("gate", note)
+            last = learner.version == config.steps
+            if config.evaluate and (learner.version % config.evaluate.every == 0 or last):
+                self._evaluate(learner.version, metrics)
+            self._log(step, metrics)
+            self.seconds = time.perf_counter() - begun
+            if learner.version % config.checkpoint.every == 0 or last:
+                self._save()
+        stopped = stop.reason if learner.version < config.steps else None
+        if stopped and learner.version % config.checkpoint.every:
+            self._save()
+        if stopped:
+            self.run.event("stopped", stopped, step=learner.version)
+        return self._result(stopped)
+
+    def _batch(self, stop: Stop) -> list[Entry] | None:
+        """The next batch of whole groups; None where the user asked to stop first."""
+        config, learner, quiet = self.config, self.learner, time.monotonic()
+        shape = (config.rollout.groups, learner.version, config.rollout.max_staleness, config.rollout.late)
+        while (entries := self.buffer.take(*shape)) is None:
+            if stop:
+                return None
+            self._admit()
+            arrived = self.backend.arrived(timeout=0.5)
+            for group in arrived.groups:
+                entry = self.buffer.entry(group.job.group)
+                if entry is not None:
+                    texts = [(entry.problem, self.policy.text(sample.tokens)) for sample in group.samples]
+                    self.buffer.finish(group, self.judge.scores(texts))
+            self.buffer.lost(arrived.lost)
+            for note in arrived.notes:
+                self._note("sampler", note)
+            quiet = time.monotonic() if arrived else quiet
+            if time.monotonic() - quiet > QUIET:
+                raise RunError(
+                    f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs in "
+                    f"{self.run.path}, and at rollout.max_tokens and rollout.slots."
+                )
+        return entries
+
+    def _admit(self) -> None:
+        """Let in what the staleness rule allows, and give it to the samplers that have room."""
+        config, buffer = self.config, self.buffer
+        allowed = room(
+            self.learner.version,
+            config.rollout.groups,
+            config.rollout.max_staleness,
+            buffer.admitted,
+            buffer.trained,
+            buffer.dropped,
+        )
+        for _ in range(allowed):
+            number = buffer.next
+            problem = self.source.problem(number)
+            buffer.admit(problem, self._job(number, problem))
+        jobs = buffer.waiting()[: self.backend.room()]
+        if jobs:
+            buffer.start(job.group for job in jobs)
+            self.backend.give(jobs)
+
+    def _job(self, number: int, problem: Problem) -> Job:
+        prompt = self.policy.prompt(self.config.task, problem)
+        seed = seed_of(self.config.seed, "group", number)
+        return Job(number, prompt, self.config.rollout.samples, seed, self.max_tokens)
+
+    def _evaluator(self) -> Evaluator | None:
+        config = self.config
+        if config.evaluate is None:
+            return None
+        engine = HfEngine(
+            self.policy.model, stop=self.policy.stop, temperature=config.evaluate.temperature, slots=config.rollout.slots
+        )
+        problems = self.source.held_out(config.evaluate.problems)
+        return Evaluator.of(
+            engine, self.policy, self.judge, config.task, problems, max_tokens=self.max_tokens, seed=config.seed
+        )
+
+    def _evaluate(self, version: int, metrics: dict[str, float]) -> None:
+        """Accuracy of the present weights, into the metrics of the step that made them; before the first, on its own."""
+        if self.evaluator is None:
+            return
+        clock = time.perf_counter()
+        accuracy = self.evaluator.accuracy(self.policy.model.state_dict(), version)
+        self.accuracies.append(accuracy)
+        metrics |= {"eval/accuracy": accuracy, "time/evaluate": time.perf_counter() - clock}
+        if version == 0:
+            self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
+            self.display.step(0, metrics)
+
+    def _own(self, entries: list[Entry], waited: float, seconds: float) -> dict[str, float]:
+        scores = [score for entry in entries for score in entry.scores]
+        tokens = sum(len(sample.tokens) for entry in entries if entry.group for sample in entry.group.samples)
+        return {
+            "time/wait": waited,
+            "time/step": seconds,
+            "throughput/samples": len(scores) / seconds,
+            "throughput/tokens": tokens / seconds,
+            "rollout/failed": sum(score.failed is not None for score in scores) / max(len(scores), 1),
+            "staleness/dropped": float(self.buffer.dropped),
+            "staleness/in_flight": float(self.buffer.in_flight),
+            "staleness/in_queue": float(self.buffer.in_queue),
+        }
+
+    def _log(self, step: int, metrics: dict[str, float]) -> None:
+        self.run.log(step, metrics)
+        for logger in self.loggers:
+            logger.log(step, metrics)
+        self.display.step(step + 1, metrics)
+
+    def _note(self, kind: str, message: str) -> None:
+        self.run.event(kind, message, step=self.learner.version)
+        self.display.note(message)
+
+    def _save(self) -> None:
+        self.run.flush()
+        values, arrays = self.buffer.snapshot()
+        state: dict[str, Any] = {
+            "version": self.learner.version,
+            "skipped": dict(self.learner.skipped),
+            "buffer": values,
+            "watch": self.watch.state(),
+            "accuracies": self.accuracies,
+            "seconds": self.seconds,
+        }
+        checkpoint.save(
+            self.run.checkpoints,
+            self.learner.version,
+            model=self.policy.model,
+            tokenizer=self.policy.tokenizer,
+            optimizer=self.learner.optimizer,
+            state=state,
+            arrays=arrays,
+            keep=self.config.checkpoint.keep,
+        )
+
+    def _restore(self) -> None:
+        """The state of the newest checkpoint that is whole; a run killed before its first one begins anew."""
+        newest = checkpoint.latest(self.run.checkpoints, lambda message: self._note("checkpoint", message))
+        if newest is None:
+            self._note("checkpoint", "There is no whole checkpoint: the run begins at step 0.")
+            self.run.rewind(0)
+            return
+        saved = checkpoint.load(newest, model=self.policy.model, optimizer=self.learner.optimizer)
+        state = saved.state
+        self.learner.version = state["version"]
+        self.learner.skipped.update(state["skipped"])
+        self.buffer = Buffer.restore(state["buffer"], saved.arrays)
+        self.watch.restore(state["watch"])
+        self.accuracies = list(state["accuracies"])
+        self.seconds = state["seconds"]
+        self.run.rewind(self.learner.version)
+
+    def _result(self, stopped: str | None) -> Result:
+        seen = self.accuracies
+        return Result(
+            path=self.run.path,
+            steps=self.learner.version,
+            before=seen[0] if seen else None,
+            after=seen[-1] if seen else None,
+            best=max(seen) if seen else None,
+            seconds=self.seconds,
+            stopped=stopped,
+        )
+
+
+def longest(config: Train, task: Source) -> int:
+    """The longest response allowed."""
+    found = config.rollout.max_tokens or task.max_tokens
+    if found is None:
+        raise ConfigError("rollout needs max_tokens, got none. The task does not say how long a response may be.")
+    return found
+
+
+def policy_of(config: Train, task: Source, max_tokens: int, display: Display) -> Policy:
+    """The policy the run begins with."""
+    if config.model.path is not None:
+        torch.manual_seed(seed_of(config.seed, "weights"))  # for random weights
+        return loaded(config.model)
+    if task.characters is None:
+        raise ConfigError(
+            f"Task {config.task.name!r} needs a model that reads any text, got none. Name one with model.path=FOLDER."
+        )
+    return started(
+        config.model.tiny,
+        config.model.warm_start,
+        config.task,
+        task,
+        seed=config.seed,
+        max_tokens=max_tokens,
+        progress=display.warm_start,
+    )
+
+
+def _answers(entry: Entry) -> list[Any]:
+    assert entry.group is not None
+    job = entry.job
+    return [
+        (job.group, job.prompt, sample, score) for sample, score in zip(entry.group.samples, entry.scores, strict=True)
+    ]
+
+
+def _recorded(step: int, entries: list[Entry], stepped: Stepped, policy: Policy) -> list[RolloutRow]:
+    """One record per response of the batch."""
+    columns = {
+        "proximal": None if stepped.proximal is None else stepped.proximal.cpu().numpy(),
+        "current": stepped.current.cpu().numpy(),
+        "kept": stepped.corrected.kept.cpu().numpy(),
+        "weight": stepped.corrected.weight.cpu().numpy(),
+        "advantage": stepped.advantages.cpu().numpy(),
+        "mask": stepped.rows.mask.cpu().numpy(),
+    }
+    found: list[RolloutRow] = []
+    for entry in entries:
+        assert entry.group is not None
+        for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
+            row, length = len(found), len(sample.tokens)
+            cut = {name: None if value is None else value[row, :length] for name, value in columns.items()}
+            found.append(
+                RolloutRow(
+                    step=step,
+                    version=step,
+                    group=entry.job.group,
+                    sample=place,
+                    problem=entry.problem.id,
+                    prompt=entry.problem.prompt,
+                    response=policy.text(sample.tokens),
+                    prompt_tokens=entry.job.prompt,
+                    tokens=sample.tokens,
+                    behavior=sample.behavior,
+                    raw=sample.raw,
+                    versions=sample.versions,
+                    reward=score.reward,
+                    parts=dict(score.parts),
+                    correct=score.correct,
+                    finish=sample.finish,
+                    staleness=step - int(sample.versions.min()) if length else 0,
+                    failed=score.failed,
+                    **cut,
+                )
+            )
+    return found
+
+
+def _status(error: BaseException | None) -> str:
+    return "done" if error is None else "failed"
+
+
+__all__ = ["Display", "Result", "Silent", "train"]
+_ = math

@@ -1,0 +1,117 @@
+"""What a user should be told while a run goes on, and when it has to stop: gates that do nothing or nearly everything, steps without an update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trimtab.config.algebra import Correction, Gate
+from trimtab.core.batch import batch, groups
+from trimtab.core.correct import judged
+from trimtab.core.gate import Verdict
+from trimtab.errors import RunError
+from trimtab.train.learner import Stepped
+
+STREAK = 20
+"""Steps in a row before a gate is called out."""
+IDLE, STARVING = 0.99, 0.30
+"""A gate that keeps more than the first does nothing; one that keeps less than the second leaves little to learn from."""
+
+REMEDIES = {
+    "no rows": "No response had a token to train on. Look at rollout/truncated and at events.jsonl for responses that ended in errors.",
+    "all rejected": "The correction rejected every token. Look at drift/k3 and the gate/… metrics: the policies differ more than the "
+    "bounds allow. Lower rollout.max_staleness or learner.lr, widen the gate, or raise rollout.precision.",
+    "no signal": "Every group of samples got the same reward, or what differed was rejected. Look at rollout/reward: the task may be "
+    "too hard or too easy, or rollout.samples too few.",
+    "not finite": "The gradient was NaN or infinite. Look at ratio/max, weight/max and policy/ratio_max: bound the weight, lower "
+    "learner.lr, or set learner.clip_norm.",
+}
+
+
+@dataclass
+class Watch:
+    """Counts over the steps of a run; `state` is saved with it."""
+
+    rule: Correction
+    patience: int
+    idle_steps: int = 0
+    seen: Counter[str] = field(default_factory=Counter[str])
+    streaks: dict[int, int] = field(default_factory=dict[int, int])
+    told: set[int] = field(default_factory=set[int])
+
+    def notes(self, stepped: Stepped) -> list[str]:
+        """What to tell about this step. Raises RunError after `patience` steps without an update."""
+        if stepped.outcome == "updated":
+            self.idle_steps = 0
+        else:
+            self.idle_steps += 1
+            self.seen[stepped.outcome] += 1
+            if self.idle_steps >= self.patience:
+                raise RunError(f"{self.idle_steps} steps in a row brought no update: {stepped.outcome}. {REMEDIES[stepped.outcome]}")
+        return [note for place, gate in enumerate(self.rule.gates) if (note := self._gate(place, gate, stepped))]
+
+    def _gate(self, place: int, gate: Gate, stepped: Stepped) -> str | None:
+        """A sentence about a gate that has kept nearly all, or too little, for many steps; once per run."""
+        kept = 1.0 - stepped.metrics.get(f"gate/{place}-{gate.metric}-{gate.level}/rejected_tokens", 0.0)
+        extreme = kept > IDLE or kept < STARVING
+        self.streaks[place] = self.streaks.get(place, 0) + 1 if extreme else 0
+        if self.streaks[place] < STREAK or place in self.told or gate.when != "always":
+            return None
+        self.told.add(place)
+        name = f"Gate {place} ({gate.level} {gate.metric})"
+        known = thresholds(self.rule, stepped, 0.9).get(place)
+        hint = f" On this batch {known} would keep 90 %." if known else ""
+        if kept > IDLE:
+            return f"{name} has kept {kept:.1%} of the tokens for {STREAK} steps: it does next to nothing.{hint}"
+        return f"{name} has kept only {kept:.1%} of the tokens for {STREAK} steps: the run learns from the rest.{hint}"
+
+    def state(self) -> dict[str, object]:
+        """For the checkpoint."""
+        return {"idle_steps": self.idle_steps, "seen": dict(self.seen), "told": sorted(self.told)}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """From the checkpoint."""
+        self.idle_steps = int(str(state["idle_steps"]))
+        self.seen = Counter(state["seen"])  # pyright: ignore[reportArgumentType]
+        self.told = set(state["told"])  # pyright: ignore[reportArgumentType]
+
+
+@torch.no_grad()
+def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str]:
+    """For each gate, the bounds that would keep this share of its units on a batch."""
+    rows, current = stepped.rows, stepped.current
+    target = stepped.proximal if stepped.proximal is not None else current
+    tokens = batch(
+        {"proximal": target, "current": target, "behavior": rows.behavior},
+        rule.pairs,
+        rows.mask & ~target.isnan(),
+        advantages=stepped.advantages,
+        cu_seqlens=None,
+        ranks=groups(None, None),
+    )
+    found = {place: _bounds(each, keep) for place, each in enumerate(judged(rule, tokens).verdicts)}
+    return {place: text for place, text in found.items() if text}
+
+
+def _bounds(found: Verdict, keep: float) -> str | None:
+    counted = found.counted > 0
+    if found.gate.agg in ("every", "budget") or not bool(counted.any()):
+        return None
+    values = found.high[counted].flatten().double()
+    if found.gate.metric == "ratio":
+        values = values.exp()
+    lower, upper = found.gate.lower is not None, found.gate.upper is not None
+    tail = (1.0 - keep) / (lower + upper)
+    low, high = _quantile(values, tail), _quantile(values, 1.0 - tail)
+    sides = ([f"lower {low:.4g}"] if lower else []) + ([f"upper {high:.4g}"] if upper else [])
+    return " and ".join(sides)
+
+
+def _quantile(values: Float[Tensor, " units"], share: float) -> float:
+    """The order statistic with at least that share at or below it; torch.quantile refuses large inputs."""
+    place = min(max(int(-(-share * len(values) // 1)) - 1, 0), len(values) - 1)
+    return float(values.sort().values[place])
