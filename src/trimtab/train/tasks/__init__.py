@@ -1,1 +1,5 @@
-"""Prompts and verifiers behind one small protocol."""
+"""Where prompts come from and what a response is worth: sources of problems, verifiers, and the judge that survives them."""
+
+from trimtab.train.tasks.judge import Judge as Judge
+from trimtab.train.tasks.protocol import Source as Source
+from trimtab.train.tasks.table import source as source

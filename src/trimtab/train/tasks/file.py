@@ -1,0 +1,104 @@
+"""Problems from a file or a hub dataset: shuffled epochs of the rows, some rows held out."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from trimtab.config.base import Config, shown
+from trimtab.config.training import Task
+from trimtab.errors import ConfigError
+from trimtab.train.messages import Problem, Score
+from trimtab.train.tasks.protocol import binary, framed, stream
+from trimtab.train.tasks.rows import Row, rows
+
+
+class Rows(Config):
+    """Options of the task file."""
+
+    reserve: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Last rows held out, where there is no held_out file; left out: a tenth, at most 1024.",
+    )
+    subset: str | None = Field(
+        default=None, description="Configuration of a hub dataset, such as main of openai/gsm8k."
+    )
+
+
+class File:
+    """Rows of a file in an order shuffled anew each epoch. Its own verifier: the response is the answer."""
+
+    def __init__(self, config: Task, seed: int) -> None:
+        self.characters: str | None = None
+        self.max_tokens: int | None = None
+        self._seed = seed
+        if config.path is None:
+            raise ConfigError("Task needs path with name file, got nothing. Name a file or a hub dataset.")
+        options = Rows.from_settings(config.options)
+        given = _problems(config, config.path, options)
+        if config.held_out is None:
+            reserve = options.reserve or min(1024, max(1, len(given) // 10))
+            if reserve >= len(given):
+                raise ConfigError(
+                    f"Task needs more rows in {config.path} than the {reserve} held out, got {len(given)}. Name a held_out file."
+                )
+            given, self._kept = given[:-reserve], given[-reserve:]
+        else:
+            self._kept = _problems(config, config.held_out, options)
+        kept = {problem.prompt for problem in self._kept}
+        self._trained = [problem for problem in given if problem.prompt not in kept]
+        if not self._trained:
+            raise ConfigError(f"Task needs prompts in {config.path} that are not held out, got none.")
+        self._order = lru_cache(maxsize=2)(self._shuffled)
+
+    def problem(self, index: int) -> Problem:
+        """Row number `index` of the epochs one after another."""
+        epoch, place = divmod(index, len(self._trained))
+        return self._trained[self._order(epoch)[place]]
+
+    def held_out(self, count: int) -> list[Problem]:
+        """The first rows of the held-out file, or of those set aside at the end."""
+        return self._kept[:count]
+
+    def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
+        """None: a row holds the answer, not the way to it."""
+        raise ConfigError("Task needs a built-in task for a warm start, got 'file'. Set model.warm_start to null.")
+
+    def score(self, problem: Problem, response: str) -> Score:
+        """1 for the answer itself, white space around it aside."""
+        return binary("exact", response.strip() == problem.answer.strip())
+
+    def _shuffled(self, epoch: int) -> list[int]:
+        order = list(range(len(self._trained)))
+        stream("file", self._seed, epoch).shuffle(order)
+        return order
+
+
+def _problems(config: Task, path: str, options: Rows) -> list[Problem]:
+    found = [_problem(config, row) for row in rows(path, config.split, options.subset)]
+    if not found:
+        raise ConfigError(f"Task needs rows in {path}, got an empty file.")
+    return found
+
+
+def _problem(config: Task, row: Row) -> Problem:
+    prompt, answer = _text(row, config.prompt), _text(row, config.answer, number=True)
+    extra = {name: value for name, value in row.fields.items() if name not in (config.prompt, config.answer)}
+    return Problem(id=row.place, prompt=framed(config.template, prompt), answer=answer, extra=extra)
+
+
+def _text(row: Row, field: str, number: bool = False) -> str:
+    """A field's text; a number will do where `number` says so."""
+    if field not in row.fields:
+        raise ConfigError(
+            f"{row.place} needs the field {shown(field)}, got {shown(sorted(row.fields))}. Name it in the task."
+        )
+    value: Any = row.fields[field]
+    if number and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{row.place} needs text in {shown(field)}, got {shown(value)}.")
+    return value

@@ -1,0 +1,123 @@
+"""Every task of reasoning-gym, by `gym:NAME`; its options are those of the task's own configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import random
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+from trimtab.config.base import shown
+from trimtab.config.training import Task
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+from trimtab.train.messages import Problem, Score
+from trimtab.train.tasks.protocol import framed, is_held_out, stream
+
+CHUNK = 500
+"""Problems per dataset. Several tasks make all of theirs at construction, so one dataset cannot go on without end."""
+_TRIES = 64
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+class Gym:
+    """Problems of a reasoning-gym task.
+
+    Scored is what stands in the last <answer></answer> of a response, or all of it where there is none.
+    """
+
+    def __init__(self, config: Task, seed: int) -> None:
+        self.characters: str | None = None
+        self.max_tokens: int | None = None
+        self._name = config.name.partition(":")[2]
+        self._template = config.template
+        self._seed = seed
+        self._made = _maker(self._name, dict(config.options))
+        self._dataset = lru_cache(maxsize=4)(self._keyed)
+        self._verifier = self._dataset("verifier")  # also refuses impossible options now
+
+    def problem(self, index: int) -> Problem:
+        """Training problem number `index`: of the first draw whose question is not held out."""
+        chunk, place = divmod(index, CHUNK)
+        for attempt in range(_TRIES):
+            entry = self._entry(self._dataset(self._seed, attempt, chunk), place)
+            if entry is not None and not is_held_out(entry["question"]):
+                return self._problem(entry)
+        raise ConfigError(f"Task gym:{self._name} needs more than a handful of problems. Its options leave too few.")
+
+    def held_out(self, count: int) -> list[Problem]:
+        """Up to `count` different problems never trained on."""
+        found: dict[str, Problem] = {}
+        for draw in range(16 * count + CHUNK):
+            if len(found) >= count:
+                break
+            chunk, place = divmod(draw, CHUNK)
+            entry = self._entry(self._dataset("held out", chunk), place)
+            if entry is not None and is_held_out(entry["question"]):
+                found.setdefault(entry["question"], self._problem(entry))
+        return list(found.values())
+
+    def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
+        """None: reasoning-gym shows answers, not the way to them."""
+        raise ConfigError(
+            f"Task needs a built-in task for a warm start, got 'gym:{self._name}'. Set model.warm_start to null."
+        )
+
+    def score(self, problem: Problem, response: str) -> Score:
+        """What the task's `score_answer` says; correct from 1."""
+        entry = {
+            "question": problem.extra["question"],
+            "answer": problem.answer or None,  # several tasks have no single answer
+            "metadata": problem.extra["metadata"],
+        }
+        tagged = _TAGGED.findall(response)
+        value = float(self._verifier.score_answer((tagged[-1] if tagged else response).strip(), entry))
+        return Score(reward=value, correct=value >= 1, parts={self._name: value})
+
+    def _keyed(self, *key: object) -> Any:
+        # Item i of a dataset is drawn with seed + i: seeds side by side would share nearly all their items
+        return self._made(stream("gym", *key).getrandbits(31))
+
+    def _entry(self, dataset: Any, place: int) -> dict[str, Any] | None:
+        """An item, or None where the generator gives up on this one."""
+        try:
+            return dataset[place]
+        except Exception:
+            return None
+
+    def _problem(self, entry: dict[str, Any]) -> Problem:
+        metadata = entry.get("metadata", {})
+        question = str(entry["question"])
+        answer = entry.get("answer")
+        return Problem(
+            id=f"gym:{self._name}:{question}",
+            prompt=framed(self._template, question),
+            answer="" if answer is None else str(answer),
+            extra={"question": question, "metadata": metadata},
+        )
+
+
+def _maker(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
+    """From a seed to a dataset of the task."""
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise ConfigError("Task needs the package reasoning-gym with gym:NAME. `pip install reasoning-gym`.")
+    from reasoning_gym.factory import DATASETS
+
+    if name not in DATASETS:
+        raise UnknownNameError(f"reasoning-gym has no task {shown(name)}. {nearest(name, sorted(DATASETS))}")
+    dataset, configuration = DATASETS[name]
+    fields = {field.name for field in dataclasses.fields(configuration)} - {"seed", "size"}
+    for key in options:
+        if key not in fields:
+            raise UnknownNameError(f"Task gym:{name} has no option {shown(key)}. {nearest(key, sorted(fields))}")
+
+    def made(seed: int) -> Any:
+        try:
+            return dataset(config=cast("Any", configuration)(**options, seed=seed, size=CHUNK))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"Task gym:{name} needs other options, got {shown(options)}. {why}") from error
+
+    return made

@@ -1,0 +1,45 @@
+"""Tasks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab.config.base import shown
+from trimtab.config.training import Task
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+from trimtab.train.tasks.builtin import Arithmetic, Chain, Reverse, Sort
+from trimtab.train.tasks.file import File
+from trimtab.train.tasks.gym import Gym
+from trimtab.train.tasks.protocol import Source
+
+SOURCES: dict[str, Callable[[Task, int], Source]] = {
+    "chain": Chain,
+    "sort": Sort,
+    "reverse": Reverse,
+    "arithmetic": Arithmetic,
+    "gym": Gym,
+    "file": File,
+}
+
+ISOLATED = frozenset({"gym"})
+"""Whose own verifier runs code that may hang or end the interpreter: several of reasoning-gym evaluate the response."""
+
+
+def source(config: Task, seed: int) -> Source:
+    """The source of problems a task asks for."""
+    kind, _, inner = config.name.partition(":")
+    if kind not in SOURCES or bool(inner) != (kind == "gym"):
+        names = [f"{name}:NAME" if name == "gym" else name for name in SOURCES]
+        raise UnknownNameError(f"Task has no name {shown(config.name)}. {nearest(config.name, names)}")
+    if config.template is not None and "{prompt}" not in config.template:
+        raise ConfigError(f"Task needs {{prompt}} in template, got {shown(config.template)}. It stands for the prompt.")
+    if kind != "file" and (config.path is not None or config.held_out is not None):
+        raise ConfigError(
+            f"Task needs name file with path or held_out, got {shown(config.name)}. Drop them, or name it."
+        )
+    return SOURCES[kind](config, seed)
+
+
+def is_isolated(config: Task) -> bool:
+    """Whether the task's own verifier needs a process of its own."""
+    return config.name.partition(":")[0] in ISOLATED
