@@ -4,7 +4,8 @@ TrimtabError
 ├── ConfigError (ValueError)        a setting that cannot mean anything
 │   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
 │   └── ConfigFileError             a file that cannot be read as settings
-└── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+└── RunError (RuntimeError)         a run that cannot go on
 
 ConfigWarning (UserWarning)         a setting that is legal and probably not meant
 """
@@ -33,6 +34,10 @@ class ConfigFileError(ConfigError):
 
 class InputError(TrimtabError, ValueError):
     """Tensors that do not fit together."""
+
+
+class RunError(TrimtabError, RuntimeError):
+    """A run that cannot go on."""
 
 
 class ConfigWarning(UserWarning):

@@ -1,0 +1,55 @@
+"""What the training loop needs of the thing that samples, wherever it samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trimtab.train.messages import Group, Job
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """News from the samplers."""
+
+    groups: tuple[Group, ...] = ()
+    """Finished, in the order they came in. A number can come twice, after its sampler was taken for dead."""
+    lost: tuple[int, ...] = ()
+    """Numbers of groups whose sampler died: to be given again."""
+    notes: tuple[str, ...] = ()
+    """What to tell the user, such as a sampler that was restarted and why."""
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.lost or self.notes)
+
+
+class Backend(Protocol):
+    """Samplers that answer jobs with the learner's weights. All calls come from one thread."""
+
+    def begin(self, version: int) -> None:
+        """Start with the learner's present weights, which are this version."""
+        ...
+
+    def publish(self, version: int) -> None:
+        """The learner's weights are now this version: jobs given from here on begin with it or a newer one."""
+        ...
+
+    def room(self) -> int:
+        """How many more groups it wants to hold."""
+        ...
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """Have these sampled. Never waits for a sampler."""
+        ...
+
+    def arrived(self, timeout: float) -> Arrived:
+        """What happened since the last call; waits at most `timeout` seconds for something, and may be empty.
+
+        Raises RunError where sampling cannot go on.
+        """
+        ...
+
+    def close(self) -> None:
+        """End every sampler. Can be called at any time, and again."""
+        ...

@@ -1,0 +1,25 @@
+"""How old a group may grow: the rule that admits it and the test when its turn comes. Numbers in, numbers out.
+
+A group begun at version v with o groups before it is trained ⌊o / groups_per_step⌋ steps later, if groups are trained in
+the order of their numbers. So no more than (max_staleness + 1) × groups_per_step may be under way at once. That bounds the
+age of the oldest token, time in the queue included. A group that finishes out of order can still be late; `late` sees it.
+"""
+
+from __future__ import annotations
+
+
+def room(version: int, groups_per_step: int, max_staleness: int, admitted: int, trained: int, dropped: int) -> int:
+    """How many more groups may begin now, with weights of `version` or newer.
+
+    `admitted`, `trained` and `dropped` count groups since the start of the run, and are saved with it. A group whose
+    sampling is begun anew, after a death or a restart, keeps its place: it is admitted once.
+    """
+    # Between taking a batch and publishing its weights, `trained` is one step ahead of the version. After a restart that
+    # forgot its counts, the version is ahead of `trained`. The smaller one is safe in both.
+    settled = min(trained, version * groups_per_step)
+    return max(0, settled + (max_staleness + 1) * groups_per_step - (admitted - dropped))
+
+
+def late(oldest_version: int, learner_version: int, max_staleness: int) -> bool:
+    """Whether a group whose oldest token came from `oldest_version` is too old to be trained now."""
+    return learner_version - oldest_version > max_staleness

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from tests.train.test_staleness import group_of, job_of, played
+from trimtab.errors import RunError
+from trimtab.train.buffer import Buffer, State
+from trimtab.train.messages import Group, Problem, Sample, Score
+
+PROBLEM = Problem("p", "1+1=", "2")
+SCORES = [Score(1.0, True), Score(0.5, False, {"exact": 0.5}, "timeout")]
+
+
+def filled(count: int, ready: int = 0, version: int = 0) -> Buffer:
+    buffer = Buffer()
+    for number in range(count):
+        buffer.admit(PROBLEM, job_of(number))
+    buffer.start(range(ready))
+    for number in range(ready):
+        buffer.finish(group_of(job_of(number), [version, version]), SCORES)
+    return buffer
+
+
+def test_a_group_goes_from_waiting_to_trained_and_leaves_nothing() -> None:
+    buffer = Buffer()
+    buffer.admit(PROBLEM, job_of(0))
+    assert [job.group for job in buffer.waiting()] == [0]
+    buffer.start([0])
+    assert (buffer.waiting(), buffer.in_flight, buffer.in_queue) == ([], 1, 0)
+    assert buffer.finish(group_of(job_of(0), [0]), SCORES)
+    assert (buffer.in_flight, buffer.in_queue) == (0, 1)
+    (entry,) = buffer.take(1, 0, 0) or []
+    assert entry.state is State.TRAINED
+    assert (entry.problem, entry.scores, entry.attempts) == (PROBLEM, tuple(SCORES), 1)
+    assert len(buffer) == 0
+    assert buffer.counts == {"waiting": 0, "running": 0, "ready": 0, "trained": 1, "dropped": 0}
+
+
+def test_the_lowest_numbers_that_are_ready_are_taken_in_order() -> None:
+    buffer = filled(5)
+    buffer.start(range(5))
+    for number in (4, 1, 3):
+        buffer.finish(group_of(job_of(number), [0]), SCORES)
+    assert buffer.take(4, 0, 0) is None
+    assert [entry.job.group for entry in buffer.take(2, 0, 0) or []] == [1, 3]
+    assert buffer.counts["running"] == 2
+
+
+def test_a_lost_group_waits_again_as_the_same_job() -> None:
+    buffer = filled(2)
+    jobs = buffer.waiting()
+    buffer.start([0, 1])
+    buffer.finish(group_of(job_of(1), [0]), SCORES)
+    buffer.lost([0, 1, 99])
+    assert [id(job) for job in buffer.waiting()] == [id(jobs[0])]
+    assert buffer.in_queue == 1
+
+
+def test_a_second_result_is_ignored_and_counted() -> None:
+    buffer = filled(1, ready=1)
+    late_one = group_of(job_of(0), [3])
+    assert not buffer.finish(late_one, SCORES)
+    (entry,) = buffer.take(1, 0, 0) or []
+    assert entry.group is not None
+    assert entry.group.oldest == 0
+    assert not buffer.finish(late_one, SCORES)
+    assert not buffer.finish(group_of(job_of(7), [0]), SCORES)
+    assert buffer.ignored == 3
+
+
+def test_the_result_of_a_sampler_taken_for_dead_counts_if_it_comes_first() -> None:
+    buffer = filled(1)
+    buffer.start([0])
+    buffer.lost([0])
+    assert buffer.finish(group_of(job_of(0), [0]), SCORES)
+    assert buffer.waiting() == []
+
+
+def test_a_late_group_is_dropped_even_where_too_few_remain() -> None:
+    buffer = filled(2, ready=2, version=0)
+    assert buffer.take(1, version=3, max_staleness=2) is None
+    assert (buffer.dropped, len(buffer)) == (2, 0)
+
+
+def test_a_late_group_is_trained_if_so_asked() -> None:
+    buffer = filled(2, ready=2, version=0)
+    assert len(buffer.take(2, version=3, max_staleness=2, late="train") or []) == 2
+    assert buffer.dropped == 0
+
+
+def test_the_oldest_token_decides_not_the_last() -> None:
+    buffer = filled(1)
+    buffer.start([0])
+    buffer.finish(group_of(job_of(0), [0, 3]), SCORES)
+    assert buffer.take(1, version=3, max_staleness=2) is None
+    assert buffer.dropped == 1
+
+
+def test_a_group_without_a_token_is_never_late() -> None:
+    buffer = filled(1)
+    buffer.start([0])
+    buffer.finish(group_of(job_of(0), []), SCORES)
+    assert len(buffer.take(1, version=100, max_staleness=0) or []) == 1
+
+
+def test_a_number_is_never_used_twice() -> None:
+    buffer = filled(1, ready=1)
+    buffer.take(1, 0, 0)
+    with pytest.raises(RunError, match="needs a number of 1 or more, got 0"):
+        buffer.admit(PROBLEM, job_of(0))
+
+
+def test_only_a_waiting_group_can_start() -> None:
+    buffer = filled(1)
+    buffer.start([0])
+    with pytest.raises(RunError, match="group 0, which is running"):
+        buffer.start([0])
+    with pytest.raises(RunError, match="group 5, which is trained, dropped or unknown"):
+        buffer.start([5])
+
+
+def test_a_result_needs_all_its_samples_and_scores() -> None:
+    buffer = filled(1)
+    with pytest.raises(RunError, match="needs 2 samples and as many scores, got 2 and 1"):
+        buffer.finish(group_of(job_of(0), [0]), SCORES[:1])
+    with pytest.raises(RunError, match="got 1 and 2"):
+        buffer.finish(Group(job_of(0), group_of(job_of(0), [0]).samples[:1]), SCORES)
+
+
+def test_a_saved_group_comes_back_whole() -> None:
+    buffer = filled(3)
+    buffer.start([0, 1])
+    strange = Sample(
+        np.array([5, 6], np.int32), np.array([-0.5, -np.inf], np.float32), np.array([np.nan, -1e-30], np.float32),
+        np.array([2, 3], np.int32), "length",
+    )  # fmt: skip
+    empty = group_of(job_of(0), []).samples[0]
+    buffer.finish(Group(job_of(1), (strange, empty)), SCORES)
+    values, arrays = buffer.snapshot()
+    again = Buffer.restore(json.loads(json.dumps(values)), load(save(arrays)))
+    assert [job.group for job in again.waiting()] == [0, 2]
+    assert [(job.seed, job.samples, job.prompt.tolist(), job.max_tokens) for job in again.waiting()] == [
+        (0, 2, [0], 4),
+        (14, 2, [2], 4),
+    ]
+    (entry,) = again.take(1, 3, 4) or []
+    assert (entry.problem, entry.scores, entry.attempts) == (PROBLEM, tuple(SCORES), 1)
+    assert entry.group is not None
+    first, second = entry.group.samples
+    assert (first.finish, second.finish, len(second.tokens)) == ("length", "stop", 0)
+    for name in ("tokens", "behavior", "raw", "versions"):
+        assert getattr(first, name).tobytes() == getattr(strange, name).tobytes()
+        assert getattr(first, name).dtype == getattr(strange, name).dtype
+
+
+@given(seed=st.integers(0, 10**6))
+def test_saving_twice_saves_the_same(seed: int) -> None:
+    buffer = played(seed, 3, 2).buffer
+    values, arrays = buffer.snapshot()
+    values_again, arrays_again = Buffer.restore(values, arrays).snapshot()
+    assert values == values_again
+    assert all(np.array_equal(array, arrays_again[name]) for name, array in arrays.items())
+    assert buffer.counts["running"] + buffer.counts["waiting"] == Buffer.restore(values, arrays).counts["waiting"]
