@@ -42,8 +42,8 @@ class Corrected:
     rule: Correction | None = None
     """What was asked for; None: weights and masks from elsewhere."""
 
-    def part(self, index: slice | Tensor) -> Corrected:
-        """The same decisions for some rows (padded) or tokens (packed), the metrics still those of the whole.
+    def part(self, index: slice | Tensor | tuple[Tensor | slice, ...]) -> Corrected:
+        """The same decisions for some rows (padded; a second index cuts their width) or tokens (packed), the metrics of the whole.
 
         A rule with statistics over the batch (budget, normalize) is worked out once, over the whole step, and handed to
         each micro-batch in parts.

@@ -141,11 +141,10 @@ def without_advantage(rule: Correction) -> Correction:
 
 
 def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
-    lengths = rows.mask.sum(-1).float()
     seen = {
         "rollout/reward": rows.reward.mean(),
         "rollout/accuracy": rows.correct.float().mean(),
-        "rollout/length": lengths.mean(),
+        "rollout/length": rows.lengths.float().mean(),
         "rollout/truncated": 1.0 - rows.ended.float().mean(),
     }
     if before is not None and before.entropy is not None:

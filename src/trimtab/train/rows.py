@@ -22,6 +22,7 @@ class Rows:
 
     ids: Int[Tensor, "rows length"]
     prompts: Int[Tensor, " rows"]  # tokens of each prompt
+    lengths: Int[Tensor, " rows"]  # tokens of each response, trained or not
     tokens: Int[Tensor, "rows width"]  # response tokens, 0 beyond the end
     mask: Bool[Tensor, "rows width"]  # True on response tokens that can be trained
     behavior: Float[Tensor, "rows width"]
@@ -37,13 +38,13 @@ class Rows:
     def part(self, index: Tensor) -> Rows:
         """Some of the rows; the padding that none of them needs goes."""
         few = Rows(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
-        lengths = few.mask.sum(-1)
-        width = max(int(lengths.max()), 1) if len(lengths) else 1
-        total = max(int((few.prompts + lengths).max()), 1) if len(lengths) else 1
+        width = max(int(few.lengths.max()), 1) if len(few) else 1
+        total = max(int(few.sizes.max()), 1) if len(few) else 1
         narrow = {name: getattr(few, name)[:, :width] for name in ("tokens", "mask", "behavior", "versions")}
         return Rows(
             ids=few.ids[:, :total],
             prompts=few.prompts,
+            lengths=few.lengths,
             group=few.group,
             reward=few.reward,
             correct=few.correct,
@@ -54,7 +55,7 @@ class Rows:
     @property
     def sizes(self) -> Int[Tensor, " rows"]:
         """Tokens of each row, prompt included."""
-        return self.prompts + self.mask.sum(-1)
+        return self.prompts + self.lengths
 
 
 def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
@@ -78,6 +79,7 @@ def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Ro
     plain = {
         "ids": ids,
         "prompts": prompts,
+        "lengths": lengths,
         "tokens": tokens,
         "mask": mask,
         "behavior": behavior,

@@ -119,7 +119,7 @@ class Update:
             entropy=current.entropy,
             advantages=self.found.advantages[cut],
             mask=self.mask[cut],
-            correction=config.correction if corrected is None else _cut(corrected, cut),
+            correction=config.correction if corrected is None else corrected.part(cut),
             reduction=config.reduction,
             kl=config.kl,
             entropy_bonus=config.entropy_bonus,
@@ -199,10 +199,6 @@ def loglinear(
 def _needs_whole(rule: Correction) -> bool:
     """Whether a rule has statistics that micro-batches cannot see on their own."""
     return rule.denominator == "kept" or rule.normalize is not None or any(gate.level == "batch" for gate in rule.gates)
-
-
-def _cut(corrected: Corrected, cut: tuple[Tensor, slice]) -> Corrected:
-    return corrected.part(cut)  # pyright: ignore[reportArgumentType]
 
 
 def floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import trimtab
+from tests.train.batches import batch, policy
+from trimtab.config.training import Train
+from trimtab.errors import ConfigError
+from trimtab.train.learner import Learner
+from trimtab.train.rows import Rows, micro_batches
+from trimtab.train.update import Update, loglinear
+
+SETTINGS = {"correction": "token-tis", "learner": {"minibatches": 1, "warmup": 1, "lr": 1e-2}}
+
+
+def learner(model: PreTrainedModel, **changes: object) -> Learner:
+    settings = {**SETTINGS, **changes}
+    return Learner(Train.from_settings(settings), copy.deepcopy(model))
+
+
+def gradients(of: Learner) -> Tensor:
+    """Of the last update; clipped."""
+    return torch.cat([each.grad.flatten() for each in of.model.parameters() if each.grad is not None])
+
+
+def weights(of: Learner) -> Tensor:
+    return torch.cat([each.detach().flatten() for each in of.model.parameters()])
+
+
+def with_learner(**changes: object) -> dict[str, object]:
+    return {"learner": {**SETTINGS["learner"], **changes}}
+
+
+def test_one_update_is_the_policy_loss_and_adamw_written_out() -> None:
+    made = policy()
+    rows = batch(made)
+    mine = learner(made.model)
+    mine.step(rows)
+
+    model = copy.deepcopy(made.model).eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
+    logits = model(input_ids=rows.ids).logits.log_softmax(-1)
+    current = torch.zeros_like(rows.behavior)
+    for row in range(len(rows)):
+        for place in range(int(rows.mask[row].sum())):
+            at = int(rows.prompts[row]) - 1 + place
+            current[row, place] = logits[row, at, rows.tokens[row, place]]
+    found = trimtab.advantages(trimtab.Grpo(), rewards=rows.reward, mask=rows.mask, group=rows.group)
+    loss = trimtab.policy_loss(
+        trimtab.Clip(),
+        current=current,
+        proximal=current.detach(),
+        behavior=rows.behavior,
+        advantages=found.advantages,
+        mask=rows.mask,
+        correction=trimtab.preset("token-tis"),
+    ).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    wanted = torch.cat([each.detach().flatten() for each in model.parameters()])
+    torch.testing.assert_close(weights(mine), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("correction", ["token-tis", "geo-rs", "bypass-token-tis", "m2po", "opsm"])
+@pytest.mark.parametrize("reduction", ["token-mean", "seq-mean-token-mean", "prompt-mean"])
+def test_the_size_of_micro_batches_changes_nothing(correction: str, reduction: str) -> None:
+    made = policy()
+    rows = batch(made, drift=0.02)
+    whole = learner(made.model, correction=correction, reduction=reduction, **with_learner(minibatches=2))
+    small = learner(
+        made.model, correction=correction, reduction=reduction, **with_learner(minibatches=2, micro_tokens=12)
+    )
+    assert whole.step(rows).outcome == small.step(rows).outcome == "updated"
+    torch.testing.assert_close(weights(whole), weights(small), rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("correction", ["geo-rs", "token-mis", "bypass-icepop", "off"])
+def test_leaving_out_rows_that_cannot_contribute_is_exact(correction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = policy()
+    rows = batch(made, groups=6, drift=0.05)
+    rows.reward[rows.group == 2] = 1.0  # a group that agrees
+    few, every = (learner(made.model, correction=correction) for _ in range(2))
+    found = few.step(rows)
+    monkeypatch.setattr(Update, "_useful", lambda self: self.mask.any(-1))
+    everything = every.step(rows)
+    assert found.metrics["train/rows"] < everything.metrics["train/rows"]
+    torch.testing.assert_close(weights(few), weights(every), rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_that_is_rejected_whole_moves_nothing() -> None:
+    made = policy()
+    mine = learner(made.model, correction={"preset": "geo-rs", "lower": 0.999999, "upper": 1.000001})
+    before = weights(mine)
+    found = mine.step(batch(made, drift=1.0))
+    assert found.outcome == "all rejected"
+    assert torch.equal(before, weights(mine))
+    assert found.metrics["all_rejected"] == 1.0
+    assert mine.version == 1
+
+
+def test_groups_that_agree_give_no_signal_and_move_nothing() -> None:
+    made = policy()
+    rows = batch(made)
+    rows.reward.fill_(1.0)
+    mine = learner(made.model)
+    before = weights(mine)
+    assert mine.step(rows).outcome == "no signal"
+    assert torch.equal(before, weights(mine))
+
+
+def test_a_gradient_that_is_not_finite_is_not_stepped_on() -> None:
+    made = policy()
+    mine = learner(made.model, correction="off")
+    broken = next(iter(mine.model.parameters()))
+    broken.register_hook(lambda grad: grad * math.inf)
+    before = weights(mine)
+    found = mine.step(batch(made))
+    assert found.outcome == "not finite"
+    assert found.metrics["train/not_finite"] == 1.0
+    assert torch.equal(before, weights(mine))
+
+
+def test_tokens_without_a_log_prob_are_as_if_never_trained() -> None:
+    made = policy()
+    rows = batch(made, samples=6)
+    torn = Rows(**(vars(rows) | {"behavior": rows.behavior.clone(), "mask": rows.mask.clone()}))
+    torn.behavior[3, 0] = math.nan
+    masked = Rows(**(vars(rows) | {"mask": rows.mask.clone()}))
+    one, other = learner(made.model), learner(made.model)
+    missing = one.step(torn)
+    masked.mask[3, 0] = False
+    other.step(masked)
+    assert missing.metrics["missing_fraction"] > 0
+    torch.testing.assert_close(gradients(one), gradients(other), rtol=1e-3, atol=1e-6)
+
+
+def test_a_response_that_ended_in_an_error_is_not_trained() -> None:
+    made = policy()
+    rows = batch(made)
+    mine = learner(made.model)
+    rows.mask[0] = False
+    found = mine.step(rows)
+    assert found.metrics["sequences"] == len(rows) - 1
+    assert not bool(found.corrected.kept[0].any())
+
+
+def test_rejected_rows_do_not_vote_in_the_baseline() -> None:
+    # Group 0 has rewards 1, 0, 0, 0; its first row is far off-policy and rejected. The other three agree: no advantage.
+    made = policy()
+    rows = batch(made, groups=2, drift=0.0)
+    rows.reward[:4] = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    rows.behavior[0] -= 1.0
+    mine = learner(made.model, correction="geo-rs")
+    found = mine.step(rows)
+    assert not bool(found.corrected.kept[0].any())
+    assert torch.equal(found.advantages[1:4], torch.zeros_like(found.advantages[1:4]))
+
+
+def test_loglinear_lies_between_behavior_and_current_by_version() -> None:
+    # learner 10, sampled at 6: α = (10 − 1 − 6) / (10 − 6) = 3/4, so −2 + 3/4·(−1 + 2) = −1.25; of this version or unknown: behavior
+    versions = torch.tensor([6, 10, -1])
+    found = loglinear(torch.full((3,), -2.0), torch.full((3,), -1.0), versions, 10)
+    assert found.tolist() == [-1.25, -2.0, -2.0]
+
+
+@pytest.mark.parametrize("proximal", ["loglinear", "none"])
+def test_without_the_pass_ahead_of_a_step_metrics_come_from_training(proximal: str) -> None:
+    made = policy()
+    rows = batch(made, drift=0.1)
+    rule = "bypass-token-tis" if proximal == "none" else "token-tis"
+    mine = learner(made.model, correction=rule, **with_learner(proximal=proximal))
+    mine.version = 3
+    found = mine.step(rows)
+    assert found.outcome == "updated"
+    assert found.metrics["drift/k3"] > 0
+    assert found.proximal is None
+
+
+def test_a_decoupled_correction_needs_proximal_log_probs() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.proximal none needs"):
+        Train.from_settings({"correction": "token-tis", "learner": {"proximal": "none"}})
+
+
+def test_the_learning_rate_rises_over_the_first_steps() -> None:
+    made = policy()
+    mine = learner(made.model, **with_learner(warmup=4))
+    rates = [mine.step(batch(made, seed=step)).metrics["train/lr"] for step in range(5)]
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
+
+
+def test_micro_batches_hold_every_row_once_and_keep_to_the_limit() -> None:
+    sizes = torch.tensor([5, 40, 3, 3, 9, 12])
+    found = micro_batches(sizes, 24)
+    assert sorted(torch.cat(found).tolist()) == list(range(6))
+    assert all(len(each) == 1 or len(each) * int(sizes[each].max()) <= 24 for each in found)
+
+
+def test_kl_to_the_reference_pulls_rows_without_advantage() -> None:
+    made, other = policy(), policy(1)
+    rows = batch(made)
+    rows.reward.fill_(1.0)
+    config = Train.from_settings({**SETTINGS, "kl": {"coefficient": 0.1}})
+    mine = Learner(config, copy.deepcopy(made.model), other.model)
+    found = mine.step(rows)
+    assert found.outcome == "updated"
+    assert found.metrics["policy/kl"] > 0
