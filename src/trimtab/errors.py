@@ -4,7 +4,11 @@ TrimtabError
 ├── ConfigError (ValueError)        a setting that cannot mean anything
 │   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
 │   └── ConfigFileError             a file that cannot be read as settings
-└── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+└── RunError (RuntimeError)         a training run that cannot start or go on
+    ├── RecordError                 a run directory that cannot be written or read
+    │   └── InUseError              a run directory that another process writes
+    └── CheckpointError             a checkpoint that cannot be written or read
 
 ConfigWarning (UserWarning)         a setting that is legal and probably not meant
 """
@@ -33,6 +37,22 @@ class ConfigFileError(ConfigError):
 
 class InputError(TrimtabError, ValueError):
     """Tensors that do not fit together."""
+
+
+class RunError(TrimtabError, RuntimeError):
+    """A training run that cannot start or go on."""
+
+
+class RecordError(RunError):
+    """A run directory that cannot be written or read."""
+
+
+class InUseError(RecordError):
+    """A run directory that another process writes."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint that cannot be written or read."""
 
 
 class ConfigWarning(UserWarning):
