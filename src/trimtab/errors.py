@@ -5,7 +5,10 @@ TrimtabError
 │   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
 │   └── ConfigFileError             a file that cannot be read as settings
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
-└── RunError (RuntimeError)         a run that cannot go on
+└── RunError (RuntimeError)         a training run that cannot start or go on
+    ├── RecordError                 a run directory that cannot be written or read
+    │   └── InUseError              a run directory that another process writes
+    └── CheckpointError             a checkpoint that cannot be written or read
 
 ConfigWarning (UserWarning)         a setting that is legal and probably not meant
 """
@@ -37,7 +40,19 @@ class InputError(TrimtabError, ValueError):
 
 
 class RunError(TrimtabError, RuntimeError):
-    """A run that cannot go on."""
+    """A training run that cannot start or go on."""
+
+
+class RecordError(RunError):
+    """A run directory that cannot be written or read."""
+
+
+class InUseError(RecordError):
+    """A run directory that another process writes."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint that cannot be written or read."""
 
 
 class ConfigWarning(UserWarning):

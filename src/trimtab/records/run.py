@@ -1,0 +1,313 @@
+"""The run directory: all that a training run leaves on disk, and what a resumed one takes up."""
+
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, SupportsFloat, cast
+
+import pyarrow as pa
+import yaml
+
+from trimtab.errors import RecordError
+from trimtab.records.files import (
+    TEMPORARY,
+    append_line,
+    json_line,
+    keep_lines,
+    lines_of,
+    mend,
+    refusal,
+    strict,
+    write_whole,
+)
+from trimtab.records.lock import Lock, is_held
+from trimtab.records.rollouts import Rollouts
+from trimtab.records.schema import SCHEMA, RolloutRow
+
+_OURS = {"lock", "config.yaml", "rollouts", "checkpoints"}
+"""What a run that was killed while being made may have left, before its run.json."""
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+class RunDirectory:
+    """A run on disk. Made by `create`, `open` (both hold its lock until `close`) or `read`."""
+
+    def __init__(self, path: Path, settings: dict[str, Any], lock: Lock | None) -> None:
+        record = settings.get("record") or {}
+        self.path = path
+        self.settings = settings
+        self.checkpoints = path / "checkpoints"
+        self.report = path / "report.html"
+        self._lock = lock
+        self._closed = False
+        self._turn = threading.Lock()  # lines of two threads must not cross
+        self._rollouts = Rollouts(path / "rollouts", int(record.get("every", 10)), float(record.get("rollouts", 1.0)))
+
+    @classmethod
+    def create(cls, path: str | Path, settings: Mapping[str, Any]) -> RunDirectory:
+        """A new run, in a folder that is new, empty, or was left half-made by a run killed at its start."""
+        path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise refusal(path, error) from error
+        _check_unused(path)
+        lock = Lock(path / "lock")
+        try:
+            _check_unused(path)
+            (path / "rollouts").mkdir(exist_ok=True)
+            (path / "checkpoints").mkdir(exist_ok=True)
+            tree = _tree(settings)
+            write_whole(path / "config.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+            _state(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
+        except OSError as error:
+            lock.release()
+            raise refusal(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, _settings(path), lock)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """A run to be resumed. Lines a kill has torn are cut off."""
+        path = Path(path)
+        _facts(path)
+        lock = Lock(path / "lock")
+        try:
+            run = cls(path, _settings(path), lock)
+            _state(path, **(_facts(path) | {"status": "running"}))
+            torn = {name: mend(path / name) for name in ("metrics.jsonl", "events.jsonl")}
+            for leftover in [*path.glob(f"{TEMPORARY}*"), *path.glob(f"rollouts/{TEMPORARY}*")]:
+                leftover.unlink()
+            for name, size in torn.items():
+                if size:
+                    run.event("torn", f"The last line of {name} was cut off; {size} bytes of it went.", file=name)
+        except OSError as error:
+            lock.release()
+            raise refusal(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunDirectory:
+        """A run to be looked at only, finished or not."""
+        path = Path(path)
+        _facts(path)
+        return cls(path, _settings(path), None)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What run.json says: schema, trimtab, created, status."""
+        return _facts(self.path)
+
+    @property
+    def status(self) -> str:
+        """running, what `close` was told, or interrupted: neither closed nor held by a process that lives."""
+        status = str(self.facts["status"])
+        return "interrupted" if status == "running" and not is_held(self.path / "lock") else status
+
+    def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+        """Add the metrics of a step. A value that is no finite number stands as the string NaN, Infinity or -Infinity."""
+        if "step" in metrics:
+            raise RecordError("Metrics need names other than step, got one called step. Rename it.")
+        self._add("metrics.jsonl", {"step": int(step), **{name: float(value) for name, value in metrics.items()}})
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of metrics, `step` first; NaN and infinities are floats again."""
+        return [
+            {name: _NUMBERS.get(value, value) if isinstance(value, str) else value for name, value in line.items()}
+            for line in lines_of(self.path / "metrics.jsonl")
+        ]
+
+    def event(self, kind: str, message: str, **facts: Any) -> None:
+        """Add something that happened. A fact that JSON has no form for is written as its text."""
+        self._add("events.jsonl", {"time": _now(), "kind": kind, "message": message, **facts})
+
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that happened, in order."""
+        return lines_of(self.path / "events.jsonl")
+
+    def rollouts(self, rows: Sequence[RolloutRow]) -> None:
+        """Record rows: on disk after every `record.every` steps, at `flush` and at `close`; `record.rollouts` of the groups."""
+        self._check_open()
+        with self._turn, _refused(self.path / "rollouts"):
+            self._rollouts.add(rows)
+
+    def flush(self) -> None:
+        """Put all rows on disk: before a checkpoint, as a run resumed from it does not make them again."""
+        self._check_open()
+        with self._turn, _refused(self.path / "rollouts"):
+            self._rollouts.flush()
+
+    def rollout_table(self, steps: Collection[int] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The recorded rows of all or some steps, in the order they were recorded. `schema.rows_of` makes objects of them."""
+        if self._lock is not None and not self._closed:
+            self.flush()
+        return self._rollouts.table(steps, columns)
+
+    def rewind(self, step: int) -> None:
+        """Forget `step` and all after it, as a run resumed from the checkpoint at `step` makes them anew.
+
+        Checkpoints of later steps, which were damaged or passed over, are set aside under another name.
+        """
+        self._check_open()
+        with self._turn, _refused(self.path):
+            lines = keep_lines(self.path / "metrics.jsonl", lambda line: int(line["step"]) < step)
+            rows = self._rollouts.rewind(step)
+            aside = [_set_aside(path) for path in sorted(self.checkpoints.glob("step-*")) if _step(path) > step]
+        message = f"Back to step {step}: {lines} lines of metrics and {rows} rollouts of later steps went."
+        self.event("rewind", message, step=step, metrics=lines, rollouts=rows, set_aside=aside)
+
+    def close(self, status: str = "done") -> None:
+        """Write what is left, note the status, let others write. A second call does nothing."""
+        if self._closed or self._lock is None:
+            return
+        try:
+            self.flush()
+            _state(self.path, **(_facts(self.path) | {"status": status, "ended": _now()}))
+        finally:
+            self._closed = True
+            self._lock.release()
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close("done" if error is None else "failed")
+
+    def _add(self, name: str, line: Mapping[str, Any]) -> None:
+        self._check_open()
+        with self._turn:
+            append_line(self.path / name, json_line(line))
+
+    def _check_open(self) -> None:
+        if self._lock is None:
+            raise RecordError(f"{self.path} needs to be opened to be written, got opened to be read. Use `open`.")
+        if self._closed:
+            raise RecordError(f"{self.path} needs to be open, got closed. Open it again.")
+
+
+class _refused:  # noqa: N801
+    """An error of the system inside it, said in our words."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise refusal(self.path, error) from error
+
+
+def free_name(root: Path, name: str) -> Path:
+    """A new empty folder `root/name-0001`, one number above the highest; made at once, so that no other run gets it."""
+    stem = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        taken = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in root.iterdir()]
+        number = max((int(match[1]) for match in taken if match), default=0)
+        while True:
+            number += 1
+            path = root / f"{stem}-{number:04d}"
+            with suppress(FileExistsError):
+                path.mkdir()
+                return path
+    except OSError as error:
+        raise refusal(root, error) from error
+
+
+def _check_unused(path: Path) -> None:
+    names = {entry.name for entry in path.iterdir()}
+    if "run.json" in names:
+        raise RecordError(f"{path} needs to be new, got a folder that holds a run. Resume it, or choose another.")
+    foreign = sorted(name for name in names - _OURS if not name.startswith(TEMPORARY))
+    if foreign:
+        raise RecordError(f"{path} needs to be a new or empty folder, got one that holds {foreign[0]}. Choose another.")
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """run.json, if this is a run whose schema we read."""
+    if not path.is_dir():
+        raise RecordError(f"{path} needs to be a run directory, got {'a file' if path.exists() else 'nothing'} there.")
+    try:
+        facts = json.loads((path / "run.json").read_bytes())
+        schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
+    except FileNotFoundError:
+        if (path / "config.yaml").exists() or (path / "lock").exists():
+            raise RecordError(f"{path} needs a run.json, got a half-made run. Start it again there.") from None
+        raise RecordError(f"{path} needs to be a run directory, got a folder without run.json.") from None
+    except OSError as error:
+        raise RecordError(f"{path / 'run.json'} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError):
+        raise RecordError(
+            f"{path / 'run.json'} needs schema, trimtab, created and status, got a damaged file."
+        ) from None
+    if schema != SCHEMA:
+        remedy = "Update trimtab" if isinstance(schema, int) and schema > SCHEMA else "Use the trimtab that wrote it"
+        raise RecordError(f"{path} needs schema {SCHEMA}, got {schema!r}, by trimtab {by}. {remedy}.")
+    return facts
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load((path / "config.yaml").read_bytes())
+    except OSError as error:
+        raise RecordError(
+            f"{path / 'config.yaml'} cannot be read: {error.strerror}. The run needs its settings."
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {error}.") from error
+    if not isinstance(settings, dict):
+        raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
+    return cast("dict[str, Any]", settings)
+
+
+def _tree(value: object) -> Any:
+    """Settings as YAML holds them; numbers that are not finite have a form there."""
+    if isinstance(value, Mapping):
+        return {str(key): _tree(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_tree(item) for item in cast("list[object]", value)]
+    return value if isinstance(value, float) else strict(value)
+
+
+def _state(path: Path, **facts: Any) -> None:
+    write_whole(path / "run.json", json.dumps(strict(facts), indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _set_aside(checkpoint: Path) -> str:
+    """The new name of a checkpoint that resuming must not find."""
+    name, number = f"aside-{checkpoint.name}", 1
+    while (checkpoint.parent / name).exists():
+        name, number = f"aside-{checkpoint.name}-{number}", number + 1
+    checkpoint.rename(checkpoint.parent / name)
+    return name
+
+
+def _step(path: Path) -> int:
+    digits = path.name.removeprefix("step-")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("trimtab")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,311 @@
+"""Checkpoints: a run as it stood after a step, in folders that are whole or absent.
+
+step-000040/
+  model/                  Hugging Face layout: `AutoModelForCausalLM.from_pretrained` loads it
+  optimizer.safetensors   the optimiser's tensors, by group, parameter and name
+  optimizer.json          its hyper-parameters and the names of its parameters
+  state.json              what the loop wants back
+  arrays.safetensors      arrays it wants back
+  manifest.json           size and SHA-256 of every other file; written last
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from trimtab.errors import CheckpointError
+from trimtab.records.files import refusal, sync_folder
+from trimtab.train.optimizer_state import Values, decoded, encoded, optimizer_values, restore_optimizer
+
+SCHEMA = 1
+_SAVING, _REPLACED, _REMOVING = ".saving-", ".replaced-", ".removing-"
+_NAME = re.compile(r"(\.replaced-)?step-(\d+)")
+_FULL = ("os error 28", "code: 28", "StorageFull", "No space left", "os error 122", "code: 122")
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What a checkpoint holds beside weights and optimiser."""
+
+    step: int
+    state: dict[str, Any]
+    arrays: dict[str, NDArray[Any] | Tensor]
+    """Each of the kind it was saved as: NumPy array or (CPU) tensor."""
+
+
+def save(
+    folder: Path,
+    step: int,
+    *,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any] | Tensor],
+    keep: int,
+) -> Path:
+    """The checkpoint of that step, written; then, of the earlier ones, all but the newest `keep` - 1 are removed.
+
+    A failure leaves every earlier checkpoint as it was and nothing half-written.
+    """
+    final = folder / f"step-{step:06d}"
+    temporary = folder / f"{_SAVING}{final.name}"
+    with _said(final, temporary):
+        folder.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(folder)
+        temporary.mkdir()
+        with _quiet():
+            model.save_pretrained(temporary / "model")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(temporary / "model")
+        tensors, facts = optimizer_values(model, optimizer)
+        _save_tensors(temporary / "optimizer.safetensors", tensors)
+        _save_json(temporary / "optimizer.json", facts)
+        _save_json(temporary / "state.json", state)
+        _save_arrays(temporary / "arrays.safetensors", arrays)
+        _seal(temporary, step)
+        _put_in_place(temporary, final)
+    _prune(folder, step, keep)
+    return final
+
+
+def latest(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint that is whole and unharmed; each newer one that is not is warned of and left where it is."""
+    if not folder.is_dir():
+        return None
+    for leftover in sorted(folder.glob(f"{_SAVING}*")):
+        warn(f"{leftover} was not finished: the run ended while saving it. It is skipped.")
+    for path in _candidates(folder):
+        flaw = flaw_of(path)
+        if flaw is None:
+            return path
+        warn(f"{path} is damaged and skipped for the checkpoint before it: {flaw}.")
+    return None
+
+
+def load(path: Path, *, model: PreTrainedModel, optimizer: torch.optim.Optimizer | None = None) -> Saved:
+    """What was saved: weights into the model and state into the optimiser, in place and bit for bit; the rest returned."""
+    flaw = flaw_of(path)
+    if flaw is not None:
+        raise CheckpointError(f"{path} needs to be a whole checkpoint, got a damaged one: {flaw}. Use an earlier one.")
+    facts = decoded(json.loads((path / "optimizer.json").read_bytes()))
+    _load_weights(path / "model", model)
+    if optimizer is not None:
+        restore_optimizer(path, model, optimizer, facts, _tensors(path / "optimizer.safetensors"))
+    state = decoded(json.loads((path / "state.json").read_bytes()))
+    step = int(json.loads((path / "manifest.json").read_bytes())["step"])
+    return Saved(step, state, _arrays(path / "arrays.safetensors"))
+
+
+def flaw_of(path: Path, *, sums: bool = True) -> str | None:
+    """What is wrong with a checkpoint, None if nothing; without `sums` only names and sizes are looked at."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        schema, step, files = manifest["schema"], int(manifest["step"]), dict[str, Any](manifest["files"])
+        expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
+    except FileNotFoundError:
+        return "manifest.json is missing"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "manifest.json cannot be read"
+    name = _NAME.fullmatch(path.name)
+    if schema != SCHEMA:
+        return f"manifest.json is of schema {schema!r}, not {SCHEMA}"
+    if name is not None and int(name[2]) != step:
+        return f"manifest.json is of step {step}"
+    flaws = (_file_flaw(path, file, size, total, sums) for file, (size, total) in expected.items())
+    return next((flaw for flaw in flaws if flaw), None)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed saves left: half-written folders, half-removed ones, and replaced ones that have a successor."""
+    for path in folder.iterdir():
+        successor = folder / path.name.removeprefix(_REPLACED)
+        gone = path.name.startswith((_SAVING, _REMOVING))
+        if gone or (path.name.startswith(_REPLACED) and successor.is_dir()):
+            shutil.rmtree(path)
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Checkpoints, newest first; one being replaced stands after its successor."""
+    found = [(match, path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name)) and path.is_dir()]
+    return [path for _, path in sorted(found, key=lambda pair: (-int(pair[0][2]), pair[0][1] is not None))]
+
+
+def _file_flaw(path: Path, name: str, size: int, total: str, sums: bool) -> str | None:
+    try:
+        found = (path / name).stat().st_size
+        if found != size:
+            return f"{name} has {found} bytes, not {size}"
+        return f"{name} has other bytes than were written" if sums and _sum(path / name) != total else None
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+
+
+def _sum(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _said(final: Path, temporary: Path) -> Generator[None]:
+    """Whatever goes wrong while saving: the half-written folder goes, and what the disk refused is said in our words."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise refusal(final, error, CheckpointError) from error
+        if any(sign in str(error) for sign in _FULL):  # safetensors and tokenizers have errors of their own for it
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise refusal(final, full, CheckpointError) from error
+        if isinstance(error, SafetensorError):
+            raise CheckpointError(f"{final} cannot be written: {error}. Mend that, then resume the run.") from error
+        raise
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """No progress bars: they would run through the run's own."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _seal(folder: Path, step: int) -> None:
+    """The manifest, then everything on disk."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        _sync(path)
+    entries = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _sum(path)} for path in files
+    }
+    _save_json(folder / "manifest.json", {"schema": SCHEMA, "step": step, "files": entries})
+    _sync(folder / "manifest.json")
+    for inner in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        sync_folder(inner)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    """Give the folder its name. One that has it already steps aside first, found by `latest` until the new one stands."""
+    if final.exists():
+        aside = final.with_name(f"{_REPLACED}{final.name}")
+        if aside.exists():
+            shutil.rmtree(aside)
+        os.replace(final, aside)
+    os.replace(temporary, final)
+    sync_folder(final.parent)
+
+
+def _prune(folder: Path, step: int, keep: int) -> None:
+    """Remove what the newest make needless. Damaged ones do not count and stay: someone may want to look at them."""
+    with suppress(OSError):  # the checkpoint stands; what cannot be removed now is removed after the next
+        clear_leftovers(folder)
+        earlier = [path for path in _candidates(folder) if int(path.name.rpartition("-")[2]) < step]
+        for path in [path for path in earlier if flaw_of(path, sums=False) is None][max(keep, 1) - 1 :]:
+            doomed = path.with_name(f"{_REMOVING}{path.name}")
+            os.replace(path, doomed)
+            shutil.rmtree(doomed)
+
+
+def _save_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(encoded(value), indent=1, allow_nan=False), encoding="utf-8")
+
+
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    """safetensors refuses memory that two tensors share, and parts of a larger one: those are copied."""
+    seen: set[int] = set()
+    own: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage()
+        shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
+        seen.add(memory.data_ptr())
+        own[name] = plain.clone() if shared else plain
+    save_file(own, path, metadata={"format": "pt"} | (facts or {}))
+
+
+def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any] | Tensor]) -> None:
+    numpy = [name for name, array in arrays.items() if isinstance(array, np.ndarray)]
+    try:
+        tensors = {name: array if isinstance(array, Tensor) else torch.tensor(array) for name, array in arrays.items()}
+    except TypeError as error:
+        raise CheckpointError(f"A checkpoint needs arrays of numbers or booleans, got another kind: {error}") from error
+    _save_tensors(path, tensors, {"numpy": json.dumps(numpy)})
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any] | Tensor]:
+    with safe_open(path, "pt") as file:  # pyright: ignore[reportUnknownVariableType]
+        numpy = set(json.loads(cast("dict[str, str]", file.metadata())["numpy"]))
+    return {name: tensor.numpy() if name in numpy else tensor for name, tensor in _tensors(path).items()}
+
+
+def _tensors(path: Path) -> Values:
+    with safe_open(path, "pt") as file:  # pyright: ignore[reportUnknownVariableType]
+        return {str(name): cast("Tensor", file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+
+
+def _load_weights(folder: Path, model: PreTrainedModel) -> None:
+    """Copy the saved weights into the model's own; all are compared with the model before any is changed."""
+    saved: Values = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        saved |= _tensors(path)
+    own = cast("Values", model.state_dict())
+    if not set(saved) <= set(own):  # some architectures are saved under other names than they train with
+        with _quiet():
+            whole = type(model).from_pretrained(folder, dtype=model.dtype)
+        saved = cast("Values", whole.state_dict())
+    loaded = {own[name].data_ptr() for name in saved if name in own}
+    # a weight tied to another is saved once, under the other's name
+    absent = sorted(name for name in own if name not in saved and own[name].data_ptr() not in loaded)
+    foreign = sorted(set(saved) - set(own))
+    other = [name for name in saved if name in own and _kind(saved[name]) != _kind(own[name])]
+    for names, rule in (
+        (absent, "has no"),
+        (foreign, "has a foreign"),
+        (other, "has another shape or number type for"),
+    ):
+        if names:
+            raise CheckpointError(
+                f"{folder} needs the weights of this model, but {rule} {names[0]}. Load it elsewhere."
+            )
+    with torch.no_grad():
+        for name, tensor in saved.items():
+            own[name].copy_(tensor)
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
