@@ -1,0 +1,70 @@
+"""Axes: from values to places on paper, and the ticks between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear or logarithmic scale from [low, high] to places [start, end]."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def place(self, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
+        """Where a value stands; beyond an end, at the end. On a log axis 0 stands at the lower end."""
+        given = np.asarray(value, dtype=np.float64)
+        low, high = self.low, self.high
+        if self.log:
+            given, low, high = np.log10(np.maximum(given, self.low)), math.log10(low), math.log10(high)
+        share = np.clip((given - low) / (high - low), 0.0, 1.0)
+        return self.start + share * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        """A handful of round values within the axis."""
+        return _log_ticks(self.low, self.high) if self.log else round_ticks(self.low, self.high)
+
+
+def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, about so many."""
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    width = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / width - 1e-9)
+    last = math.floor(high / width + 1e-9)
+    return [round(place * width, 12) for place in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    decades = [10.0**power for power in range(first, last + 1)]
+    if len(decades) >= 3:
+        stride = -(-len(decades) // 5)
+        return decades[::stride]
+    around = [factor * 10.0**power for power in range(first - 1, last + 1) for factor in (1, 2, 5)]
+    return [tick for tick in around if low * 0.999 <= tick <= high * 1.001]
+
+
+def covering(values: Iterable[float], *, log: bool) -> tuple[float, float]:
+    """Ends that leave a little air around the finite values (positive ones, on a log axis)."""
+    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    if not finite:
+        return (0.1, 1.0) if log else (0.0, 1.0)
+    low, high = min(finite), max(finite)
+    if log:
+        # Nothing under a millionth of the largest is told apart: a stray 1e-12 would flatten the rest.
+        low = max(low, high * 1e-6)
+        air = max((high / low) ** 0.06, 1.15)
+        return low / air, high * air
+    air = 0.06 * (high - low) or 0.1 * abs(high) or 0.5
+    return (low if low == 0 else low - air), high + air

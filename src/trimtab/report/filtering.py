@@ -1,0 +1,146 @@
+"""Findings on the correction: what it keeps, of whom, and whether its bounds do anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from trimtab.report.finding import Finding
+from trimtab.report.run import Run
+from trimtab.report.series import Series
+from trimtab.report.text import number, percent, plural
+
+STARVED = 0.05
+"""Kept fraction under which a step has next to nothing to learn from."""
+
+
+def starved_steps(kept: Series) -> Series:
+    """The steps at which less than `STARVED` was kept."""
+    part = kept.finite
+    return Series(part.steps[part.values < STARVED], part.values[part.values < STARVED])
+
+
+def is_starved(kept: Series) -> bool:
+    """Whether at least 5 steps and a quarter of all had next to nothing to learn from."""
+    few = len(starved_steps(kept))
+    return few >= 5 and few >= len(kept.finite) / 4
+
+
+def starvation(run: Run) -> Iterator[Finding]:
+    """Steps with next to nothing to learn from."""
+    kept = run.series("kept_fraction")
+    few = starved_steps(kept)
+    if is_starved(kept):
+        yield Finding(
+            "alarm",
+            "Starved",
+            f"Less than {percent(STARVED)} of the tokens were kept at {plural(len(few), 'step')} of {len(kept.finite)}, first at step "
+            f"{few.steps[0]} (median {percent(kept.median)}). The policy learns from a few sequences chosen by the gate: widen its "
+            "bounds, or bring the two policies together.",
+            "kept",
+            int(few.steps[0]),
+        )
+    skipped = run.series("train/skipped").finite
+    total = int(skipped.values.sum()) if len(skipped) else 0
+    if total:
+        where = int(skipped.steps[np.flatnonzero(skipped.values > 0)[0]])
+        yield Finding(
+            "warning",
+            "Updates skipped",
+            f"{plural(total, 'update')} had nothing usable and changed no weight, first at step {where}.",
+            "kept",
+            where,
+        )
+
+
+def selection_bias(run: Run) -> Iterator[Finding]:
+    """A filter that keeps wrong answers more often than right ones trains by pushing down only."""
+    right, wrong = run.series("selection/kept_given_positive"), run.series("selection/kept_given_negative")
+    shared, at_right, at_wrong = np.intersect1d(right.steps, wrong.steps, return_indices=True)
+    gap = Series(shared, wrong.values[at_wrong] - right.values[at_right]).finite
+    if not len(gap):
+        return
+    biased = gap.values > 0.05
+    if biased.sum() >= 3 and biased.mean() >= 1 / 3:
+        worst = int(np.argmax(gap.smooth(5).values))
+        net = run.series("selection/net_advantage")
+        pushes = f" Mean advantage of what is kept: {number(net.median)} (median)." if len(net.finite) else ""
+        yield Finding(
+            "alarm",
+            "Keeps wrong answers more often than right ones",
+            f"At {percent(float(biased.mean()))} of the steps tokens with negative advantage were kept at least 5 points more often; "
+            f"medians {percent(wrong.median)} of negative against {percent(right.median)} of positive, widest near step {gap.steps[worst]}.{pushes} "
+            "Such a filter mostly pushes down.",
+            "selection",
+            int(gap.steps[worst]),
+        )
+
+
+def gate_names(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
+    """Each gate of the correction with the prefix of its metrics."""
+    gates = run.setting("correction.gates", ())
+    return [(f"gate/{place}-{gate.get('metric')}-{gate.get('level')}", gate) for place, gate in enumerate(gates)]
+
+
+def bounds_text(gate: Mapping[str, Any]) -> str:
+    """[0.99, 1.01], an open side as −∞ or ∞."""
+    low, high = gate.get("lower"), gate.get("upper")
+    return f"[{'−∞' if low is None else number(low)}, {'∞' if high is None else number(high)}]"
+
+
+def gates(run: Run) -> Iterator[Finding]:
+    """Gates that never fire, and gates that reject most."""
+    for name, gate in gate_names(run):
+        rejected = run.series(f"{name}/rejected_tokens").finite
+        if len(rejected) < 3:
+            continue
+        seen = "; its statistic lay within [{}, {}] (1 % and 99 % quantiles, medians over steps)".format(
+            number(run.series(f"{name}/p01").median), number(run.series(f"{name}/p99").median)
+        )
+        seen = seen if len(run.series(f"{name}/p99").finite) else ""
+        called = f"{name.removeprefix('gate/')} with bounds {bounds_text(gate)}"
+        acts = gate.get("action") != "observe"
+        if float(np.mean(rejected.values < 0.001)) > 0.99:
+            yield Finding(
+                "warning" if acts else "note",
+                "A gate that never fires",
+                f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. It is as good as absent.",
+                name,
+            )
+        elif rejected.median > 0.7:
+            yield Finding(
+                "warning" if acts else "note",
+                "A gate that rejects most" if acts else "A gate that would reject most",
+                f"{called} {'rejected' if acts else 'would have rejected'} {percent(rejected.median)} of the tokens (median over steps){seen}. "
+                "The bounds are tighter than the mismatch this run has.",
+                name,
+            )
+
+
+def effective_size(run: Run) -> Iterator[Finding]:
+    """Weights of which a few own the batch."""
+    ess = run.series("weight/ess").finite
+    kept = run.series("kept_fraction")
+    if len(ess) and ess.median < 0.3 and not (kept.median < 0.3):
+        yield Finding(
+            "warning",
+            "Few tokens own the batch",
+            f"Effective sample size {percent(ess.median)} of the tokens (median), lowest {percent(float(ess.values.min()))}, while {percent(kept.median)} are kept. Bound the weight, or weigh at a lower level.",
+            "ess",
+        )
+
+
+def missing(run: Run) -> Iterator[Finding]:
+    """Trained tokens without usable log-probs."""
+    share = run.series("missing_fraction").finite
+    if len(share) and share.values.max() > 0:
+        worst = int(np.argmax(share.values))
+        yield Finding(
+            "warning",
+            "Log-probs missing",
+            f"Up to {percent(float(share.values[worst]))} of the tokens (step {share.steps[worst]}) had no finite log-probs and were not trained.",
+            "kept",
+            int(share.steps[worst]),
+        )

@@ -1,0 +1,121 @@
+"""Findings on what was learned: the verdict, and what broke away first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trimtab.report.finding import Finding, Level
+from trimtab.report.run import Run
+from trimtab.report.signs import Sign, signs
+from trimtab.report.text import number, plural
+from trimtab.report.verdict import Verdict, verdict
+
+
+def run_verdict(run: Run) -> tuple[Verdict, str]:
+    """The verdict, and which accuracy it rests on: held-out where there is one, otherwise that of the rollouts."""
+    held_out = run.series("eval/accuracy")
+    if len(held_out.finite) >= 2:
+        return verdict(held_out, problems=int(run.setting("evaluate.problems", 256))), "Held-out accuracy"
+    batch = int(run.setting("rollout.groups", 16)) * int(run.setting("rollout.samples", 8))
+    return verdict(run.series("rollout/accuracy").smooth(5), problems=batch), "Accuracy of the rollouts"
+
+
+def verdict_finding(run: Run) -> Iterator[Finding]:
+    """What became of the accuracy."""
+    found, whose = run_verdict(run)
+    if found.word == "unknown":
+        yield Finding(
+            "note",
+            "Accuracy unknown",
+            "The run has fewer than two accuracies; nothing can be said of what it learned.",
+            "accuracy",
+        )
+        return
+    (_, start), (best_at, best), (end_at, end) = found.start, found.best, found.end
+    curve = f"{whose}: {number(start)} at the start, best {number(best)} at step {best_at}, {number(end)} at the end (step {end_at})."
+    if found.word in ("collapsed", "degraded", "unstable") and found.fall and found.low:
+        last, fallen = found.fall
+        what = {
+            "collapsed": "under half of its best",
+            "unstable": "under half of its best",
+            "degraded": "clearly below its best",
+        }
+        tail = f" It went {what[found.word]} between step {last} and step {fallen}"
+        tail += f", lowest {number(found.low[1])} at step {found.low[0]}"
+        tail += ", and came back." if found.word == "unstable" else " and stayed there."
+        level: Level = "alarm" if found.word == "collapsed" else "warning"
+        yield Finding(level, found.word.capitalize(), curve + tail, "accuracy", fallen)
+    elif found.word == "flat":
+        yield Finding(
+            "warning",
+            "Flat",
+            f"{curve} No step is better than the start beyond the noise of the evaluation.",
+            "accuracy",
+        )
+    else:
+        yield Finding("good", "Healthy", f"{curve} It ends at its best within the noise of the evaluation.", "accuracy")
+
+
+def early_sign(run: Run) -> Iterator[Finding]:
+    """Which curve broke away first before a fall; without a fall, jumps of the mismatch that passed."""
+    found, _ = run_verdict(run)
+    if found.fall is None:
+        jumps = [sign for sign in signs(run.series) if sign.watch.metric == "drift/k3" and sign.onset.before > 0]
+        if jumps:
+            worst = max(jumps, key=lambda sign: sign.onset.after).onset
+            yield Finding(
+                "note",
+                "Mismatch jumped and accuracy held",
+                f"Mismatch KL rose tenfold within 10 steps {plural(len(jumps), 'time')}, most at step {worst.step} "
+                f"({number(worst.before)} → {number(worst.after)}). Before a collapse it does the same: watch the steps after it.",
+                "mismatch",
+                worst.step,
+            )
+        return
+    early = first_signs(run, found)
+    if not early:
+        yield Finding(
+            "note",
+            "No early sign",
+            f"None of the watched curves broke away before step {found.fall[1]}: "
+            "a slow drift, or a cause outside them (rewards, data, learning rate).",
+            "mismatch",
+        )
+        return
+    first, *others = early
+    also = "; ".join(_moved(sign) for sign in others[:3])
+    yield Finding(
+        "warning",
+        f"First sign: {first.watch.name[0].lower()}{first.watch.name[1:]}",
+        f"{_moved(first)}, {_before(first.onset.step, found.fall[1])}." + (f" Then: {also}." if also else ""),
+        first.watch.panel,
+        first.onset.step,
+    )
+
+
+def first_signs(run: Run, found: Verdict) -> list[Sign]:
+    """Breaks in the 40 steps before the fall was seen (or since the evaluation before it), one per curve, earliest first."""
+    if found.fall is None:
+        return []
+    last, fallen = found.fall
+    seen: dict[str, Sign] = {}
+    for sign in signs(run.series, first=min(last, fallen - 40), last=fallen):
+        seen.setdefault(sign.watch.metric, sign)
+    return list(seen.values())
+
+
+def _moved(sign: Sign) -> str:
+    onset = sign.onset
+    verb = "rose" if sign.watch.way == "rise" else "fell"
+    return (
+        f"{sign.watch.name} ({sign.watch.metric}) {verb} from {number(onset.before)} at step {onset.since} "
+        f"to {number(onset.after)} at step {onset.step}"
+    )
+
+
+def _before(step: int, fallen: int) -> str:
+    return (
+        "at the step that showed the fall"
+        if step == fallen
+        else f"{plural(fallen - step, 'step')} before the fall was seen"
+    )

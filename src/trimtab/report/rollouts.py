@@ -1,0 +1,153 @@
+"""Responses with each token coloured by its ratio and struck through where it was rejected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trimtab.report.choice import Chosen
+from trimtab.report.run import Run
+from trimtab.report.text import escaped, number
+from trimtab.report.tokens import target
+
+HEAD, TAIL = 500, 150
+"""Tokens shown of a long response, from its start and from its end."""
+MOST_TEXT = 4000
+"""Characters shown of a prompt, or of a response that cannot be split into its tokens."""
+STEPS = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""|ℓ| from which a token takes the next shade."""
+LEGEND = ("1/7", "1/2.7", "1/1.6", "1/1.2", "1/1.05", "1", "1.05", "1.2", "1.6", "2.7", "7")
+
+
+def shade(log_r: float | None) -> str:
+    """The class of a token's colour: r0 at ratio 1, r1 to r5 above, r-1 to r-5 below, none where it is not known."""
+    if log_r is None or not math.isfinite(log_r):
+        return "none"
+    level = int(np.searchsorted(STEPS, abs(log_r), side="right"))
+    return f"r{'-' if log_r < 0 and level else ''}{level}"
+
+
+def pieces(row: Mapping[str, Any], vocabulary: Mapping[int, str]) -> list[str] | None:
+    """The text of each token: from the vocabulary, or one character each where counts agree; None where neither works."""
+    ids: Sequence[int] = row.get("tokens") or ()
+    text = str(row.get("response") or "")
+    if ids and all(token in vocabulary for token in ids):
+        return [vocabulary[token] for token in ids]
+    if len(ids) == len(text):
+        return list(text)
+    if len(ids) == len(text) + 1 and row.get("finish") == "stop":
+        return [*text, "⏹"]
+    return None
+
+
+def rollouts_html(run: Run, shown: Sequence[Chosen]) -> tuple[str, list[dict[str, Any]]]:
+    """The section's HTML, and the numbers of each token for the page's script."""
+    if run.rollouts is None or not shown:
+        return "", []
+    rows = run.rollouts.take([choice.row for choice in shown]).to_pylist()
+    parts: list[str] = []
+    data: list[dict[str, Any]] = []
+    phase = ""
+    for choice, row in zip(shown, rows, strict=True):
+        if choice.phase != phase:
+            phase = choice.phase
+            parts.append(f"<h3>{escaped(phase)}</h3>")
+        shares = _facts(row, target(run))
+        parts.append(_card(choice, row, shares, len(data), pieces(row, run.vocabulary)))
+        data.append({"target": target(run), **shares})
+    return "".join(parts), data
+
+
+PER_TOKEN = ("tokens", "behavior", "raw", "proximal", "current", "weight", "advantage", "versions")
+
+
+def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
+    """The arrays of a row that the pointer can ask for, of the tokens shown."""
+    count = len(row.get("tokens") or ())
+    facts: dict[str, Any] = {"count": count, "version": row.get("version")}
+    for name in PER_TOKEN:
+        values: Sequence[float | None] = row.get(name) or ()
+        facts[name] = [_rounded(value) for value in values] if len(values) == count else [None] * count
+    facts["log_r"] = [
+        None if high is None or low is None else _rounded(high - low)
+        for high, low in zip(facts[compared], facts["behavior"], strict=True)
+    ]
+    for name in ("mask", "kept"):
+        values = row.get(name) or ()
+        facts[name] = [bool(value) for value in values] if len(values) == count else [True] * count
+    visible = [place for place in range(count) if place < HEAD or place >= count - TAIL]
+    return {
+        name: [values[place] for place in visible] if isinstance(values, list) else values
+        for name, values in facts.items()
+    } | {"at": visible}
+
+
+def _rounded(value: float | None) -> float | None:
+    return (
+        None
+        if value is None or not math.isfinite(value)
+        else (value if isinstance(value, int) else float(f"{value:.4g}"))
+    )
+
+
+def _card(choice: Chosen, row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None) -> str:
+    right = bool(row.get("correct"))
+    kept = sum(facts["kept"]) / max(1, sum(facts["mask"]))
+    told = [
+        f"step {row.get('step')}",
+        f"group {row.get('group')}, sample {row.get('sample')}",
+        f"reward {number(float(row.get('reward') or 0.0))}",
+        f"{facts['count']} tokens",
+        f"kept {number(100 * kept)} %",
+        f"age {row.get('staleness')}",
+        f"ended by {row.get('finish')}",
+    ]
+    if row.get("failed"):
+        told.append(f"verifier failed: {str(row['failed'])[:200]}")
+    if facts["advantage"] and facts["advantage"][0] is not None:
+        told.append(f"advantage {number(facts['advantage'][0])}")
+    return (
+        f'<article class="rollout"><header><b class="{"right" if right else "wrong"}">{"right" if right else "wrong"}</b> '
+        f"<i>{escaped(choice.why.partition(', ')[2])}</i> <span>{escaped(' · '.join(told))}</span></header>"
+        f'<pre class="prompt"><span class="who">prompt {escaped(row.get("problem"))}</span>{escaped(_short(row.get("prompt")))}</pre>'
+        f"{_response(row, facts, place, texts)}</article>"
+    )
+
+
+def _short(text: object) -> str:
+    whole = "" if text is None else str(text)
+    return whole if len(whole) <= MOST_TEXT else f"{whole[:MOST_TEXT]} … ({len(whole) - MOST_TEXT:,} more characters)"
+
+
+def _response(row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None) -> str:
+    plain = ""
+    if texts is None:
+        plain = f'<pre class="plain"><span class="who">response</span>{escaped(_short(row.get("response")))}</pre>'
+    spans: list[str] = []
+    for index, at in enumerate(facts["at"]):
+        if index and at != facts["at"][index - 1] + 1:
+            spans.append(f'<span class="gap"> … {at - facts["at"][index - 1] - 1:,} tokens … </span>')
+        text = str(facts["tokens"][index]) if texts is None else texts[at]
+        spans.append(f'<span class="{_classes(facts, index)}" data-t="{index}">{_visible(text)}</span>')
+    who = "response" if texts is not None else "token ids"
+    kind = "response" if texts is not None else "response ids"
+    return f'{plain}<pre class="{kind}" data-r="{place}"><span class="who">{who}</span>{"".join(spans)}</pre>'
+
+
+def _classes(facts: Mapping[str, Any], index: int) -> str:
+    if not facts["mask"][index]:
+        return "untrained"
+    names = [shade(facts["log_r"][index])]
+    if not facts["kept"][index]:
+        names.append("rejected")
+    elif facts["weight"][index] == 0:
+        names.append("zeroed")
+    return " ".join(names)
+
+
+def _visible(text: str) -> str:
+    """A token's text; line breaks are drawn, and still break the line."""
+    return escaped(text.replace("\r", "␍").replace("\t", "⇥\t").replace("\n", "⏎\n")) or "∅"

@@ -1,0 +1,116 @@
+"""A metric over the steps of a run: smoothing, onsets, thinning. Arrays in, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Steps = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Values at increasing steps; a step without the metric is not there, a value may be NaN or infinite."""
+
+    steps: Steps
+    values: Values
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, float]]) -> Series:
+        """Sorted by step; of two values at one step the later stands, as after a resume."""
+        latest = dict(pairs)
+        steps = sorted(latest)
+        return cls(np.array(steps, dtype=np.int64), np.array([latest[step] for step in steps], dtype=np.float64))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def finite(self) -> Series:
+        """Only the values that are numbers."""
+        stays = np.isfinite(self.values)
+        return Series(self.steps[stays], self.values[stays])
+
+    @property
+    def median(self) -> float:
+        """The median of the finite values; NaN where there is none."""
+        values = self.finite.values
+        return float(np.median(values)) if len(values) else float("nan")
+
+    def within(self, first: int, last: int) -> Series:
+        """The part from step `first` to step `last`, both included."""
+        stays = (self.steps >= first) & (self.steps <= last)
+        return Series(self.steps[stays], self.values[stays])
+
+    def smooth(self, width: int = 3) -> Series:
+        """Centred running median over `width` finite values, fewer at the ends: one wild step moves nothing."""
+        part = self.finite
+        if width <= 1 or not len(part):
+            return part
+        padded = np.pad(part.values, width // 2, constant_values=np.nan)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+        return Series(part.steps, np.nanmedian(windows, axis=1))
+
+
+@dataclass(frozen=True)
+class Onset:
+    """A change by a factor within a few steps."""
+
+    step: int
+    """Where the factor was reached."""
+    since: int
+    """Where it started from."""
+    before: float
+    after: float
+
+
+def onsets(series: Series, *, factor: float, window: int, floor: float, way: Literal["rise", "fall"]) -> list[Onset]:
+    """Each first step at which the smoothed series is `factor` times what it was at most `window` steps before (or that much less).
+
+    A rise counts from `floor / factor` up and a fall from `floor` down, so that noise around 0 is not a change. After an onset the
+    next one is looked for where the series has come halfway back.
+    """
+    part = series.smooth(3)
+    found: list[Onset] = []
+    waiting = float("nan")
+    sign = 1.0 if way == "rise" else -1.0
+    for index in range(1, len(part)):
+        value = float(part.values[index])
+        if np.isfinite(waiting):
+            if sign * (waiting - value) < 0:
+                continue
+            waiting = float("nan")
+        begin = int(np.searchsorted(part.steps, part.steps[index] - window))
+        before = part.values[begin:index]
+        if not len(before):
+            continue
+        place = begin + int(np.argmin(sign * before))
+        base = float(part.values[place])
+        risen = value >= factor * max(base, floor / factor)
+        fallen = base >= floor and value <= base / factor
+        if risen if way == "rise" else fallen:
+            found.append(Onset(int(part.steps[index]), int(part.steps[place]), base, value))
+            waiting = (base + value) / 2
+    return found
+
+
+def thinned(series: Series, buckets: int = 400, keep: Literal["both", "least", "greatest"] = "both") -> Series:
+    """The least and the greatest value of each bucket (or one of them), so that no spike is lost; one without a number is a gap."""
+    if len(series) <= 2 * buckets:
+        return series
+    chosen: list[int] = []
+    for part in np.array_split(np.arange(len(series)), buckets):
+        finite = part[np.isfinite(series.values[part])]
+        if len(finite) == 0:
+            chosen.append(int(part[0]))
+            continue
+        least, greatest = finite[np.argmin(series.values[finite])], finite[np.argmax(series.values[finite])]
+        kept = {"both": {int(least), int(greatest)}, "least": {int(least)}, "greatest": {int(greatest)}}[keep]
+        chosen.extend(sorted(kept))
+    places = np.array(chosen)
+    return Series(series.steps[places], series.values[places])

@@ -1,0 +1,51 @@
+"""Text that came from outside, made harmless: in HTML, in JSON inside a script element, and to the eye."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from typing import Any
+
+# Controls, and characters that reorder or hide what stands beside them: shown by their number, never obeyed.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def escaped(value: object) -> str:
+    """Any value as HTML text, also fit for a quoted attribute; what cannot be seen is named as ⟨U+202E⟩."""
+    return html.escape(_UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(value)), quote=True)
+
+
+def embedded(value: Any) -> str:
+    """JSON for a `<script type="application/json">`: nothing in it can end the element or open a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for a reader: three significant digits, a real minus sign, 1.2e−05 where zeros would pile up."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    size = abs(value)
+    if value != 0 and (size < 1e-3 or size >= 1e6):
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        text = f"{mantissa}e{int(power)}"
+    else:
+        places = 0 if size >= 100 else max(0, digits - 1 - (math.floor(math.log10(size)) if size else 0))
+        text = f"{value:,.{places}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: 3.1 %."""
+    return f"{number(100 * share, 2 if share < 0.995 else 3)} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 step, 2 steps."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
