@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -63,14 +63,15 @@ class Learner:
         proximal = None if before is None else before.log_probs
         reference = None if self.reference is None else self.reference.all(rows, config.learner.micro_tokens).log_probs
         clock.lap("proximal")
-        found = self._advantages(rows, proximal)
+        valid = _valid(rows, proximal)
+        found = self._advantages(valid, proximal)
         seen = None if proximal is None else self._seen(rows, proximal, proximal, found)
         update = Update(
             config=config,
             scorer=self.scorer,
             optimizer=self.optimizer,
             version=self.version,
-            rows=rows,
+            rows=valid,
             found=found,
             fixed=None if "current" in config.correction.needs else seen,
             proximal=proximal,
@@ -129,9 +130,15 @@ class Learner:
             proximal=proximal,
             current=current,
             behavior=rows.behavior,
-            mask=rows.mask & found.trained & ~current.isnan(),
+            mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
             advantages=found.advantages,
         )
+
+
+def _valid(rows: Rows, proximal: Tensor | None) -> Rows:
+    """The rows with tokens whose log-probs are missing out of the mask, as if they had never been trained."""
+    known = rows.behavior.isfinite()
+    return replace(rows, mask=rows.mask & (known if proximal is None else known & proximal.isfinite()))
 
 
 def without_advantage(rule: Correction) -> Correction:

@@ -49,7 +49,7 @@ class Update:
     tokens: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def __post_init__(self) -> None:
-        self.mask = self.rows.mask & self.found.trained & self.rows.behavior.isfinite()
+        self.mask = self.rows.mask & self.found.trained
         self.current = torch.full_like(self.rows.behavior, math.nan)
         """What the policy thought of each row when it was trained; NaN for rows that were not."""
 
