@@ -1,0 +1,227 @@
+"""Continuous batched sampling from a transformers causal LM.
+
+queue of jobs ──prompt prefilled once──► rows ──forward──► logits ──inverse CDF──► a token each ──stop, limit──► samples ─► groups
+                                          ▲                                            │
+                                          └── freed rows begin the next sample ◄───────┘
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from trimtab.config.training import Precision
+from trimtab.errors import ConfigError, InputError
+from trimtab.train.engines import rotary
+from trimtab.train.engines.decoder import Decoder, same
+from trimtab.train.engines.general import General
+from trimtab.train.engines.quantize import Intake
+from trimtab.train.engines.sampling import Cut, draw
+from trimtab.train.engines.slots import Entry, Slots
+from trimtab.train.messages import Group, Job
+
+InFlight = Literal["finish", "keep_cache", "recompute"]
+
+
+class HfEngine:
+    """Samples jobs with a copy of a model, in its own precision.
+
+    The same weights, seed and job give the same tokens whatever else runs, up to the rounding of matrix products of
+    another size; the same jobs submitted in the same order give the same bits.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        stop: Sequence[int],
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        precision: Precision = "fp32",
+        in_flight: InFlight = "keep_cache",
+        slots: int = 128,
+        version: int = 0,
+    ) -> None:
+        if slots < 1:
+            raise ConfigError(f"HfEngine needs at least one slot, got {slots}.")
+        self.version = version
+        self.cut = Cut(temperature, top_k, top_p)
+        self.in_flight: InFlight = in_flight
+        self.limit = _positions(model)
+        self.intake = Intake(model, precision)
+        self.vocabulary = self.intake.vocabulary
+        self.stops = _stops(stop, self.vocabulary)
+        self.decoder = decoder_of(model, self.intake, slots)
+        self.rows = slots
+        self.slots = Slots(slots)
+        self.queue: deque[Entry] = deque()
+        self.entries: dict[int, Entry] = {}
+        self.held: tuple[Entry, Any] | None = None
+        self.waiting: tuple[dict[str, Tensor], int] | None = None
+
+    @property
+    def pending(self) -> int:
+        """Groups submitted and not yet finished."""
+        return len(self.entries)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs; all are checked before the first is taken."""
+        seen = set(self.entries)
+        for job in jobs:
+            self._check(job)
+            if job.group in seen:
+                raise InputError(f"Job needs a group number of its own, got {job.group} twice.")
+            seen.add(job.group)
+        for job in jobs:
+            room = job.max_tokens if self.limit is None else min(job.max_tokens, self.limit - len(job.prompt))
+            entry = Entry(job, room)
+            self.queue.append(entry)
+            self.entries[job.group] = entry
+
+    def step(self) -> list[Group]:
+        """Fill free slots, sample one token in every slot, return the groups that finished now."""
+        if self.waiting is None:
+            self._fill()
+        running, slots = len(self.slots), self.slots
+        if not running:
+            return []
+        logits = self.decoder.forward(slots.current[:running], slots.position[:running])
+        drawn = draw(logits, torch.from_numpy(slots.chances()).to(logits.device), self.cut)
+        tokens, sound = drawn.tokens.cpu().numpy(), drawn.sound.cpu().numpy()
+        slots.record(tokens, drawn.behavior.cpu().numpy(), drawn.raw.cpu().numpy(), self.version)
+        ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
+        finished: list[Group] = []
+        # From the last row down: what moves into a freed row comes from behind and has been dealt with.
+        for row in np.flatnonzero(ended)[::-1].tolist():
+            finish = "error" if not sound[row] else "stop" if self.stops[tokens[row]] else "length"
+            entry, index = slots.members[row]
+            entry.done[index] = slots.sample(row, finish)
+            if entry.finished:
+                finished.append(self.entries.pop(entry.job.group).group)
+            self._free(row, finish == "error")
+        self._switch()
+        return finished[::-1]
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take over weights by state-dict name; they are copied.
+
+        Responses half done: finish goes on with the weights in use until none runs, and begins none meanwhile;
+        keep_cache goes on with the keys and values made so far; recompute has the new weights make them again.
+        """
+        if self.in_flight == "finish" and len(self.slots):
+            self.intake.check(weights)
+            self.waiting = ({name: weight.detach().clone() for name, weight in weights.items()}, version)
+            return
+        self._take(weights, version)
+        if self.in_flight == "recompute":
+            rows = range(len(self.slots))
+            for row, prefix in zip(
+                rows, self.decoder.prefill([self.slots.beginning(row) for row in rows]), strict=True
+            ):
+                self.decoder.place(prefix, [row])
+
+    def abandon(self) -> None:
+        """Forget everything submitted; weights that waited for it are taken over."""
+        self.queue.clear()
+        self.entries.clear()
+        self.slots.members.clear()
+        self.held = None
+        self._switch()
+
+    def _fill(self) -> None:
+        """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
+        free = self.rows - len(self.slots)
+        starts: list[tuple[Entry, int]] = []
+        while free and self.queue:
+            entry = self.queue[0]
+            count = min(free, entry.job.samples - entry.begun)
+            starts.append((entry, count))
+            free -= count
+            entry.begun += count
+            if entry.begun == entry.job.samples:
+                self.queue.popleft()
+        if not starts:
+            return
+        first, held = starts[0][0], self.held
+        ready = [held[1]] if held is not None and held[0] is first else []
+        made = self.decoder.prefill([entry.job.prompt[:-1] for entry, _ in starts[len(ready) :]])
+        for (entry, count), prefix in zip(starts, ready + made, strict=True):
+            row = len(self.slots)
+            self.decoder.place(prefix, range(row, row + count))
+            for offset in range(count):
+                self.slots.begin(row + offset, entry, entry.begun - count + offset)
+            self.held = (entry, prefix) if entry.begun < entry.job.samples else None
+
+    def _free(self, row: int, spoilt: bool) -> None:
+        moved = self.slots.drop(row)
+        if moved is not None:
+            self.decoder.move(moved, row)
+        if spoilt:
+            self.decoder.clear(row if moved is None else moved)
+
+    def _switch(self) -> None:
+        """Take over weights that wait, once nothing runs."""
+        if self.waiting is not None and not len(self.slots):
+            (weights, version), self.waiting = self.waiting, None
+            self._take(weights, version)
+
+    def _take(self, weights: Mapping[str, Tensor], version: int) -> None:
+        self.decoder.load(self.intake(weights))
+        self.version = version
+        self.held = None  # its first token would carry a version that did not make it
+
+    def _check(self, job: Job) -> None:
+        name = f"Job {job.group}"
+        if not len(job.prompt):
+            raise InputError(f"{name} needs a prompt of at least one token, got none. Begin it with a start token.")
+        if job.samples < 1 or job.max_tokens < 1:
+            raise InputError(
+                f"{name} needs at least one sample of at least one token, got samples {job.samples}, max_tokens {job.max_tokens}."
+            )
+        if self.limit is not None and len(job.prompt) >= self.limit:
+            raise InputError(
+                f"{name} needs a prompt shorter than the model's {self.limit} positions, got {len(job.prompt)} tokens. "
+                "Shorten it, or leave it out."
+            )
+        least, most = int(job.prompt.min()), int(job.prompt.max())
+        if least < 0 or most >= self.vocabulary:
+            raise InputError(
+                f"{name} needs token ids from 0 to {self.vocabulary - 1}, got {least} to {most}. "
+                "Use the tokenizer that belongs to the model."
+            )
+
+
+def decoder_of(model: PreTrainedModel, intake: Intake, rows: int) -> Decoder:
+    """What runs a copy of the model, its weights as `intake` leaves them; the fast path only where it gives the same."""
+    own = copy.deepcopy(model).requires_grad_(False).eval()
+    cast("nn.Module", own).to(intake.dtype)
+    general = General(own, rows)
+    general.load(intake(dict(model.state_dict())))
+    if not rotary.fits(own):
+        return general
+    fast = rotary.Rotary(own, rows)
+    return fast if same(fast, General(own, 2), min(16, intake.vocabulary)) else general
+
+
+def _positions(model: PreTrainedModel) -> int | None:
+    """How many tokens the model can place; None where it sets no limit."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def _stops(stop: Sequence[int], size: int) -> Any:
+    result = np.zeros(size, np.bool_)
+    wrong = [token for token in stop if not 0 <= token < size]
+    if wrong:
+        raise InputError(
+            f"stop needs token ids from 0 to {size - 1}, got {wrong}. Use the tokenizer that belongs to the model."
+        )
+    result[list(stop)] = True
+    return result

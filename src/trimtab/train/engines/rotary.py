@@ -1,0 +1,237 @@
+"""The Llama and Qwen2 family without transformers' overhead: one fused matmul per projection, a cache written in place.
+
+Rows are aligned at their start: a token's column is its position. Query and key channels are stored in pairs, so that
+rotating them by their position is one complex product; attention does not notice, as both are permuted alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional as nnf
+from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
+
+from trimtab.train.engines.decoder import Positions, batches
+from trimtab.train.messages import Ints
+
+FAMILY = (LlamaForCausalLM, Qwen2ForCausalLM)
+STEADY_ROPE = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding whose frequencies do not depend on the length."""
+ROOM = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One decoder layer's weights; keys and values are made beside the queries, gate beside up."""
+
+    before: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    out: Tensor
+    out_bias: Tensor | None
+    after: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """Whether this file knows the architecture; that it computes the same is checked by running both."""
+    config: Any = model.config
+    return (
+        type(model) in FAMILY
+        and config.hidden_act == "silu"
+        and config.rope_parameters["rope_type"] in STEADY_ROPE
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    )
+
+
+class Rotary:
+    """Decoder of such a model. It copies the weights and keeps no hold of the model."""
+
+    @torch.inference_mode()
+    def __init__(self, model: PreTrainedModel, rows: int) -> None:
+        source = cast("Any", model)
+        attention = source.model.layers[0].self_attn
+        weight = source.model.embed_tokens.weight
+        self.dtype, self.device = weight.dtype, weight.device
+        self.size = int(attention.head_dim)
+        self.heads, self.shared = attention.q_proj.out_features // self.size, int(attention.num_key_value_groups)
+        self.kv = self.heads // self.shared
+        self.eps = float(source.model.norm.variance_epsilon)
+        self.rows, self.capacity = rows, 0
+        self.targets: dict[str, tuple[Tensor, bool]] = {}
+        self.embedding = self._own(source.model.embed_tokens.weight, "model.embed_tokens.weight")
+        self.layers = [self._layer(each, f"model.layers.{i}.") for i, each in enumerate(source.model.layers)]
+        self.norm = self._own(source.model.norm.weight, "model.norm.weight")
+        tied = source.lm_head.weight is weight
+        self.head = self.embedding if tied else self._own(source.lm_head.weight, "lm_head.weight")
+        self.head_bias = self._own(source.lm_head.bias, "lm_head.bias") if source.lm_head.bias is not None else None
+        rope = source.model.rotary_emb
+        self.frequencies: Tensor = rope.inv_freq.clone()
+        self.stretch = float(rope.attention_scaling)
+        self.ignored = {"lm_head.weight"} if tied else set[str]()
+        self.turns: Tensor = torch.empty(0)
+        self.cache = self._room(ROOM)
+        self.load(model.state_dict().items())
+
+    @torch.inference_mode()
+    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy weights, by state-dict name, into the fused ones."""
+        for name, weight in weights:
+            if name in self.ignored:
+                continue
+            target, paired = self.targets[name]
+            target.copy_(self._paired(weight) if paired else weight)
+
+    @torch.inference_mode()
+    def prefill(self, beginnings: Sequence[Ints]) -> list[Tensor]:
+        """Keys and values [layers, 2, heads, tokens, size] of each beginning; padding behind it sees but is not seen."""
+        result = [self.cache[:, :, 0, :, :0]] * len(beginnings)
+        for batch in batches(beginnings):
+            width = max(len(beginnings[index]) for index in batch)
+            self._reach(width)
+            tokens = np.zeros((len(batch), width), np.int64)
+            for row, index in enumerate(batch):
+                tokens[row, : len(beginnings[index])] = beginnings[index]
+            made = self._beginning(torch.from_numpy(tokens).to(self.device))
+            for row, index in enumerate(batch):
+                result[index] = made[:, :, row, :, : len(beginnings[index])]
+        return result
+
+    @torch.inference_mode()
+    def place(self, prefix: Tensor, rows: Sequence[int]) -> None:
+        """Make a prefix the content of rows."""
+        length = prefix.shape[3]
+        self._reach(length)
+        self.cache[:, :, list(rows), :, :length] = prefix.unsqueeze(2)
+
+    @torch.inference_mode()
+    def move(self, source: int, target: int) -> None:
+        """Copy one row over another."""
+        self.cache[:, :, target] = self.cache[:, :, source]
+
+    @torch.inference_mode()
+    def clear(self, row: int) -> None:
+        """Wipe a row that may hold NaN."""
+        self.cache[:, :, row] = 0
+
+    @torch.inference_mode()
+    def forward(self, tokens: Positions, positions: Positions) -> Float[Tensor, "rows vocab"]:
+        """Append a token to each of the first rows, at its position, and give the logits that follow it."""
+        rows, width = len(tokens), int(positions.max()) + 1
+        self._reach(width)
+        at = torch.from_numpy(positions).to(self.device)
+        hidden = nnf.embedding(torch.from_numpy(tokens).to(self.device), self.embedding)
+        turn = self.turns[at].unsqueeze(1)
+        bias = None
+        if int(positions.min()) + 1 < width:
+            bias = hidden.new_zeros(rows, 1, width)
+            bias.masked_fill_((torch.arange(width, device=self.device) > at.unsqueeze(1)).unsqueeze(1), -torch.inf)
+        every = torch.arange(rows, device=self.device)
+        for layer, cache in zip(self.layers, self.cache, strict=True):
+            qkv = self._qkv(layer, hidden, turn)
+            cache[:, every, :, at] = qkv[:, self.heads :].unflatten(1, (2, self.kv))
+            keys, values = cache[:, :rows, :, :width].flatten(1, 2)
+            queries = qkv[:, : self.heads].reshape(rows * self.kv, self.shared, self.size)
+            scores = torch.bmm(queries, keys.transpose(1, 2)).mul_(self.size**-0.5)
+            if bias is not None:
+                scores.view(rows, self.heads, width).add_(bias)
+            seen = torch.bmm(scores.softmax(-1), values).view(rows, -1)
+            hidden = self._rest(layer, hidden, seen)
+        return nnf.linear(self._normal(hidden, self.norm), self.head, self.head_bias)
+
+    def _beginning(self, tokens: Tensor) -> Tensor:
+        """Keys and values [layers, 2, rows, heads, tokens, size] of padded beginnings."""
+        rows, width = tokens.shape
+        hidden = nnf.embedding(tokens.flatten(), self.embedding)
+        turn = self.turns[:width].repeat(rows, 1).unsqueeze(1)
+        result = hidden.new_empty(len(self.layers), 2, rows, self.kv, width, self.size)
+        for layer, made in zip(self.layers, result, strict=True):
+            qkv = self._qkv(layer, hidden, turn).view(rows, width, -1, self.size).transpose(1, 2)
+            made.copy_(qkv[:, self.heads :].unflatten(1, (2, self.kv)).transpose(0, 1))
+            keys, values = made.repeat_interleave(self.shared, 2) if self.shared > 1 else made
+            seen = nnf.scaled_dot_product_attention(qkv[:, : self.heads], keys, values, is_causal=True)
+            hidden = self._rest(layer, hidden, seen.transpose(1, 2).reshape(rows * width, -1))
+        return result
+
+    def _normal(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return nnf.rms_norm(hidden, weight.shape, weight, self.eps)
+
+    def _qkv(self, layer: Layer, hidden: Tensor, turn: Complex[Tensor, "tokens 1 pairs"]) -> Tensor:
+        """Queries, keys, both rotated, and values, one below the other: [tokens, heads + 2 kv, size]."""
+        made = nnf.linear(self._normal(hidden, layer.before), layer.qkv, layer.qkv_bias).unflatten(1, (-1, self.size))
+        rotated = made[:, : self.heads + self.kv]
+        if self.dtype == torch.float32:
+            torch.view_as_complex(rotated.unflatten(-1, (-1, 2))).mul_(turn)
+        else:
+            wide = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2))).mul_(turn)
+            rotated.copy_(torch.view_as_real(wide).flatten(-2))
+        return made
+
+    def _rest(self, layer: Layer, hidden: Tensor, seen: Tensor) -> Tensor:
+        """What follows attention: its projection, then the gated MLP, each added to the stream."""
+        hidden = _added(hidden, seen, layer.out, layer.out_bias)
+        both = nnf.linear(self._normal(hidden, layer.after), layer.gate_up, layer.gate_up_bias)
+        gate, up = both.chunk(2, -1)
+        return _added(hidden, nnf.silu(gate).mul_(up), layer.down, layer.down_bias)
+
+    # ---- weights and room ------------------------------------------------------------------------------------------
+
+    def _own(self, like: Tensor, name: str) -> Tensor:
+        """A tensor of our own for a weight."""
+        self.targets[name] = (torch.empty_like(like), False)
+        return self.targets[name][0]
+
+    def _layer(self, source: Any, name: str) -> Layer:
+        attention, mlp = source.self_attn, source.mlp
+        qkv, qkv_bias = self._fused(attention, name + "self_attn.", ("q_proj", "k_proj", "v_proj"))
+        out, out_bias = self._fused(attention, name + "self_attn.", ("o_proj",))
+        gate_up, gate_up_bias = self._fused(mlp, name + "mlp.", ("gate_proj", "up_proj"))
+        down, down_bias = self._fused(mlp, name + "mlp.", ("down_proj",))
+        before = self._own(source.input_layernorm.weight, name + "input_layernorm.weight")
+        after = self._own(source.post_attention_layernorm.weight, name + "post_attention_layernorm.weight")
+        return Layer(before, qkv, qkv_bias, out, out_bias, after, gate_up, gate_up_bias, down, down_bias)
+
+    def _fused(self, source: nn.Module, name: str, parts: tuple[str, ...]) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of linears put together; each part's own is a slice of them."""
+        linears: list[Any] = [getattr(source, part) for part in parts]
+        sizes = [linear.out_features for linear in linears]
+        weight = linears[0].weight.new_empty(sum(sizes), linears[0].in_features)
+        bias = weight.new_empty(sum(sizes)) if linears[0].bias is not None else None
+        for kind, whole in (("weight", weight), ("bias", bias)):
+            if whole is not None:
+                for part, piece in zip(parts, whole.split(sizes), strict=True):
+                    self.targets[f"{name}{part}.{kind}"] = (piece, part in ("q_proj", "k_proj"))
+        return weight, bias
+
+    def _paired(self, weight: Tensor) -> Tensor:
+        """Channels (1, 1 + half), (2, 2 + half), … of each head side by side."""
+        return weight.unflatten(0, (-1, 2, self.size // 2)).transpose(1, 2).flatten(0, 2)
+
+    def _reach(self, width: int) -> None:
+        """Room for so many positions."""
+        if width > self.capacity:
+            wider = self._room(max(width, self.capacity * 3 // 2))
+            wider[..., : self.cache.shape[4], :] = self.cache
+            self.cache = wider
+
+    def _room(self, width: int) -> Tensor:
+        self.capacity = -(-width // ROOM) * ROOM
+        angles = torch.arange(self.capacity, device=self.device).float().unsqueeze(1) * self.frequencies
+        self.turns = torch.polar(torch.full_like(angles, self.stretch), angles)
+        shape = (len(self.layers), 2, self.rows, self.kv, self.capacity, self.size)
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+
+def _added(stream: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The stream plus a linear of `inner`."""
+    result = torch.addmm(stream, inner, weight.t())
+    return result if bias is None else result.add_(bias)

@@ -1,0 +1,118 @@
+"""One token per row from logits, exactly: inverse CDF of the distribution in force, with the log-probs that belong to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as nnf
+
+from trimtab.errors import ConfigError
+
+BLOCK = 256
+"""Tokens per block of the two-level search: a vocabulary is summed in float32 within blocks, in float64 over them."""
+
+HEAD = 1024
+"""The likeliest tokens among which top-p looks first; the whole vocabulary is sorted only where they hold too little."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the model's distribution is changed before a token is drawn from it."""
+
+    temperature: float = 1.0
+    """0: the likeliest token."""
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0 or self.temperature == float("inf"):
+            raise ConfigError(
+                f"temperature needs a finite number >= 0, got {self.temperature}. 0 is the likeliest token."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k needs at least 1 token, got {self.top_k}. Leave it out to sample from all.")
+        if self.top_p is not None and not 0 <= self.top_p <= 1:
+            raise ConfigError(
+                f"top_p needs a share between 0 and 1, got {self.top_p}. Leave it out to sample from all."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A token per row. Rows whose logits hold no distribution are not `sound`; what they hold otherwise means nothing."""
+
+    tokens: Int[Tensor, "rows"]
+    behavior: Float[Tensor, "rows"]
+    raw: Float[Tensor, "rows"]
+    sound: Bool[Tensor, "rows"]
+
+
+def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], cut: Cut) -> Draw:
+    """The token that each row's uniform number in [0, 1) falls on, and its log-probs."""
+    plain = logits.float().log_softmax(-1)
+    # One NaN, one +inf or nothing but -inf makes the normaliser NaN, and with it every entry of the row.
+    sound = ~plain[:, 0].isnan()
+    if not bool(sound.all()):
+        plain = torch.where(sound.unsqueeze(-1), plain, 0.0)
+    if cut.temperature == 0:
+        raw, tokens = plain.max(-1)
+        return Draw(tokens, torch.zeros_like(raw), raw, sound)
+    log_probs = cut_log_probs(plain, cut)
+    tokens = inverse_cdf(log_probs.exp(), uniforms)
+    at = tokens.unsqueeze(-1)
+    raw = plain.gather(-1, at).squeeze(-1)
+    behavior = raw if log_probs is plain else log_probs.gather(-1, at).squeeze(-1)
+    return Draw(tokens, behavior, raw, sound)
+
+
+def cut_log_probs(plain: Float[Tensor, "rows vocab"], cut: Cut) -> Float[Tensor, "rows vocab"]:
+    """Log-probs after temperature, then top-k, then top-p of what top-k left; -inf where no token can be drawn.
+
+    Tokens as likely as the k-th stay too.
+    """
+    result = plain
+    if cut.temperature != 1:
+        # Differences to the likeliest token are at most 0: no temperature makes them overflow to +inf.
+        result = ((plain - plain.amax(-1, keepdim=True)) / cut.temperature).log_softmax(-1)
+    if cut.top_k is not None and cut.top_k < plain.shape[-1]:
+        least = result.topk(cut.top_k, -1).values[:, -1:]
+        result = result.masked_fill(result < least, -torch.inf).log_softmax(-1)
+    if cut.top_p is not None and cut.top_p < 1:
+        result = result.masked_fill(~nucleus(result, cut.top_p), -torch.inf).log_softmax(-1)
+    return result
+
+
+def nucleus(log_probs: Float[Tensor, "rows vocab"], share: float) -> Bool[Tensor, "rows vocab"]:
+    """The fewest likeliest tokens that hold `share` of the probability, one at least."""
+    size = log_probs.shape[-1]
+    values, order = log_probs.topk(min(HEAD, size), -1)
+    held = values.double().exp().cumsum(-1)
+    if size > HEAD and not bool((held[:, -1] >= share).all()):
+        values, order = log_probs.sort(dim=-1, descending=True, stable=True)
+        held = values.double().exp().cumsum(-1)
+    inside = nnf.pad(held[:, :-1] < share, (1, 0), value=True)  # a token stays if those before it hold too little
+    return torch.zeros_like(log_probs, dtype=torch.bool).scatter_(-1, order, inside)
+
+
+def inverse_cdf(probs: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+    """The first token whose cumulative probability exceeds the uniform number; never one of probability 0."""
+    share = uniforms.double().unsqueeze(-1)
+    if probs.shape[-1] <= 4 * BLOCK:
+        mass = probs.double().cumsum(-1)
+        return _crossing(mass, share * mass[:, -1:]).squeeze(-1)
+    blocks = nnf.pad(probs, (0, -probs.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    mass = blocks.sum(-1).double().cumsum(-1)
+    target = share * mass[:, -1:]
+    block = _crossing(mass, target)
+    before = nnf.pad(mass, (1, 0)).gather(-1, block)
+    inside = blocks.gather(1, block.unsqueeze(-1).expand(-1, -1, BLOCK)).squeeze(1).double().cumsum(-1)
+    return (block * BLOCK + _crossing(inside, target - before)).squeeze(-1)
+
+
+def _crossing(mass: Float[Tensor, "rows width"], target: Float[Tensor, "rows 1"]) -> Int[Tensor, "rows 1"]:
+    """The first place where cumulative `mass` exceeds the target, held below the whole so that rounding cannot pass it."""
+    whole = mass[:, -1:]
+    return torch.searchsorted(mass, torch.minimum(target, whole.nextafter(torch.zeros_like(whole))), right=True)

@@ -1,0 +1,126 @@
+"""The responses that run: one row each, dense from 0, in host arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trimtab.train.engines.decoder import Positions
+from trimtab.train.messages import Floats, Group, Ints, Job, Sample
+
+Finish = Literal["stop", "length", "error"]
+
+
+@dataclass(eq=False)
+class Entry:
+    """A submitted job and how far it has come."""
+
+    job: Job
+    limit: int
+    """Tokens a response may have: what the job asks, less what the model has no positions for."""
+    begun: int = 0
+    uniforms: NDArray[np.float64] | None = None
+    done: dict[int, Sample] = field(default_factory=dict[int, Sample])
+
+    def randomness(self) -> NDArray[np.float64]:
+        """The group's own uniform numbers [samples, limit]: they belong to the sample, not to the row it runs in."""
+        if self.uniforms is None:
+            own = torch.Generator().manual_seed(self.job.seed)
+            shape = (self.job.samples, self.job.max_tokens)
+            self.uniforms = torch.rand(shape, dtype=torch.float64, generator=own).numpy()
+        return self.uniforms
+
+    @property
+    def finished(self) -> bool:
+        """Whether every sample is done."""
+        return len(self.done) == self.job.samples
+
+    @property
+    def group(self) -> Group:
+        """The finished group."""
+        return Group(self.job, tuple(self.done[index] for index in range(self.job.samples)))
+
+
+class Slots:
+    """What each running response has drawn so far and draws next. `len` is how many run: rows 0 … len - 1."""
+
+    def __init__(self, rows: int) -> None:
+        self.members: list[tuple[Entry, int]] = []
+        self.current: Positions = np.zeros(rows, np.int64)
+        self.position: Positions = np.zeros(rows, np.int64)
+        self.made: Positions = np.zeros(rows, np.int64)
+        self.limit: Positions = np.zeros(rows, np.int64)
+        self.every: Positions = np.arange(rows)
+        self.tokens: Ints = np.zeros((rows, 0), np.int32)
+        self.versions: Ints = np.zeros((rows, 0), np.int32)
+        self.behavior: Floats = np.zeros((rows, 0), np.float32)
+        self.raw: Floats = np.zeros((rows, 0), np.float32)
+        self.uniforms: NDArray[np.float64] = np.zeros((rows, 0), np.float64)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def begin(self, row: int, entry: Entry, index: int) -> None:
+        """Let a sample begin in a row: its next input is the last token of the prompt."""
+        if entry.limit > self.tokens.shape[1]:
+            self._widen(entry.limit)
+        if row == len(self.members):
+            self.members.append((entry, index))
+        self.members[row] = (entry, index)
+        self.current[row] = entry.job.prompt[-1]
+        self.position[row] = len(entry.job.prompt) - 1
+        self.made[row], self.limit[row] = 0, entry.limit
+        self.uniforms[row, : entry.limit] = entry.randomness()[index, : entry.limit]
+
+    def drop(self, row: int) -> int | None:
+        """Give up a row: the last one moves there, unless it is the last itself. The row that moved, if one did."""
+        last = len(self.members) - 1
+        member = self.members.pop()
+        if row == last:
+            return None
+        self.members[row] = member
+        for values in (self.current, self.position, self.made, self.limit):
+            values[row] = values[last]
+        for table in self._tables():
+            table[row] = table[last]
+        return last
+
+    def chances(self) -> NDArray[np.float64]:
+        """The uniform number that decides each row's next token."""
+        return self.uniforms[self.every[: len(self)], self.made[: len(self)]]
+
+    def record(self, tokens: Positions, behavior: Floats, raw: Floats, version: int) -> None:
+        """Note the tokens drawn; they are the next inputs."""
+        at = (self.every[: len(self)], self.made[: len(self)])
+        self.tokens[at], self.behavior[at], self.raw[at] = tokens, behavior, raw
+        self.versions[at] = version
+        self.current[: len(self)] = tokens
+        self.made[: len(self)] += 1
+        self.position[: len(self)] += 1
+
+    def sample(self, row: int, finish: Finish) -> Sample:
+        """The response in a row; one that ends in an error is without its last draw."""
+        made = self.made[row] - (finish == "error")
+        return Sample(
+            tokens=self.tokens[row, :made].copy(),
+            behavior=self.behavior[row, :made].copy(),
+            raw=self.raw[row, :made].copy(),
+            versions=self.versions[row, :made].copy(),
+            finish=finish,
+        )
+
+    def beginning(self, row: int) -> Ints:
+        """Every token of a row before its next input."""
+        prompt = self.members[row][0].job.prompt
+        return np.concatenate([prompt, self.tokens[row, : self.made[row]]])[: self.position[row]].astype(np.int32)
+
+    def _tables(self) -> tuple[NDArray[Any], ...]:
+        return self.tokens, self.versions, self.behavior, self.raw, self.uniforms
+
+    def _widen(self, width: int) -> None:
+        wider = [np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in self._tables()]
+        self.tokens, self.versions, self.behavior, self.raw, self.uniforms = wider
