@@ -46,8 +46,8 @@ def train(
         show.put_raw(to_yaml(config))
         return
     _quiet_libraries()
-    from trimtab.records.run import free_name  # noqa: PLC0415 torch and transformers load only where a run begins
-    from trimtab.train.loop import train as run  # noqa: PLC0415
+    from trimtab.records.run import free_name
+    from trimtab.train.loop import train as run
 
     name = config.task.name.replace(":", "-")
     path = resume or out or free_name(Path("runs"), name)
@@ -61,10 +61,12 @@ def train(
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, finished or not.")],
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Left out: RUN/report.html.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Left out: RUN/report.html.")
+    ] = None,
 ) -> None:
     """Write the report of a run: one HTML file that needs no network."""
-    from trimtab.report import write  # noqa: PLC0415
+    from trimtab.report import write
 
     show.put(f"report  {write(run, out)}")
 
@@ -82,7 +84,7 @@ def configured(given: Iterable[str]) -> Train:
 
 def resumed(path: Path, given: Iterable[str]) -> Train:
     """The settings of a run; only `steps` can be changed, to go on for longer."""
-    from trimtab.records.run import RunDirectory  # noqa: PLC0415
+    from trimtab.records.run import RunDirectory
 
     changes = list(given)
     wrong = [change for change in changes if not change.startswith("steps=")]
@@ -113,7 +115,7 @@ def _accuracies(result: Result) -> str:
 
 
 def _reported(path: Path) -> Path | None:
-    from trimtab.report import write  # noqa: PLC0415
+    from trimtab.report import write
 
     return write(path)
 
@@ -123,6 +125,6 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from transformers.utils import logging  # noqa: PLC0415
+    from transformers.utils import logging
 
     logging.disable_progress_bar()

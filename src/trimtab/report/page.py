@@ -15,7 +15,7 @@ from trimtab.report.classes import class_charts, time_chart
 from trimtab.report.findings import findings, word
 from trimtab.report.learning import first_signs, run_verdict
 from trimtab.report.panels import SECTIONS, gate_charts
-from trimtab.report.rollouts import LEGEND, rollouts_html, shade
+from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
 from trimtab.report.text import embedded, escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens

@@ -87,6 +87,10 @@ class Buffer:
         """Groups sampled and not yet trained."""
         return len(self._in(State.READY))
 
+    def entry(self, number: int) -> Entry | None:
+        """A group that is neither trained nor dropped; None for others."""
+        return self._entries.get(number)
+
     def admit(self, problem: Problem, job: Job) -> None:
         """A new group, waiting to be sampled."""
         if job.group < self._next:

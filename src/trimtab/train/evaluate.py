@@ -48,12 +48,8 @@ class Evaluator:
         """The share of problems answered right."""
         self.engine.load(weights, version)
         groups = finished(self.engine, self.jobs)
-        answers = [
-            (self.problems[group.job.group], self.policy.text(sample.tokens))
-            for group in groups
-            for sample in group.samples
-        ]
-        scores = self.judge.scores(answers)
+        texts = self.policy.texts([group.samples[0].tokens for group in groups])
+        scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
         return sum(score.correct for score in scores) / max(len(scores), 1)
 
 

@@ -5,20 +5,18 @@ admit what may begin ─► give it to the samplers ─► wait for a whole batc
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RunError
 from trimtab.records.run import RunDirectory
-from trimtab.records.schema import RolloutRow
 from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
@@ -27,9 +25,10 @@ from trimtab.train.engines.hf import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Logger, loggers
-from trimtab.train.messages import Job, Problem
+from trimtab.train.messages import Group, Job, Problem
 from trimtab.train.model import Policy, loaded
-from trimtab.train.rows import rows_of
+from trimtab.train.recorded import recorded
+from trimtab.train.rows import Answer, rows_of
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
 from trimtab.train.tasks import Judge, Source, source
@@ -40,6 +39,7 @@ QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
 
 
+@runtime_checkable
 class Display(Protocol):
     """What a user sees of a run."""
 
@@ -121,72 +121,98 @@ class Session:
         self.evaluator = self._evaluator()
         self.buffer = Buffer()
         self.watch = Watch(config.correction, config.learner.patience)
+        self.texts: dict[int, list[str]] = {}
         self.accuracies: list[float] = []
         self.seconds = 0.0
 
     def go(self, stop: Stop, *, resume: bool) -> Result:
         """The whole run."""
-        config, learner, display = self.config, self.learner, self.display
+        config, learner = self.config, self.learner
         if resume:
             self._restore()
-        begun, display_from = time.perf_counter() - self.seconds, learner.version
-        display.begin(self.run.path, display_from)
+        begun = time.perf_counter() - self.seconds
+        self.display.begin(self.run.path, learner.version)
         self.backend.begin(learner.version)
         if not self.accuracies:
             self._evaluate(0, {})
-        while learner.version < config.steps and not stop:
-            clock = time.perf_counter()
-            entries = self._batch(stop)
-            if entries is None:
-                break
-            waited = time.perf_counter() - clock
-            rows = rows_of([answer for entry in entries for answer in _answers(entry)])
-            stepped = learner.step(rows)
-            self.backend.publish(learner.version)
-            step = learner.version - 1
-            metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
-            if learner.version % config.record.every == 0 or config.record.rollouts:
-                self.run.rollouts(_recorded(step, entries, stepped, self.policy))
+        while learner.version < config.steps and (stepped := self._step(stop)):
             for note in self.watch.notes(stepped):
                 self._note("gate", note)
-            last = learner.version == config.steps
-            if config.evaluate and (learner.version % config.evaluate.every == 0 or last):
-                self._evaluate(learner.version, metrics)
-            self._log(step, metrics)
             self.seconds = time.perf_counter() - begun
-            if learner.version % config.checkpoint.every == 0 or last:
+            if learner.version % config.checkpoint.every == 0 or learner.version == config.steps:
                 self._save()
-        stopped = stop.reason if learner.version < config.steps else None
-        if stopped and learner.version % config.checkpoint.every:
+        if learner.version == config.steps:
+            return self._result(None)
+        if learner.version % config.checkpoint.every:
             self._save()
-        if stopped:
-            self.run.event("stopped", stopped, step=learner.version)
-        return self._result(stopped)
+        self.run.event("stopped", str(stop.reason), step=learner.version)
+        return self._result(stop.reason)
+
+    def _step(self, stop: Stop) -> Stepped | None:
+        """Wait for a batch, learn from it, publish, record; None where the user asked to stop."""
+        config, learner, clock = self.config, self.learner, time.perf_counter()
+        entries = None if stop else self._batch(stop)
+        if entries is None:
+            return None
+        waited = time.perf_counter() - clock
+        stepped = learner.step(rows_of([answer for entry in entries for answer in _answers(entry)]))
+        self.backend.publish(learner.version)
+        step = learner.version - 1
+        metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
+        texts = self._texts(entries)
+        if config.record.rollouts:
+            self.run.rollouts(recorded(step, entries, texts, stepped))
+        last = learner.version == config.steps
+        if config.evaluate and (learner.version % config.evaluate.every == 0 or last):
+            self._evaluate(learner.version, metrics)
+        self._log(step, metrics)
+        return stepped
 
     def _batch(self, stop: Stop) -> list[Entry] | None:
         """The next batch of whole groups; None where the user asked to stop first."""
-        config, learner, quiet = self.config, self.learner, time.monotonic()
-        shape = (config.rollout.groups, learner.version, config.rollout.max_staleness, config.rollout.late)
-        while (entries := self.buffer.take(*shape)) is None:
+        rollout, heard = self.config.rollout, time.monotonic()
+        self._admit()  # work for the samplers first, also where a batch is ready
+        self._receive(0.0)
+        while (
+            entries := self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
+        ) is None:
             if stop:
                 return None
             self._admit()
-            arrived = self.backend.arrived(timeout=0.5)
-            for group in arrived.groups:
-                entry = self.buffer.entry(group.job.group)
-                if entry is not None:
-                    texts = [(entry.problem, self.policy.text(sample.tokens)) for sample in group.samples]
-                    self.buffer.finish(group, self.judge.scores(texts))
-            self.buffer.lost(arrived.lost)
-            for note in arrived.notes:
-                self._note("sampler", note)
-            quiet = time.monotonic() if arrived else quiet
-            if time.monotonic() - quiet > QUIET:
+            heard = time.monotonic() if self._receive(0.5) else heard
+            if time.monotonic() - heard > QUIET:
                 raise RunError(
                     f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs in "
                     f"{self.run.path}, and at rollout.max_tokens and rollout.slots."
                 )
         return entries
+
+    def _receive(self, timeout: float) -> bool:
+        """Take in what the samplers have done; whether there was anything."""
+        arrived = self.backend.arrived(timeout)
+        for group in arrived.groups:
+            self._finish(group)
+        self.buffer.lost(arrived.lost)
+        for note in arrived.notes:
+            self._note("sampler", note)
+        return bool(arrived)
+
+    def _finish(self, group: Group) -> None:
+        """Judge a group, unless it is one that came before."""
+        entry = self.buffer.entry(group.job.group)
+        if entry is not None:
+            texts = self.policy.texts([sample.tokens for sample in group.samples])
+            self.buffer.finish(group, self.judge.scores([(entry.problem, text) for text in texts]))
+            self.texts[group.job.group] = texts
+
+    def _texts(self, entries: list[Entry]) -> dict[int, list[str]]:
+        """The responses of a batch as text; those restored from a checkpoint are decoded again."""
+        found: dict[int, list[str]] = {}
+        for entry in entries:
+            assert entry.group is not None
+            known = self.texts.pop(entry.job.group, None)
+            found[entry.job.group] = known or self.policy.texts([sample.tokens for sample in entry.group.samples])
+        return found
 
     def _admit(self) -> None:
         """Let in what the staleness rule allows, and give it to the samplers that have room."""
@@ -218,7 +244,10 @@ class Session:
         if config.evaluate is None:
             return None
         engine = HfEngine(
-            self.policy.model, stop=self.policy.stop, temperature=config.evaluate.temperature, slots=config.rollout.slots
+            self.policy.model,
+            stop=self.policy.stop,
+            temperature=config.evaluate.temperature,
+            slots=config.rollout.slots,
         )
         problems = self.source.held_out(config.evaluate.problems)
         return Evaluator.of(
@@ -341,7 +370,7 @@ def policy_of(config: Train, task: Source, max_tokens: int, display: Display) ->
     )
 
 
-def _answers(entry: Entry) -> list[Any]:
+def _answers(entry: Entry) -> list[Answer]:
     assert entry.group is not None
     job = entry.job
     return [
@@ -349,51 +378,5 @@ def _answers(entry: Entry) -> list[Any]:
     ]
 
 
-def _recorded(step: int, entries: list[Entry], stepped: Stepped, policy: Policy) -> list[RolloutRow]:
-    """One record per response of the batch."""
-    columns = {
-        "proximal": None if stepped.proximal is None else stepped.proximal.cpu().numpy(),
-        "current": stepped.current.cpu().numpy(),
-        "kept": stepped.corrected.kept.cpu().numpy(),
-        "weight": stepped.corrected.weight.cpu().numpy(),
-        "advantage": stepped.advantages.cpu().numpy(),
-        "mask": stepped.rows.mask.cpu().numpy(),
-    }
-    found: list[RolloutRow] = []
-    for entry in entries:
-        assert entry.group is not None
-        for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
-            row, length = len(found), len(sample.tokens)
-            cut = {name: None if value is None else value[row, :length] for name, value in columns.items()}
-            found.append(
-                RolloutRow(
-                    step=step,
-                    version=step,
-                    group=entry.job.group,
-                    sample=place,
-                    problem=entry.problem.id,
-                    prompt=entry.problem.prompt,
-                    response=policy.text(sample.tokens),
-                    prompt_tokens=entry.job.prompt,
-                    tokens=sample.tokens,
-                    behavior=sample.behavior,
-                    raw=sample.raw,
-                    versions=sample.versions,
-                    reward=score.reward,
-                    parts=dict(score.parts),
-                    correct=score.correct,
-                    finish=sample.finish,
-                    staleness=step - int(sample.versions.min()) if length else 0,
-                    failed=score.failed,
-                    **cut,
-                )
-            )
-    return found
-
-
 def _status(error: BaseException | None) -> str:
     return "done" if error is None else "failed"
-
-
-__all__ = ["Display", "Result", "Silent", "train"]
-_ = math

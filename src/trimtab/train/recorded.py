@@ -1,0 +1,53 @@
+"""A trained batch as records: one row per response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trimtab.records.schema import RolloutRow
+from trimtab.train.buffer import Entry
+from trimtab.train.learner import Stepped
+
+
+def recorded(
+    step: int, entries: Sequence[Entry], texts: Mapping[int, Sequence[str]], stepped: Stepped
+) -> list[RolloutRow]:
+    """The rows of a step; its entries in the order in which the batch was made of them."""
+    columns = {
+        "proximal": None if stepped.proximal is None else stepped.proximal.cpu().numpy(),
+        "current": stepped.current.cpu().numpy(),
+        "kept": stepped.corrected.kept.cpu().numpy(),
+        "weight": stepped.corrected.weight.cpu().numpy(),
+        "advantage": stepped.advantages.cpu().numpy(),
+        "mask": stepped.rows.mask.cpu().numpy(),
+    }
+    found: list[RolloutRow] = []
+    for entry in entries:
+        assert entry.group is not None
+        for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
+            row, length = len(found), len(sample.tokens)
+            cut = {name: None if value is None else value[row, :length] for name, value in columns.items()}
+            found.append(
+                RolloutRow(
+                    step=step,
+                    version=step,
+                    group=entry.job.group,
+                    sample=place,
+                    problem=entry.problem.id,
+                    prompt=entry.problem.prompt,
+                    response=texts[entry.job.group][place],
+                    prompt_tokens=entry.job.prompt,
+                    tokens=sample.tokens,
+                    behavior=sample.behavior,
+                    raw=sample.raw,
+                    versions=sample.versions,
+                    reward=score.reward,
+                    parts=dict(score.parts),
+                    correct=score.correct,
+                    finish=sample.finish,
+                    staleness=step - int(sample.versions.min()) if length else 0,
+                    failed=score.failed,
+                    **cut,
+                )
+            )
+    return found
