@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, SupportsFloat, cast, runtime_checkable
 
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 from trimtab.records.files import write_whole
@@ -21,6 +21,7 @@ _MLFLOW_BATCH = 100
 _MLFLOW_LONGEST = 500
 
 
+@runtime_checkable
 class Logger(Protocol):
     """Something that takes the metrics of each step."""
 
@@ -169,9 +170,10 @@ class Loggers:
         self.dropped: dict[str, str] = {}
         """Why each dropped logger was dropped."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
         """Hand the metrics of a step to every logger that still works."""
-        self._each(f"at step {step}", lambda logger: logger.log(step, metrics))
+        values = {name: float(value) for name, value in metrics.items()}
+        self._each(f"at step {step}", lambda logger: logger.log(step, values))
 
     def close(self, status: str = "done") -> None:
         """Close every logger that still works."""
