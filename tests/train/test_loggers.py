@@ -234,13 +234,13 @@ def test_a_logger_that_cannot_start_is_refused_and_those_before_it_closed(
         raise RuntimeError("no API key")
 
     monkeypatch.setattr(wandb, "init", no_key)
-    with pytest.raises(ConfigError, match="wandb cannot start: RuntimeError: no API key.*record.loggers"):
+    with pytest.raises(ConfigError, match=r"wandb cannot start: RuntimeError: no API key.*record\.loggers"):
         open_loggers(["trackio", "wandb"], folder=tmp_path, project="p", warn=silent)
     assert trackio.calls[-1] == ("finish",)
 
 
 def test_a_run_directory_that_cannot_be_written_is_said_as_such(wandb: Calls, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="loggers.json cannot be written"):
+    with pytest.raises(RecordError, match=r"loggers\.json cannot be written"):
         open_loggers(["wandb"], folder=tmp_path / "absent", project="p", warn=silent)
 
 
