@@ -105,8 +105,8 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         before = os.fstat(descriptor).st_size
         try:
-            if os.write(descriptor, line) != len(line):  # a full disk takes what it can of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            while line:  # a full disk takes what it can before it refuses
+                line = line[os.write(descriptor, line) :]
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(descriptor, before)

@@ -58,9 +58,9 @@ class RunDirectory:
         path = Path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            _check_unused(path)
         except OSError as error:
             raise refusal(path, error) from error
-        _check_unused(path)
         lock = Lock(path / "lock")
         try:
             _check_unused(path)
@@ -166,7 +166,7 @@ class RunDirectory:
         with self._turn, _refused(self.path):
             lines = keep_lines(self.path / "metrics.jsonl", lambda line: int(line["step"]) < step)
             rows = self._rollouts.rewind(step)
-            aside = [_set_aside(path) for path in sorted(self.checkpoints.glob("step-*")) if _step(path) > step]
+            aside = [_set_aside(path) for path in sorted(self.checkpoints.glob("*")) if _step(path) > step]
         message = f"Back to step {step}: {lines} lines of metrics and {rows} rollouts of later steps went."
         self.event("rewind", message, step=step, metrics=lines, rollouts=rows, set_aside=aside)
 
@@ -290,16 +290,18 @@ def _state(path: Path, **facts: Any) -> None:
 
 def _set_aside(checkpoint: Path) -> str:
     """The new name of a checkpoint that resuming must not find."""
-    name, number = f"aside-{checkpoint.name}", 1
+    stem = f"aside-{checkpoint.name.removeprefix('.')}"
+    name, number = stem, 1
     while (checkpoint.parent / name).exists():
-        name, number = f"aside-{checkpoint.name}-{number}", number + 1
+        name, number = f"{stem}-{number}", number + 1
     checkpoint.rename(checkpoint.parent / name)
     return name
 
 
 def _step(path: Path) -> int:
-    digits = path.name.removeprefix("step-")
-    return int(digits) if digits.isdecimal() else -1
+    """The step of a checkpoint that resuming could find; -1 for anything else."""
+    match = re.fullmatch(r"(?:\.replaced-)?step-(\d+)", path.name)
+    return int(match[1]) if match else -1
 
 
 def _now() -> str:
