@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ PREFILL = 16384
 """Most tokens, padding included, in one forward pass over beginnings."""
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Rows 0, 1, … of a cache; the engine keeps the rows in use dense, so a step is over the first n."""
 

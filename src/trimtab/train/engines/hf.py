@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from trimtab.config.training import Precision
@@ -164,8 +164,8 @@ class HfEngine:
         moved = self.slots.drop(row)
         if moved is not None:
             self.decoder.move(moved, row)
-        if spoilt:
-            self.decoder.clear(row if moved is None else moved)
+        elif spoilt:
+            self.decoder.clear(row)
 
     def _switch(self) -> None:
         """Take over weights that wait, once nothing runs."""
@@ -202,12 +202,13 @@ class HfEngine:
 def decoder_of(model: PreTrainedModel, intake: Intake, rows: int) -> Decoder:
     """What runs a copy of the model, its weights as `intake` leaves them; the fast path only where it gives the same."""
     own = copy.deepcopy(model).requires_grad_(False).eval()
-    cast("nn.Module", own).to(intake.dtype)
+    for parameter in own.parameters():  # buffers stay: rounded rotary frequencies would lose their place far out
+        parameter.data = parameter.data.to(intake.dtype)
     general = General(own, rows)
     general.load(intake(dict(model.state_dict())))
     if not rotary.fits(own):
         return general
-    fast = rotary.Rotary(own, rows)
+    fast = rotary.Rotary(own, max(rows, 2))
     return fast if same(fast, General(own, 2), min(16, intake.vocabulary)) else general
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trimtab.train.engines.decoder import Positions
@@ -27,11 +26,14 @@ class Entry:
     done: dict[int, Sample] = field(default_factory=dict[int, Sample])
 
     def randomness(self) -> NDArray[np.float64]:
-        """The group's own uniform numbers [samples, limit]: they belong to the sample, not to the row it runs in."""
+        """The group's own uniform numbers [samples, max_tokens]: they belong to the sample, not to the row it runs in.
+
+        Drawn token by token, so that a longer limit continues the same responses. Not by torch's generator: on the CPU
+        it takes the lower half of a 64-bit seed only.
+        """
         if self.uniforms is None:
-            own = torch.Generator().manual_seed(self.job.seed)
-            shape = (self.job.samples, self.job.max_tokens)
-            self.uniforms = torch.rand(shape, dtype=torch.float64, generator=own).numpy()
+            own = np.random.Generator(np.random.PCG64(self.job.seed % 2**64))
+            self.uniforms = own.random((self.job.max_tokens, self.job.samples)).T
         return self.uniforms
 
     @property
