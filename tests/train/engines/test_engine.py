@@ -75,7 +75,7 @@ def test_temperature_zero_is_greedy_generate(family: str) -> None:
     ):
         prompt = torch.from_numpy(job.prompt).long().unsqueeze(0)
         settings = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-        made = model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)  # pyright: ignore
+        made = model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
         for sample in group.samples:
             assert sample.tokens.tolist() == made[0, len(job.prompt) :].tolist()
             assert not sample.behavior.any()
@@ -102,9 +102,7 @@ def test_a_response_ends_with_its_first_stop_token_or_at_the_limit() -> None:
     samples=st.integers(1, 5),
     seed=st.integers(0, 3),
 )
-def test_slots_and_neighbours_do_not_change_a_response(
-    slots: int, sizes: list[int], samples: int, seed: int
-) -> None:
+def test_slots_and_neighbours_do_not_change_a_response(slots: int, sizes: list[int], samples: int, seed: int) -> None:
     model = model_of("llama", seed)
     jobs = jobs_of(sizes, samples=samples, max_tokens=6)
     together = finished(HfEngine(model, stop=[0, 1, 2], slots=slots), jobs)
@@ -134,9 +132,7 @@ def test_seeds_and_samples_of_a_group_differ() -> None:
 
 def test_a_longer_limit_continues_the_same_responses() -> None:
     model = model_of("qwen2")
-    short, long = (
-        finished(HfEngine(model, stop=[]), jobs_of((5,), max_tokens=limit))[0].samples for limit in (4, 12)
-    )
+    short, long = (finished(HfEngine(model, stop=[]), jobs_of((5,), max_tokens=limit))[0].samples for limit in (4, 12))
     for one, other in zip(short, long, strict=True):
         assert one.tokens.tolist() == other.tokens[:4].tolist()
 

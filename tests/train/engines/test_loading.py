@@ -148,7 +148,7 @@ def test_a_rounded_copy_samples_from_the_rounded_model(precision: Precision, fam
 def test_a_bf16_copy_is_near_the_models_own_bf16(family: str) -> None:
     model = model_of(family)
     engine = HfEngine(model, stop=[], precision="bf16")
-    half = model_of(family).to(torch.bfloat16)  # pyright: ignore
+    half = model_of(family).to(torch.bfloat16)
     off, mismatch = [], []
     for group in finished(engine, jobs_of(SIZES)).values():
         for sample in group.samples:
@@ -160,8 +160,8 @@ def test_a_bf16_copy_is_near_the_models_own_bf16(family: str) -> None:
 
 
 def test_a_bf16_learner_may_have_an_fp32_sampler() -> None:
-    model = model_of("qwen2").to(torch.bfloat16)  # pyright: ignore
-    wide = copy.deepcopy(model).to(torch.float32)  # pyright: ignore
+    model = model_of("qwen2").to(torch.bfloat16)
+    wide = copy.deepcopy(model).to(torch.float32)
     engine = HfEngine(model, stop=[])
     engine.load(weights_of(model), 1)
     group = finished(engine, jobs_of((5,)))[0]

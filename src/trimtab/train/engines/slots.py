@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -66,17 +67,20 @@ class Slots:
     def __len__(self) -> int:
         return len(self.members)
 
-    def begin(self, row: int, entry: Entry, index: int) -> None:
-        """Let a sample begin in a row: its next input is the last token of the prompt."""
+    def begin(self, rows: Sequence[int], entry: Entry, first: int) -> None:
+        """Let samples from `first` on begin in these rows: their next input is the last token of the prompt."""
         if entry.limit > self.tokens.shape[1]:
             self._widen(entry.limit)
-        if row == len(self.members):
-            self.members.append((entry, index))
-        self.members[row] = (entry, index)
-        self.current[row] = entry.job.prompt[-1]
-        self.position[row] = len(entry.job.prompt) - 1
-        self.made[row], self.limit[row] = 0, entry.limit
-        self.uniforms[row, : entry.limit] = entry.randomness()[index, : entry.limit]
+        for index, row in enumerate(rows, first):
+            if row < len(self.members):
+                self.members[row] = (entry, index)
+            else:
+                self.members.append((entry, index))
+        at = list(rows)
+        self.current[at] = entry.job.prompt[-1]
+        self.position[at] = len(entry.job.prompt) - 1
+        self.made[at], self.limit[at] = 0, entry.limit
+        self.uniforms[at, : entry.limit] = entry.randomness()[first : first + len(at), : entry.limit]
 
     def drop(self, row: int) -> int | None:
         """Give up a row: the last one moves there, unless it is the last itself. The row that moved, if one did."""
