@@ -21,7 +21,10 @@ PREFILL = 16384
 
 @runtime_checkable
 class Decoder(Protocol):
-    """Rows 0, 1, … of a cache; the engine keeps the rows in use dense, so a step is over the first n."""
+    """Rows 0, 1, … of a cache; the engine keeps the rows in use dense, so a step is over the first n.
+
+    Called under `torch.inference_mode`.
+    """
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the model."""

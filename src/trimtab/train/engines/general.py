@@ -83,13 +83,11 @@ class General:
         self.positioned = "position_ids" in accepted
         self.short: dict[str, int] = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
-    @torch.inference_mode()
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the model."""
         for name, weight in weights:
             self.parameters[name].copy_(weight)
 
-    @torch.inference_mode()
     def prefill(self, beginnings: Sequence[Ints]) -> list[Prefix]:
         """Keys and values of each beginning: one forward over several, padded on the left."""
         result: list[Prefix] = [[] for _ in beginnings]
@@ -108,7 +106,6 @@ class General:
                 result[index] = [(keys[row, :, start:], values[row, :, start:]) for keys, values in pairs]
         return result
 
-    @torch.inference_mode()
     def place(self, prefix: Prefix, rows: Sequence[int]) -> None:
         """Make a prefix the content of rows: its last token stands in the last column in use."""
         if not prefix:
@@ -122,19 +119,16 @@ class General:
             for buffer, states in zip(layer.buffers, pair, strict=True):
                 buffer[list(rows), :, start:end] = states
 
-    @torch.inference_mode()
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""
         for buffer in self._buffers():
             buffer[target] = buffer[source]
 
-    @torch.inference_mode()
     def clear(self, row: int) -> None:
         """Wipe a row that may hold NaN."""
         for buffer in self._buffers():
             buffer[row] = 0
 
-    @torch.inference_mode()
     def forward(self, tokens: Positions, positions: Positions) -> Float[Tensor, "rows vocab"]:
         """Append a token to each of the first rows, at its position, and give the logits that follow it."""
         span = self.span

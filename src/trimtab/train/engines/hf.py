@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from trimtab.config.training import Precision
@@ -62,6 +62,7 @@ class HfEngine:
         self.decoder = decoder_of(model, self.intake, slots)
         self.rows = slots
         self.slots = Slots(slots)
+        self.holes: list[int] = []
         self.queue: deque[Entry] = deque()
         self.entries: dict[int, Entry] = {}
         self.held: tuple[Entry, Any] | None = None
@@ -86,10 +87,12 @@ class HfEngine:
             self.queue.append(entry)
             self.entries[job.group] = entry
 
+    @torch.inference_mode()
     def step(self) -> list[Group]:
         """Fill free slots, sample one token in every slot, return the groups that finished now."""
         if self.waiting is None:
             self._fill()
+        self._close()
         running, slots = len(self.slots), self.slots
         if not running:
             return []
@@ -99,23 +102,26 @@ class HfEngine:
         slots.record(tokens, drawn.behavior.cpu().numpy(), drawn.raw.cpu().numpy(), self.version)
         ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
         finished: list[Group] = []
-        # From the last row down: what moves into a freed row comes from behind and has been dealt with.
-        for row in np.flatnonzero(ended)[::-1].tolist():
+        self.holes = np.flatnonzero(ended).tolist()
+        for row in self.holes:
             finish = "error" if not sound[row] else "stop" if self.stops[tokens[row]] else "length"
             entry, index = slots.members[row]
             entry.done[index] = slots.sample(row, finish)
+            if finish == "error":
+                self.decoder.clear(row)
             if entry.finished:
                 finished.append(self.entries.pop(entry.job.group).group)
-            self._free(row, finish == "error")
         self._switch()
-        return finished[::-1]
+        return finished
 
+    @torch.inference_mode()
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Take over weights by state-dict name; they are copied.
 
         Responses half done: finish goes on with the weights in use until none runs, and begins none meanwhile;
         keep_cache goes on with the keys and values made so far; recompute has the new weights make them again.
         """
+        self._close()
         if self.in_flight == "finish" and len(self.slots):
             self.intake.check(weights)
             self.waiting = ({name: weight.detach().clone() for name, weight in weights.items()}, version)
@@ -128,23 +134,25 @@ class HfEngine:
             ):
                 self.decoder.place(prefix, [row])
 
+    @torch.inference_mode()
     def abandon(self) -> None:
         """Forget everything submitted; weights that waited for it are taken over."""
         self.queue.clear()
         self.entries.clear()
         self.slots.members.clear()
+        self.holes.clear()
         self.held = None
         self._switch()
 
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
-        free = self.rows - len(self.slots)
-        starts: list[tuple[Entry, int]] = []
+        free = self.holes + list(range(len(self.slots), self.rows))
+        starts: list[tuple[Entry, list[int]]] = []
         while free and self.queue:
             entry = self.queue[0]
-            count = min(free, entry.job.samples - entry.begun)
-            starts.append((entry, count))
-            free -= count
+            count = min(len(free), entry.job.samples - entry.begun)
+            starts.append((entry, free[:count]))
+            free = free[count:]
             entry.begun += count
             if entry.begun == entry.job.samples:
                 self.queue.popleft()
@@ -153,23 +161,23 @@ class HfEngine:
         first, held = starts[0][0], self.held
         ready = [held[1]] if held is not None and held[0] is first else []
         made = self.decoder.prefill([entry.job.prompt[:-1] for entry, _ in starts[len(ready) :]])
-        for (entry, count), prefix in zip(starts, ready + made, strict=True):
-            row = len(self.slots)
-            self.decoder.place(prefix, range(row, row + count))
-            for offset in range(count):
-                self.slots.begin(row + offset, entry, entry.begun - count + offset)
+        for (entry, rows), prefix in zip(starts, ready + made, strict=True):
+            self.decoder.place(prefix, rows)
+            self.slots.begin(rows, entry, entry.begun - len(rows))
             self.held = (entry, prefix) if entry.begun < entry.job.samples else None
+        self.holes = self.holes[sum(len(rows) for _, rows in starts) :]
 
-    def _free(self, row: int, spoilt: bool) -> None:
-        moved = self.slots.drop(row)
-        if moved is not None:
-            self.decoder.move(moved, row)
-        if spoilt:
-            self.decoder.clear(row if moved is None else moved)
+    def _close(self) -> None:
+        """Move the last rows into free ones between them; from behind, so that what moves is never free itself."""
+        for row in reversed(self.holes):
+            moved = self.slots.drop(row)
+            if moved is not None:
+                self.decoder.move(moved, row)
+        self.holes.clear()
 
     def _switch(self) -> None:
         """Take over weights that wait, once nothing runs."""
-        if self.waiting is not None and not len(self.slots):
+        if self.waiting is not None and len(self.holes) == len(self.slots):
             (weights, version), self.waiting = self.waiting, None
             self._take(weights, version)
 
@@ -199,15 +207,17 @@ class HfEngine:
             )
 
 
+@torch.inference_mode()
 def decoder_of(model: PreTrainedModel, intake: Intake, rows: int) -> Decoder:
     """What runs a copy of the model, its weights as `intake` leaves them; the fast path only where it gives the same."""
     own = copy.deepcopy(model).requires_grad_(False).eval()
-    cast("nn.Module", own).to(intake.dtype)
+    for parameter in own.parameters():  # buffers stay: rounded rotary frequencies would lose their place far out
+        parameter.data = parameter.data.to(intake.dtype)
     general = General(own, rows)
     general.load(intake(dict(model.state_dict())))
     if not rotary.fits(own):
         return general
-    fast = rotary.Rotary(own, rows)
+    fast = rotary.Rotary(own, max(rows, 2))
     return fast if same(fast, General(own, 2), min(16, intake.vocabulary)) else general
 
 

@@ -56,7 +56,6 @@ def fits(model: PreTrainedModel) -> bool:
 class Rotary:
     """Decoder of such a model. It copies the weights and keeps no hold of the model."""
 
-    @torch.inference_mode()
     def __init__(self, model: PreTrainedModel, rows: int) -> None:
         source = cast("Any", model)
         attention = source.model.layers[0].self_attn
@@ -67,6 +66,7 @@ class Rotary:
         self.kv = self.heads // self.shared
         self.eps = float(source.model.norm.variance_epsilon)
         self.rows, self.capacity = rows, 0
+        self.every = torch.arange(rows, device=self.device)
         self.targets: dict[str, tuple[Tensor, bool]] = {}
         self.embedding = self._own(source.model.embed_tokens.weight, "model.embed_tokens.weight")
         self.layers = [self._layer(each, f"model.layers.{i}.") for i, each in enumerate(source.model.layers)]
@@ -82,7 +82,6 @@ class Rotary:
         self.cache = self._room(ROOM)
         self.load(model.state_dict().items())
 
-    @torch.inference_mode()
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the fused ones."""
         for name, weight in weights:
@@ -91,7 +90,6 @@ class Rotary:
             target, paired = self.targets[name]
             target.copy_(self._paired(weight) if paired else weight)
 
-    @torch.inference_mode()
     def prefill(self, beginnings: Sequence[Ints]) -> list[Tensor]:
         """Keys and values [layers, 2, heads, tokens, size] of each beginning; padding behind it sees but is not seen."""
         result = [self.cache[:, :, 0, :, :0]] * len(beginnings)
@@ -106,24 +104,20 @@ class Rotary:
                 result[index] = made[:, :, row, :, : len(beginnings[index])]
         return result
 
-    @torch.inference_mode()
     def place(self, prefix: Tensor, rows: Sequence[int]) -> None:
         """Make a prefix the content of rows."""
         length = prefix.shape[3]
         self._reach(length)
         self.cache[:, :, list(rows), :, :length] = prefix.unsqueeze(2)
 
-    @torch.inference_mode()
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""
         self.cache[:, :, target] = self.cache[:, :, source]
 
-    @torch.inference_mode()
     def clear(self, row: int) -> None:
         """Wipe a row that may hold NaN."""
         self.cache[:, :, row] = 0
 
-    @torch.inference_mode()
     def forward(self, tokens: Positions, positions: Positions) -> Float[Tensor, "rows vocab"]:
         """Append a token to each of the first rows, at its position, and give the logits that follow it."""
         rows, width = len(tokens), int(positions.max()) + 1
@@ -131,22 +125,33 @@ class Rotary:
         at = torch.from_numpy(positions).to(self.device)
         hidden = nnf.embedding(torch.from_numpy(tokens).to(self.device), self.embedding)
         turn = self.turns[at].unsqueeze(1)
-        bias = None
-        if int(positions.min()) + 1 < width:
-            bias = hidden.new_zeros(rows, 1, width)
-            bias.masked_fill_((torch.arange(width, device=self.device) > at.unsqueeze(1)).unsqueeze(1), -torch.inf)
-        every = torch.arange(rows, device=self.device)
+        even = int(positions.min()) + 1 == width
+        column = (
+            (slice(None), slice(rows), slice(None), width - 1)
+            if even
+            else (slice(None), self.every[:rows], slice(None), at)
+        )
+        hidden_columns = self._hidden_columns(at, width, even)
         for layer, cache in zip(self.layers, self.cache, strict=True):
             qkv = self._qkv(layer, hidden, turn)
-            cache[:, every, :, at] = qkv[:, self.heads :].unflatten(1, (2, self.kv))
+            made = qkv[:, self.heads :].unflatten(1, (2, self.kv))
+            cache[column] = made.transpose(0, 1) if even else made
             keys, values = cache[:, :rows, :, :width].flatten(1, 2)
             queries = qkv[:, : self.heads].reshape(rows * self.kv, self.shared, self.size)
-            scores = torch.bmm(queries, keys.transpose(1, 2)).mul_(self.size**-0.5)
-            if bias is not None:
-                scores.view(rows, self.heads, width).add_(bias)
+            scores = torch.baddbmm(
+                hidden_columns, queries, keys.transpose(1, 2), beta=0 if even else 1, alpha=self.size**-0.5
+            )
             seen = torch.bmm(scores.softmax(-1), values).view(rows, -1)
             hidden = self._rest(layer, hidden, seen)
         return nnf.linear(self._normal(hidden, self.norm), self.head, self.head_bias)
+
+    def _hidden_columns(self, at: Tensor, width: int, even: bool) -> Tensor:
+        """-inf for the columns behind each row's position, 0 for the others; nothing needs it where all are even."""
+        if even:
+            return self.embedding.new_zeros(1)
+        behind = torch.arange(width, device=self.device) > at.unsqueeze(1)
+        bias = self.embedding.new_zeros(len(at), width).masked_fill_(behind, -torch.inf)
+        return bias.repeat_interleave(self.kv, 0).unsqueeze(1)
 
     def _beginning(self, tokens: Tensor) -> Tensor:
         """Keys and values [layers, 2, rows, heads, tokens, size] of padded beginnings."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trimtab.train.engines.decoder import Positions
@@ -27,11 +27,14 @@ class Entry:
     done: dict[int, Sample] = field(default_factory=dict[int, Sample])
 
     def randomness(self) -> NDArray[np.float64]:
-        """The group's own uniform numbers [samples, limit]: they belong to the sample, not to the row it runs in."""
+        """The group's own uniform numbers [samples, max_tokens]: they belong to the sample, not to the row it runs in.
+
+        Drawn token by token, so that a longer limit continues the same responses. Not by torch's generator: on the CPU
+        it takes the lower half of a 64-bit seed only.
+        """
         if self.uniforms is None:
-            own = torch.Generator().manual_seed(self.job.seed)
-            shape = (self.job.samples, self.job.max_tokens)
-            self.uniforms = torch.rand(shape, dtype=torch.float64, generator=own).numpy()
+            own = np.random.Generator(np.random.PCG64(self.job.seed % 2**64))
+            self.uniforms = own.random((self.job.max_tokens, self.job.samples)).T
         return self.uniforms
 
     @property
@@ -64,17 +67,20 @@ class Slots:
     def __len__(self) -> int:
         return len(self.members)
 
-    def begin(self, row: int, entry: Entry, index: int) -> None:
-        """Let a sample begin in a row: its next input is the last token of the prompt."""
+    def begin(self, rows: Sequence[int], entry: Entry, first: int) -> None:
+        """Let samples from `first` on begin in these rows: their next input is the last token of the prompt."""
         if entry.limit > self.tokens.shape[1]:
             self._widen(entry.limit)
-        if row == len(self.members):
-            self.members.append((entry, index))
-        self.members[row] = (entry, index)
-        self.current[row] = entry.job.prompt[-1]
-        self.position[row] = len(entry.job.prompt) - 1
-        self.made[row], self.limit[row] = 0, entry.limit
-        self.uniforms[row, : entry.limit] = entry.randomness()[index, : entry.limit]
+        for index, row in enumerate(rows, first):
+            if row < len(self.members):
+                self.members[row] = (entry, index)
+            else:
+                self.members.append((entry, index))
+        at = list(rows)
+        self.current[at] = entry.job.prompt[-1]
+        self.position[at] = len(entry.job.prompt) - 1
+        self.made[at], self.limit[at] = 0, entry.limit
+        self.uniforms[at, : entry.limit] = entry.randomness()[first : first + len(at), : entry.limit]
 
     def drop(self, row: int) -> int | None:
         """Give up a row: the last one moves there, unless it is the last itself. The row that moved, if one did."""
