@@ -67,14 +67,10 @@ class Gym:
 
     def score(self, problem: Problem, response: str) -> Score:
         """What the task's `score_answer` says; correct from 1."""
-        entry = {
-            "question": problem.extra["question"],
-            "answer": problem.answer or None,  # several tasks have no single answer
-            "metadata": problem.extra["metadata"],
-        }
         tagged = _TAGGED.findall(response)
-        value = float(self._verifier.score_answer((tagged[-1] if tagged else response).strip(), entry))
-        return Score(reward=value, correct=value >= 1, parts={self._name: value})
+        answer = (tagged[-1] if tagged else response).strip()
+        value = float(self._verifier.score_answer(answer, dict(problem.extra)))
+        return Score(reward=value, correct=value >= 1, parts={f"gym:{self._name}": value})
 
     def _keyed(self, *key: object) -> Any:
         # Item i of a dataset is drawn with seed + i: seeds side by side would share nearly all their items
@@ -88,14 +84,13 @@ class Gym:
             return None
 
     def _problem(self, entry: dict[str, Any]) -> Problem:
-        metadata = entry.get("metadata", {})
         question = str(entry["question"])
-        answer = entry.get("answer")
+        answer = entry["answer"]  # None where the task has no single one
         return Problem(
             id=f"gym:{self._name}:{question}",
             prompt=framed(self._template, question),
             answer="" if answer is None else str(answer),
-            extra={"question": question, "metadata": metadata},
+            extra=entry,
         )
 
 
