@@ -55,17 +55,29 @@ def test_a_template_and_the_tags_of_an_answer():
 
 
 def test_a_response_the_gym_would_evaluate_without_end_is_a_failed_sample():
-    config = Task(name="gym:countdown", timeout=1.5)
+    config = Task(name="gym:countdown", timeout=4.0)
     made = source(config, 0)
     problem = made.problem(0)
     with Judge(config, made) as judge:
         scores = judge.scores([(problem, problem.answer), (problem, "9**9**9**9**9"), (problem, problem.answer)])
     assert [(score.reward, score.failed) for score in scores] == [
         (1.0, None),
-        (0.0, "timeout after 1.5 s (gym:countdown)"),
+        (0.0, "timeout after 4 s (gym:countdown)"),
         (1.0, None),
     ]
     assert judge.failures == {"timeout": 1}
+
+
+def test_several_tasks_of_the_gym_make_one():
+    parts = [{"name": "chain_sum", "weight": 3.0, "config": {"max_terms": 2}}, {"name": "gcd"}]
+    made = task("composite", datasets=parts)
+    problems = [made.problem(index) for index in range(40)]
+    assert {problem.extra["metadata"]["source_dataset"] for problem in problems} == {"chain_sum", "gcd"}
+    assert all(made.score(problem, problem.answer).correct for problem in problems)
+    with pytest.raises(ConfigError, match="Must specify at least one dataset"):
+        task("composite")
+    with pytest.raises(ConfigError, match="Dataset 'gdc' not registered"):
+        task("composite", datasets=[{"name": "gdc"}])
 
 
 def test_what_the_gym_does_not_have_is_refused():

@@ -25,7 +25,9 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 class Gym:
     """Problems of a reasoning-gym task.
 
-    Scored is what stands in the last <answer></answer> of a response, or all of it where there is none.
+    Scored is what stands in the last <answer></answer> of a response, or all of it where there is none. In reasoning-gym
+    0.1.25 isomorphic_strings, polynomial_multiplication, ransom_note and word_ladder walk through sets of strings: they
+    give the same problems again only under the same PYTHONHASHSEED.
     """
 
     def __init__(self, config: Task, seed: int) -> None:
@@ -110,9 +112,18 @@ def _maker(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
 
     def made(seed: int) -> Any:
         try:
-            return dataset(config=cast("Any", configuration)(**options, seed=seed, size=CHUNK))
+            return dataset(config=cast("Any", configuration)(**_read(name, options), seed=seed, size=CHUNK))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ConfigError(f"Task gym:{name} needs other options, got {shown(options)}. {why}") from error
 
     return made
+
+
+def _read(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as the task's class wants them: a composite lists its parts as objects of their own."""
+    if name != "composite":
+        return options
+    from reasoning_gym.composite import DatasetSpec
+
+    return {"datasets": [DatasetSpec(**{"weight": 1.0, "config": {}, **part}) for part in options.get("datasets", [])]}
