@@ -69,7 +69,7 @@ class Generated(ABC):
         return Problem(id=f"{self.name}:{prompt}", prompt=framed(self._template, prompt), answer=answer)
 
 
-class Digits(Config):
+class DigitOptions(Config):
     """Options of the tasks chain, sort and reverse."""
 
     size: Annotated[int, Field(strict=True, ge=1, le=4096)] = Field(description="Digits in the prompt.")
@@ -81,7 +81,7 @@ class Row(Generated):
     default: ClassVar[int]
 
     def __init__(self, config: Task, seed: int) -> None:
-        self.size = Digits.from_settings({"size": self.default, **config.options}).size
+        self.size = DigitOptions.from_settings({"size": self.default, **config.options}).size
         super().__init__(DIGITS + "=", self.size, config.template, seed)
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Reverse(Row):
         return row[::-1]
 
 
-class Sums(Config):
+class ArithmeticOptions(Config):
     """Options of the task arithmetic."""
 
     digits: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
@@ -168,7 +168,9 @@ class Sums(Config):
     @classmethod
     def _known(cls, given: str) -> str:
         if not given or set(given) - OPERATIONS.keys():
-            raise ConfigError(f"Sums needs operations among + - *, got {shown(given)}. Write them in one word: '+-'.")
+            raise ConfigError(
+                f"ArithmeticOptions needs operations among + - *, got {shown(given)}. Write them in one word: '+-'."
+            )
         return given
 
 
@@ -178,7 +180,7 @@ class Arithmetic(Generated):
     name = "arithmetic"
 
     def __init__(self, config: Task, seed: int) -> None:
-        self.options = Sums.from_settings(config.options)
+        self.options = ArithmeticOptions.from_settings(config.options)
         digits, operations = self.options.digits, self.options.operations
         longest = 2 * digits if "*" in operations else digits + 1  # a carry or a minus sign
         super().__init__(DIGITS + "-=" + operations, longest, config.template, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from functools import lru_cache
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from trimtab.train.tasks.protocol import binary, framed, stream
 from trimtab.train.tasks.rows import Row, rows
 
 
-class Rows(Config):
+class FileOptions(Config):
     """Options of the task file."""
 
     reserve: Annotated[int, Field(strict=True, ge=1)] | None = Field(
@@ -37,7 +38,7 @@ class File:
         self._seed = seed
         if config.path is None:
             raise ConfigError("Task needs path with name file, got nothing. Name a file or a hub dataset.")
-        options = Rows.from_settings(config.options)
+        options = FileOptions.from_settings(config.options)
         given = _problems(config, config.path, options)
         if config.held_out is None:
             reserve = options.reserve or min(1024, max(1, len(given) // 10))
@@ -77,7 +78,7 @@ class File:
         return order
 
 
-def _problems(config: Task, path: str, options: Rows) -> list[Problem]:
+def _problems(config: Task, path: str, options: FileOptions) -> list[Problem]:
     found = [_problem(config, row) for row in rows(path, config.split, options.subset)]
     if not found:
         raise ConfigError(f"Task needs rows in {path}, got an empty file.")
@@ -97,7 +98,7 @@ def _text(row: Row, field: str, number: bool = False) -> str:
             f"{row.place} needs the field {shown(field)}, got {shown(sorted(row.fields))}. Name it in the task."
         )
     value: Any = row.fields[field]
-    if number and isinstance(value, int | float) and not isinstance(value, bool):
+    if number and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{row.place} needs text in {shown(field)}, got {shown(value)}.")

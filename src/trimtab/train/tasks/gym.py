@@ -25,7 +25,9 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 class Gym:
     """Problems of a reasoning-gym task.
 
-    Scored is what stands in the last <answer></answer> of a response, or all of it where there is none.
+    Scored is what stands in the last <answer></answer> of a response, or all of it where there is none. In reasoning-gym
+    0.1.25 isomorphic_strings, polynomial_multiplication, ransom_note and word_ladder walk through sets of strings: they
+    give the same problems again only under the same PYTHONHASHSEED.
     """
 
     def __init__(self, config: Task, seed: int) -> None:
@@ -67,14 +69,10 @@ class Gym:
 
     def score(self, problem: Problem, response: str) -> Score:
         """What the task's `score_answer` says; correct from 1."""
-        entry = {
-            "question": problem.extra["question"],
-            "answer": problem.answer or None,  # several tasks have no single answer
-            "metadata": problem.extra["metadata"],
-        }
         tagged = _TAGGED.findall(response)
-        value = float(self._verifier.score_answer((tagged[-1] if tagged else response).strip(), entry))
-        return Score(reward=value, correct=value >= 1, parts={self._name: value})
+        answer = (tagged[-1] if tagged else response).strip()
+        value = float(self._verifier.score_answer(answer, dict(problem.extra)))
+        return Score(reward=value, correct=value >= 1, parts={f"gym:{self._name}": value})
 
     def _keyed(self, *key: object) -> Any:
         # Item i of a dataset is drawn with seed + i: seeds side by side would share nearly all their items
@@ -88,14 +86,13 @@ class Gym:
             return None
 
     def _problem(self, entry: dict[str, Any]) -> Problem:
-        metadata = entry.get("metadata", {})
         question = str(entry["question"])
-        answer = entry.get("answer")
+        answer = entry["answer"]  # None where the task has no single one
         return Problem(
             id=f"gym:{self._name}:{question}",
             prompt=framed(self._template, question),
             answer="" if answer is None else str(answer),
-            extra={"question": question, "metadata": metadata},
+            extra=entry,
         )
 
 
@@ -115,9 +112,18 @@ def _maker(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
 
     def made(seed: int) -> Any:
         try:
-            return dataset(config=cast("Any", configuration)(**options, seed=seed, size=CHUNK))
+            return dataset(config=cast("Any", configuration)(**_read(name, options), seed=seed, size=CHUNK))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ConfigError(f"Task gym:{name} needs other options, got {shown(options)}. {why}") from error
 
     return made
+
+
+def _read(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as the task's class wants them: a composite lists its parts as objects of their own."""
+    if name != "composite":
+        return options
+    from reasoning_gym.composite import DatasetSpec
+
+    return {"datasets": [DatasetSpec(**{"weight": 1.0, "config": {}, **part}) for part in options.get("datasets", [])]}

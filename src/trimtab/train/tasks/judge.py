@@ -52,6 +52,7 @@ class Judge:
         self.failures: Counter[str] = Counter()
         """How many verifications failed, by kind: error, timeout, crash, not finite."""
         self._source = source
+        self._name = config.name
         self._rewards = config.rewards
         self._inline = {
             number: VERIFIERS[reward.verifier](reward)
@@ -107,7 +108,7 @@ class Judge:
         return Score(0.0, False, parts, why)
 
     def _named(self, number: int) -> tuple[str, float]:
-        return ("task", 1.0) if number == OWN else (self._rewards[number].called, self._rewards[number].weight)
+        return (self._name, 1.0) if number == OWN else (self._rewards[number].called, self._rewards[number].weight)
 
     def _verdict(self, number: int, problem: Problem, response: str) -> Verdict:
         verify = self._inline.get(number)

@@ -40,7 +40,11 @@ class Source(Protocol):
 
 def is_held_out(text: str) -> bool:
     """Whether a generated problem belongs to the held-out ones."""
-    return hashlib.blake2b(text.encode(), digest_size=2, person=b"held out").digest()[0] % HELD_OUT_SHARE == 0
+    return (
+        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=2, person=b"held out").digest()[0]
+        % HELD_OUT_SHARE
+        == 0
+    )
 
 
 def stream(*key: object) -> random.Random:

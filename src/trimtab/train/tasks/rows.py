@@ -24,7 +24,7 @@ class Row:
 
 
 def rows(path: str, split: str, subset: str | None) -> Iterator[Row]:
-    """The rows of a file, or of a hub dataset where no such file is and the name has no ending of one."""
+    """The rows of a file, or of a hub dataset (`owner/name` or `owner/name:split`) where no such file is."""
     file = Path(path)
     read = READERS.get(file.suffix.lower())
     if file.is_file() and read is not None:
@@ -44,7 +44,7 @@ def _jsonl(file: Path) -> Iterator[Row]:
     with file.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield _row(f"{file.name}:{number}", _parsed(f"{file}:{number}", line))
+                yield _row(f"{file}:{number}", _parsed(f"{file}:{number}", line))
 
 
 def _json(file: Path) -> Iterator[Row]:
@@ -52,7 +52,7 @@ def _json(file: Path) -> Iterator[Row]:
     if not isinstance(values, list):
         raise ConfigFileError(f"{file} needs a list of objects, got {shown(values)}. One object per line is .jsonl.")
     for number, value in enumerate(cast("list[object]", values), 1):
-        yield _row(f"{file.name}:{number}", value)
+        yield _row(f"{file}:{number}", value)
 
 
 def _csv(file: Path) -> Iterator[Row]:
@@ -61,7 +61,7 @@ def _csv(file: Path) -> Iterator[Row]:
         reader = csv.DictReader(lines, strict=True)
         try:
             for fields in reader:
-                place = f"{file.name}:{reader.line_num}"
+                place = f"{file}:{reader.line_num}"
                 if None in fields or None in fields.values():
                     raise ConfigFileError(
                         f"{place} needs as many cells as the header, got {shown(list(fields.values()))}."
@@ -83,7 +83,7 @@ def _parquet(file: Path) -> Iterator[Row]:
             for batch in table.iter_batches():
                 for fields in batch.to_pylist():
                     number += 1
-                    yield Row(f"{file.name}:{number}", fields)
+                    yield Row(f"{file}:{number}", fields)
     except pyarrow.ArrowException as error:
         raise ConfigFileError(f"{file} needs to be a parquet file, got: {error}.") from None
 
@@ -102,14 +102,15 @@ def _hub(name: str, split: str, subset: str | None) -> Iterator[Row]:
         raise ConfigError(
             f"Task needs the package datasets for the hub dataset {shown(name)}. `pip install datasets`, or name a file."
         )
+    name, _, own = name.partition(":")
     load: Callable[..., Any] = importlib.import_module("datasets").load_dataset
     try:
-        table = load(name, subset, split=split)
+        table = load(name, subset, split=own or split)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise ConfigError(f"Task needs a hub dataset that can be loaded, got {shown(name)}. {why[:300]}") from error
     for number, fields in enumerate(table, 1):
-        yield Row(f"{name}:{number}", fields)
+        yield Row(f"{name}:{own or split}:{number}", fields)
 
 
 def _parsed(place: str, text: str) -> object:
