@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trimtab.train.messages import Group, Job
 
@@ -24,6 +24,7 @@ class Arrived:
         return bool(self.groups or self.lost or self.notes)
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Samplers that answer jobs with the learner's weights. All calls come from one thread."""
 

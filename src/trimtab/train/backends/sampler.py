@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -61,6 +61,7 @@ class Failed:
 Message = Ready | Done | Failed
 
 
+@runtime_checkable
 class Line(Protocol):
     """One end of a pipe."""
 
@@ -71,6 +72,7 @@ class Line(Protocol):
     def close(self) -> None: ...  # noqa: D102
 
 
+@runtime_checkable
 class Pulse(Protocol):
     """A whole number in shared memory that rises as long as the sampler is alive."""
 
