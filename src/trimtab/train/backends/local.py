@@ -215,7 +215,7 @@ class LocalBackend:
         worker.process.join(KILL)
         cause = worker.cause()
         worker.released()
-        self._losses.update(worker.held)
+        self._losses.update(list(worker.held))
         strikes = worker.strikes + 1
         often, times = max(
             ((number, self._losses[number]) for number in worker.held), key=lambda row: row[1], default=(0, 0)
