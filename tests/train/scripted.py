@@ -33,7 +33,7 @@ class Scripted:
 
     folder: Path
     faults: Mapping[int, str] = field(default_factory=dict)
-    """By group: raise, exit; hang, stall: once only."""
+    """By group: raise; orphan: end and leave a child; hang: once only."""
     version: int = -1
 
     def __post_init__(self) -> None:
@@ -77,7 +77,12 @@ class Scripted:
         match self.faults.get(number):
             case "raise":
                 raise ValueError(f"cannot sample group {number}")
-            case "exit":
+            case "orphan":
+                if os.fork() == 0:  # keeps the sampler's pipe open
+                    for _ in range(600):
+                        if not (self.folder / "orphan").exists():
+                            break
+                        time.sleep(0.05)
                 os._exit(3)
             case "hang" if not (self.folder / f"hung {number}").exists():
                 (self.folder / f"hung {number}").touch()

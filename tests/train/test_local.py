@@ -175,12 +175,21 @@ def test_an_engine_that_cannot_be_built_stops_the_run_and_says_why(tmp_path: Pat
         gathered(backend, lambda news: False)
 
 
+def test_a_death_is_seen_though_a_child_of_the_dead_keeps_its_pipe_open(tmp_path: Path) -> None:
+    (tmp_path / "orphan").touch()
+    with running(tmp_path, {0: "orphan"}, restarts=0) as backend:
+        backend.give([job_of(0)])
+        with pytest.raises(RunError, match="Sampler 0 ended with exit code 3"):
+            gathered(backend, lambda news: False)
+    (tmp_path / "orphan").unlink()
+
+
 def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "LEAVE", 0.2)
     monkeypatch.setattr(local, "TERMINATE", 0.2)
-    with running(tmp_path, {0: "hang"}, patience=4.0) as backend:
+    with running(tmp_path, {0: "hang"}, patience=3.0) as backend:
         backend.give([job_of(0)])
         hung = backend.pids
         news = gathered(backend, lambda news: bool(news.lost))
@@ -189,6 +198,14 @@ def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_e
         assert "_fail" in (tmp_path / "sampler-0.log").read_text()  # where it hung
         backend.give([job_of(0)])
         assert numbers(gathered(backend, lambda news: bool(news.groups)).groups) == [0]
+
+        # An order too long for the pipe, to a sampler that does not read: nobody waits for it for ever.
+        os.kill(backend.pids[0], signal.SIGSTOP)
+        backend.give([Job(1, np.zeros(10**6, np.int32), 2, seed=1, max_tokens=1)])
+        news = gathered(backend, lambda news: bool(news.lost))
+        assert news.lost == (1,)
+        backend.give([job_of(1)])
+        assert numbers(gathered(backend, lambda news: bool(news.groups)).groups) == [1]
         os.kill(backend.pids[0], signal.SIGSTOP)
 
 
