@@ -22,7 +22,9 @@ from trimtab.train.backends import local
 from trimtab.train.backends.local import LocalBackend
 from trimtab.train.backends.protocol import Arrived, Backend
 from trimtab.train.backends.worker import Silence
-from trimtab.train.messages import Group, Job
+from trimtab.train.buffer import Buffer
+from trimtab.train.messages import Group, Job, Problem, Score
+from trimtab.train.staleness import room
 
 LIMIT = 90.0
 """Seconds any single thing may take on a busy machine."""
@@ -130,6 +132,43 @@ def test_a_killed_sampler_costs_no_group_and_the_other_goes_on(tmp_path: Path) -
         assert numbers(gathered(backend, lambda news: len(news.groups) == 4).groups) == [5, 6, 7, 8]
 
 
+def test_a_run_with_a_kill_in_it_trains_every_group_once_and_in_bound(tmp_path: Path) -> None:
+    """The whole circle: admission, samplers, buffer, learner."""
+    per_step, bound, steps = 4, 2, 12
+    model, buffer = Weight(), Buffer()
+    trained: list[int] = []
+    killed = 0
+    with running(tmp_path, model=model, samplers=2) as backend:
+        for version in range(steps):
+            batch = None
+            deadline = time.monotonic() + LIMIT
+            while batch is None:
+                assert time.monotonic() < deadline
+                for _ in range(room(version, per_step, bound, buffer.admitted, buffer.trained, buffer.dropped)):
+                    buffer.admit(Problem("", "", ""), job_of(buffer.next))
+                jobs = buffer.waiting()[: backend.room()]
+                buffer.start(job.group for job in jobs)
+                backend.give(jobs)
+                if version >= 4 and jobs and not killed:
+                    killed = backend.pids[0]
+                    os.kill(killed, signal.SIGKILL)
+                news = backend.arrived(1.0)
+                for group in news.groups:
+                    buffer.finish(group, [Score(0.0, False)] * 2)
+                buffer.lost(news.lost)
+                batch = buffer.take(per_step, version, bound)
+            for entry in batch:
+                assert entry.group is not None
+                assert 0 <= version - entry.group.oldest <= bound
+                assert all(sample.tokens.tolist() == sample.versions.tolist() for sample in entry.group.samples)
+                trained.append(entry.job.group)
+            model.becomes(version + 1)
+            backend.publish(version + 1)
+    assert killed
+    assert len(set(trained)) == len(trained) == steps * per_step
+    assert buffer.admitted == len(trained) + len(buffer) + buffer.dropped
+
+
 def test_one_order_reaches_one_sampler_whole_and_the_numbers_are_those_of_one_process(tmp_path: Path) -> None:
     model = Weight()
     alone = Scripted(tmp_path)
@@ -218,7 +257,7 @@ from trimtab.train.backends.local import LocalBackend
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    backend = LocalBackend(Weight(), Factory(folder), hold=8, samplers=2, directory=folder)
+    backend = LocalBackend(Weight(), Factory(folder, {2: "hang"}), hold=8, samplers=2, directory=folder)
     backend.begin(0)
     try:
         print(*backend.pids, flush=True)
@@ -228,6 +267,7 @@ if __name__ == "__main__":
         backend.give([job_of(0), job_of(1)])
         news = gathered(backend, lambda news: len(news.groups) == 2)
         print(len(news.groups), news.notes, *backend.pids, flush=True)
+        backend.give([job_of(2)])
         time.sleep(600)
 """
 
@@ -247,6 +287,8 @@ def test_samplers_leave_an_interrupt_to_the_learner_and_die_with_it(tmp_path: Pa
         os.killpg(learner.pid, signal.SIGINT)  # as a terminal does, while samplers are still starting
         assert learner.stdout.readline().split() == ["2", "()", *pids]
         assert all(alive(int(pid)) for pid in pids)
+        # One of them will not look at its pipe for an hour, the other waits for work.
+        eventually((tmp_path / "hung 2").exists, "a sampler deep in a decode step")
     finally:
         learner.kill()
         learner.wait(LIMIT)
