@@ -63,9 +63,12 @@ class LocalBackend:
         threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hold`: groups per sampler at a time. `restarts`: deaths in a row without a finished group, of a sampler or of
-        whichever has a certain group, before the run stops. `patience`: seconds without a decode step before a sampler
-        with work counts as hung; `start_patience` while it starts. `directory`: where samplers write their logs.
+        """Samplers are built by `factory`, which is pickled, and write their logs to `directory`.
+
+        `hold`: groups per sampler at a time; with at least a step's, one sampler gets them in one piece.
+        `restarts`: deaths before the run stops, of one sampler without a finished group between, or with one group.
+        `patience`: seconds without a decode step after which a sampler with work counts as hung.
+        `start_patience`: the same while it starts.
         """
         self._model, self._factory = model, pickle.dumps(factory)
         self._hold, self._samplers, self._restarts, self._threads = hold, samplers, restarts, threads
@@ -91,7 +94,7 @@ class LocalBackend:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._weights.write(self._model, version)
         for seat in range(self._samplers):
-            self._workers.append(self._started(seat, 0))
+            self._start(seat, 0)
 
     def publish(self, version: int) -> None:
         """Samplers take it over between two decode steps."""
@@ -143,7 +146,8 @@ class LocalBackend:
         if not self._workers:
             raise RunError("A back-end needs begin() before work and none after close(), got no samplers.")
 
-    def _started(self, seat: int, strikes: int) -> Worker:
+    def _start(self, seat: int, strikes: int) -> None:
+        """A new sampler in a seat. It is on the list before it runs, so that close() finds it whatever comes between."""
         ours, theirs = self._context.Pipe()
         # A sampler that does not read (stopped, hung) must not stop the learner for good.
         with socket.socket(fileno=os.dup(ours.fileno())) as end:
@@ -158,15 +162,15 @@ class LocalBackend:
             name=f"trimtab-sampler-{seat}",
             daemon=True,
         )
-        with _interrupts_held():
-            process.start()
-        theirs.close()
         worker = Worker(seat, process, ours, pulse, log, Silence(self._patience / 4), strikes)
         worker.listener = Thread(
             target=listen, args=(worker, self._inbox), name=f"{process.name}-listener", daemon=True
         )
-        worker.listener.start()
-        return worker
+        self._workers[seat : seat + 1] = [worker]
+        with _interrupts_held():
+            process.start()
+            worker.listener.start()
+        theirs.close()
 
     def _messages(self, wait: float) -> Iterator[tuple[Worker, Message | None]]:
         """Those that are there; waits for the first. None means that the sampler is gone."""
@@ -181,6 +185,7 @@ class LocalBackend:
         match message:
             case Ready():
                 worker.ready = True
+                worker.silence = Silence(self._patience / 4)  # starting was judged by another limit
                 for order in worker.orders:
                     worker.send(order)
                 worker.orders.clear()
@@ -215,25 +220,22 @@ class LocalBackend:
         worker.process.join(KILL)
         cause = worker.cause()
         worker.released()
-        self._losses.update(worker.held)
+        self._losses.update(list(worker.held))
         strikes = worker.strikes + 1
-        often, times = max(
-            ((number, self._losses[number]) for number in worker.held), key=lambda row: row[1], default=(0, 0)
+        fate = f"Sampler {worker.seat} {cause}."
+        hopeless = [number for number in worker.held if self._losses[number] > self._restarts]
+        if strikes > self._restarts:
+            got = f"sampler {worker.seat} dead {strikes} times in a row without one"
+        elif hopeless:
+            got = f"group {hopeless[0]} begun {self._losses[hopeless[0]]} times and its sampler dead each time"
+        else:
+            self._start(worker.seat, strikes)
+            trace = f"\n{worker.failure.traceback}" if worker.failure else ""
+            return f"{fate} Restarted; {len(worker.held)} groups are sampled again.{trace}"
+        raise RunError(
+            f"Sampling needs samplers that live to finish a group, got {got}. {fate} "
+            f"Look at {worker.log}, which ends:\n{worker.tail()}"
         )
-        whole = f"Sampler {worker.seat} {cause}."
-        if strikes > self._restarts or times > self._restarts:
-            count = (
-                f"sampler {worker.seat} dead {strikes} times in a row without one"
-                if strikes > self._restarts
-                else f"group {often} begun {times} times and its sampler dead each time"
-            )
-            raise RunError(
-                f"Sampling needs samplers that live to finish a group, got {count}. {whole} "
-                f"Look at {worker.log}, which ends:\n{worker.tail()}"
-            )
-        self._workers[worker.seat] = self._started(worker.seat, strikes)
-        trace = f"\n{worker.failure.traceback}" if worker.failure else ""
-        return f"{whole} Restarted; {len(worker.held)} groups are sampled again.{trace}"
 
 
 @contextlib.contextmanager
@@ -251,15 +253,16 @@ def _stopped(workers: list[Worker], owner: int) -> None:
     """End samplers: by closing their pipes, then by force."""
     if os.getpid() != owner:  # a fork of the learner that ends owns no samplers
         return
-    for worker in workers:
+    started = [worker for worker in workers if worker.process.pid is not None]
+    for worker in started:
         worker.shut()
         if not worker.ready:
             worker.process.terminate()
     for limit, force in ((LEAVE, SpawnProcess.terminate), (TERMINATE, SpawnProcess.kill), (KILL, SpawnProcess.kill)):
         deadline = time.monotonic() + limit
-        for worker in workers:
+        for worker in started:
             worker.process.join(max(0.0, deadline - time.monotonic()))
             if worker.process.is_alive():
                 force(worker.process)
-    for worker in workers:
+    for worker in started:
         worker.released()

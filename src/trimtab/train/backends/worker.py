@@ -87,7 +87,7 @@ class Worker:
 
     def released(self) -> None:
         """What the learner keeps of a dead one is given back; a listener that still reads keeps its pipe."""
-        if self.listener is not None:
+        if self.listener is not None and self.listener.ident is not None:
             self.listener.join(1.0)
             if not self.listener.is_alive():
                 self.line.close()

@@ -1,0 +1,73 @@
+"""The local back-end with a real model: one sampler and no staleness give the bits of one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.train.test_local import gathered
+from trimtab.train.backends.local import LocalBackend
+from trimtab.train.messages import Group, Job
+from trimtab.train.weights import SharedWeights
+
+hf = pytest.importorskip("trimtab.train.engines.hf")
+transformers = pytest.importorskip("transformers")
+
+
+def tiny(seed: int):
+    torch.manual_seed(seed)
+    config = transformers.Qwen2Config(
+        vocab_size=16, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, pad_token_id=0,
+    )  # fmt: skip
+    return transformers.Qwen2ForCausalLM(config).eval()
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Builds an engine of other weights than the learner's, so that only loading can make them equal."""
+
+    def __call__(self) -> object:
+        return hf.HfEngine(tiny(1), stop=[1], slots=8)
+
+
+def bits(groups: tuple[Group, ...]) -> list[tuple[object, ...]]:
+    return [
+        (group.job.group, sample.tokens.tobytes(), sample.behavior.tobytes(), sample.raw.tobytes(), sample.versions.tobytes())
+        for group in groups
+        for sample in group.samples
+    ]  # fmt: skip
+
+
+def test_one_sampler_and_one_process_agree_to_the_bit(tmp_path: Path) -> None:
+    model = tiny(0)
+    backend = LocalBackend(model, Factory(), hold=4, directory=tmp_path)
+    alone = Factory()()
+    shared = SharedWeights.create(model)
+    try:
+        backend.begin(0)
+        for version in range(3):
+            jobs = [
+                Job(version * 4 + number, np.arange(2, 5 + number, dtype=np.int32), 4, seed=number, max_tokens=12)
+                for number in range(4)
+            ]
+            backend.give(jobs)
+            theirs = gathered(backend, lambda news: len(news.groups) == 4)
+            shared.write(model, version)
+            alone.load(*shared.read())
+            alone.submit(jobs)
+            ours: list[Group] = []
+            while alone.pending:
+                ours += alone.step()
+            assert bits(theirs.groups) == bits(tuple(ours))
+            assert {group.oldest for group in ours} == {version}
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+            backend.publish(version + 1)
+    finally:
+        backend.close()
