@@ -1,5 +1,8 @@
 """Which rollouts a report shows: a handful from the start, the worst moment and the end, right and wrong."""
 
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass

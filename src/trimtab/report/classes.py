@@ -28,19 +28,19 @@ def class_charts(run: Run, found: Tokens | None) -> Iterator[BarChart]:
         (
             "by-age",
             "Mismatch by age of the token",
-            "High at age 0: engine, precision or settings. Growing with age: staleness.",
+            "Log scale. High at age 0: engine, precision or settings. Growing with age: staleness.",
             by_age(found),
         ),
         (
             "by-probability",
             "Mismatch by sampled probability",
-            "The mean is usually owned by rare tokens.",
+            "Log scale. The mean is usually owned by rare tokens.",
             by_probability(found),
         ),
         (
             "by-place",
             "Mismatch by place in the response",
-            "Growing along the response: errors of a stale cache or of long contexts.",
+            "Log scale. Growing along the response: a stale cache, or long contexts.",
             by_place(found),
         ),
     ):
@@ -67,7 +67,7 @@ def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
         EDGE_NAMES,
         bars,
         log=True,
-        labels=13,
+        labels=7,
     )
 
 

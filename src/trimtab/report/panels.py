@@ -86,8 +86,8 @@ def _said(value: float, text: str) -> Callable[[Run], list[Bound]]:
 SHARE = (0.0, 1.0)
 SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
     (
-        "learning",
-        "Does it learn",
+        "glance",
+        "At a glance",
         (
             Panel(
                 "accuracy",
@@ -99,7 +99,16 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 ),
                 ends=SHARE,
             ),
-            Panel("reward", "Reward", "Mean over the responses of the step.", (Curve("rollout/reward", "reward", 1),)),
+            Panel(
+                "mismatch",
+                "Mismatch KL (k3)",
+                "Learner against sampler, and what one step moved. A tenfold rise within ten steps is the earliest sign of a collapse.",
+                (
+                    Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
+                    Curve("drift/k3", "mismatch: target vs. behavior", 1),
+                ),
+                log=True,
+            ),
             Panel(
                 "gradient",
                 "Gradient norm, before clipping",
@@ -114,16 +123,6 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policies",
         "How far apart the policies are",
         (
-            Panel(
-                "mismatch",
-                "Mismatch KL (k3)",
-                "Learner against sampler, and what one step moved. A tenfold rise within ten steps is the earliest sign of a collapse.",
-                (
-                    Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
-                    Curve("drift/k3", "mismatch: target vs. behavior", 1),
-                ),
-                log=True,
-            ),
             Panel(
                 "ratio",
                 "Ratio of a token",
@@ -207,6 +206,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policy",
         "The policy and its answers",
         (
+            Panel("reward", "Reward", "Mean over the responses of the step.", (Curve("rollout/reward", "reward", 1),)),
             Panel("entropy", "Entropy", "Nats per token.", (Curve("policy/entropy", "entropy", 1),)),
             Panel("length", "Response length", "Mean tokens per response.", (Curve("rollout/length", "tokens", 1),)),
             Panel(

@@ -1,7 +1,11 @@
 """The tokens of a run's rollouts as flat arrays: where the mismatch sits, by age, probability and place."""
 
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,8 +145,7 @@ def by_place(found: Tokens, bands: int = 8) -> list[Band]:
     longest = int(found.place.max()) + 1
     edges = np.unique(np.linspace(0, longest, min(bands, longest) + 1).round())
     names = [
-        f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}"
-        for low, high in zip(edges, edges[1:], strict=False)
+        f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}" for low, high in itertools.pairwise(edges)
     ]
     return _banded(found, found.place.astype(np.float64), tuple(edges), tuple(names))
 
