@@ -24,8 +24,8 @@ FLAGS = (
 )  # fmt: skip
 # The browser reads commands on descriptor 3 and answers on 4; whatever numbers ours have, they become these two.
 LAUNCH = """
-import os, sys
-reading, writing = (os.dup(int(number)) for number in sys.argv[1:3])
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
 os.dup2(reading, 3)
 os.dup2(writing, 4)
 os.execv(sys.argv[3], sys.argv[3:])

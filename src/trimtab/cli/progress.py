@@ -82,7 +82,9 @@ class Progress:
         self._page.print(Text(f"note: {message}", style="yellow"))
 
     def _line(self) -> str:
-        return "   ".join(f"{name} {form.format(self._known[key])}" for name, key, form in NUMBERS if key in self._known)
+        return "   ".join(
+            f"{name} {form.format(self._known[key])}" for name, key, form in NUMBERS if key in self._known
+        )
 
     def _draw(self, line: str | None) -> None:
         """Live on a terminal; elsewhere the line, if there is one."""

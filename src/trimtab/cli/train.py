@@ -61,7 +61,9 @@ def train(
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, finished or not.")],
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Left out: RUN/report.html.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Left out: RUN/report.html.")
+    ] = None,
 ) -> None:
     """Write the report of a run: one HTML file that needs no network."""
     from trimtab.report import write  # noqa: PLC0415

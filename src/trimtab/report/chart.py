@@ -59,6 +59,8 @@ class Chart:
     log: bool = False
     ends: tuple[float, float] | None = None
     """Of the value axis; None: what the values need."""
+    from_zero: bool = False
+    """Whether the value axis starts at 0, so that noise looks as small as it is."""
     bounds: Sequence[Bound] = field(default_factory=tuple[Bound, ...])
 
     @property
@@ -96,6 +98,7 @@ def _axes(chart: Chart, lines: Sequence[Line], span: tuple[int, int]) -> tuple[A
         low, high = chart.ends
     else:
         low, high = covering([*values, *(bound.value for bound in chart.bounds)], log=log)
+        low = min(0.0, *values) if chart.from_zero and not log else low
     first, last = span
     return (
         Axis(low, high, HEIGHT - BOTTOM, TOP, log),

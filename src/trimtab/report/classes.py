@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from trimtab.report.bars import BarChart, Bars
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.tokens import Band, Tokens, by_age, by_place, by_probability
+from trimtab.report.tokens import Band, Tokens, by_age, by_place, by_probability, truths
 
 EDGES = np.array([-np.inf, -3, -1.6, -0.69, -0.3, -0.1, -0.01, 0.01, 0.1, 0.3, 0.69, 1.6, 3, np.inf])
 EDGE_NAMES = ("< 1/20", "1/20", "1/5", "1/2", "1/1.35", "1/1.1", "1", "1.1", "1.35", "2", "5", "20", "> 20")
@@ -74,11 +74,7 @@ def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
 def _staleness(run: Run) -> BarChart:
     assert run.rollouts is not None
     ages = pc.fill_null(run.rollouts.column("staleness"), -1).to_numpy()
-    correct = (
-        pc.fill_null(run.rollouts.column("correct"), False).to_numpy()
-        if "correct" in run.rollouts.column_names
-        else np.zeros(len(ages), np.bool_)
-    )
+    correct = truths(run.rollouts, "correct")
     most = min(int(ages.max()), 24)
     ages = np.minimum(ages, most)
     names = [

@@ -19,6 +19,7 @@ from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
 from trimtab.report.text import embedded, escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens
+from trimtab.report.whatif import whatif_charts
 
 QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended", "done", "finished")
 """Kinds of events that are no news; they are listed, not drawn."""
@@ -160,7 +161,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
     marks = _marks(run)
     extra: dict[str, Sequence[Chart | BarChart]] = {
         "policies": list(class_charts(run, found)),
-        "correction": list(gate_charts(run)),
+        "correction": [*gate_charts(run), *whatif_charts(run, found)],
     }
     parts: list[str] = [_mark_legend(marks)]
     data: list[dict[str, Any]] = []
@@ -169,7 +170,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
         drawn = [chart for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
         absent = [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
         time = time_chart(run) if name == "machine" else None
-        parts.append(f'<h2>{escaped(title)}</h2><div class="charts">')
+        parts.append(f'<h2>{escaped(title)}</h2><div class="charts">{_bar_figure(time) if time else ""}')
         for chart in drawn:
             if isinstance(chart, BarChart):
                 parts.append(_bar_figure(chart))
@@ -177,7 +178,6 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
             svg, readable = chart_svg(chart, run.span, marks)
             parts.append(_figure(chart.id, chart.title, chart.note, _keys(chart), svg))
             data.append(readable)
-        parts.append(_bar_figure(time) if time else "")
         parts.append("</div>")
         if absent:
             parts.append(f'<p class="absent">Not recorded in this run: {escaped(", ".join(absent))}.</p>')

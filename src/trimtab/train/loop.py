@@ -218,7 +218,10 @@ class Session:
         if config.evaluate is None:
             return None
         engine = HfEngine(
-            self.policy.model, stop=self.policy.stop, temperature=config.evaluate.temperature, slots=config.rollout.slots
+            self.policy.model,
+            stop=self.policy.stop,
+            temperature=config.evaluate.temperature,
+            slots=config.rollout.slots,
         )
         problems = self.source.held_out(config.evaluate.problems)
         return Evaluator.of(

@@ -51,7 +51,9 @@ class Watch:
             self.idle_steps += 1
             self.seen[stepped.outcome] += 1
             if self.idle_steps >= self.patience:
-                raise RunError(f"{self.idle_steps} steps in a row brought no update: {stepped.outcome}. {REMEDIES[stepped.outcome]}")
+                raise RunError(
+                    f"{self.idle_steps} steps in a row brought no update: {stepped.outcome}. {REMEDIES[stepped.outcome]}"
+                )
         return [note for place, gate in enumerate(self.rule.gates) if (note := self._gate(place, gate, stepped))]
 
     def _gate(self, place: int, gate: Gate, stepped: Stepped) -> str | None:
