@@ -88,8 +88,8 @@ def _staleness(run: Run) -> BarChart:
         "How old the oldest token of each recorded response was, in versions.",
         names,
         [
-            Bars("right", [int((here & correct).sum()) for here in count], 3),
-            Bars("wrong", [int((here & ~correct).sum()) for here in count], 2),
+            Bars("right", [float((here & correct).sum()) for here in count], 3),
+            Bars("wrong", [float((here & ~correct).sum()) for here in count], 2),
         ],
         stacked=True,
         unit=" responses",

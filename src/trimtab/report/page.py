@@ -127,7 +127,7 @@ def _rule(run: Run) -> str:
     return " · ".join(said)
 
 
-def _side(bound: float | None) -> str:
+def _side(bound: float | int | None) -> str:
     return "open" if bound is None else number(bound)
 
 

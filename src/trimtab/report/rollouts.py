@@ -22,7 +22,7 @@ STEPS = (0.05, 0.2, 0.5, 1.0, 2.0)
 LEGEND = ("1/7", "1/2.7", "1/1.6", "1/1.2", "1/1.05", "1", "1.05", "1.2", "1.6", "2.7", "7")
 
 
-def shade(log_r: float | None) -> str:
+def shade(log_r: float | int | None) -> str:
     """The class of a token's colour: r0 at ratio 1, r1 to r5 above, r-1 to r-5 below, none where it is not known."""
     if log_r is None or not math.isfinite(log_r):
         return "none"
@@ -69,7 +69,7 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     count = len(row.get("tokens") or ())
     facts: dict[str, Any] = {"count": count, "version": row.get("version")}
     for name in PER_TOKEN:
-        values: Sequence[float | None] = row.get(name) or ()
+        values: Sequence[float | int | None] = row.get(name) or ()
         facts[name] = [_rounded(value) for value in values] if len(values) == count else [None] * count
     facts["log_r"] = [
         None if high is None or low is None else _rounded(high - low)
@@ -85,7 +85,7 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     } | {"at": visible}
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float | int | None) -> float | int | None:
     return (
         None
         if value is None or not math.isfinite(value)
