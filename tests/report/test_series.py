@@ -84,3 +84,16 @@ def test_a_fall_is_found_and_a_curve_that_comes_back_can_fall_again() -> None:
 
 def test_a_curve_that_stays_up_is_one_onset() -> None:
     assert len(onsets(jump(0.004, 0.05, at=20, length=200), factor=10.0, window=10, floor=0.02, way="rise")) == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.floats(0, 10)), max_size=40))
+def test_every_onset_is_what_it_says(pairs: list[tuple[int, float]]) -> None:
+    whole = Series.of(pairs)
+    smooth = dict(zip(whole.smooth(3).steps.tolist(), whole.smooth(3).values.tolist(), strict=True))
+    for found in onsets(whole, factor=3.0, window=5, floor=0.5, way="rise"):
+        assert 0 < found.step - found.since <= 5
+        assert (smooth[found.since], smooth[found.step]) == (found.before, found.after)
+        assert found.after >= 3 * max(found.before, 0.5 / 3)
+        near = [value for step, value in smooth.items() if found.step - 5 <= step < found.step]
+        assert found.before == min(near)

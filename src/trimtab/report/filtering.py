@@ -57,7 +57,10 @@ def starvation(run: Run) -> Iterator[Finding]:
 
 def selection_bias(run: Run) -> Iterator[Finding]:
     """A filter that keeps wrong answers more often than right ones, for ten steps or more, trains by pushing down."""
-    right, wrong = run.series("selection/kept_given_positive"), run.series("selection/kept_given_negative")
+    right, wrong = (
+        run.series("selection/kept_given_positive").finite,
+        run.series("selection/kept_given_negative").finite,
+    )
     shared, at_right, at_wrong = np.intersect1d(right.steps, wrong.steps, return_indices=True)
     gap = Series(shared, wrong.values[at_wrong] - right.values[at_right]).smooth(5)
     stretch = longest_stretch(gap, 0.05)
