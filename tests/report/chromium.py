@@ -23,7 +23,13 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
 # The browser reads commands on descriptor 3 and answers on 4; whatever numbers ours have, they become these two.
-LAUNCH = "import os, sys; a, b = map(int, sys.argv[1:3]); a = os.dup(a); b = os.dup(b); os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+LAUNCH = """
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def installed() -> str | None:
@@ -41,7 +47,9 @@ class Page:
     dialogs: list[str] = field(default_factory=list)
 
     def value(self, expression: str) -> Any:
-        answer = self.browser.call("Runtime.evaluate", self.session, expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.browser.call(
+            "Runtime.evaluate", self.session, expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -49,8 +57,17 @@ class Page:
         self.browser.call("Input.dispatchMouseEvent", self.session, type="mouseMoved", x=x, y=y)
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
-    def screenshot(self, path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, whole: bool = False) -> None:
-        self.browser.call("Emulation.setDeviceMetricsOverride", self.session, width=width, height=height, deviceScaleFactor=1, mobile=False)
+    def screenshot(
+        self, path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, whole: bool = False
+    ) -> None:
+        self.browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            self.session,
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         feature = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.browser.call("Emulation.setEmulatedMedia", self.session, features=feature)
         shot = self.browser.call("Page.captureScreenshot", self.session, captureBeyondViewport=whole)
@@ -64,7 +81,16 @@ class Chromium:
         self.folder = tempfile.mkdtemp(prefix="chromium-")
         to_browser, from_us = os.pipe()
         to_us, from_browser = os.pipe()
-        command = [sys.executable, "-c", LAUNCH, str(to_browser), str(from_browser), path, *FLAGS, f"--user-data-dir={self.folder}"]
+        command = [
+            sys.executable,
+            "-c",
+            LAUNCH,
+            str(to_browser),
+            str(from_browser),
+            path,
+            *FLAGS,
+            f"--user-data-dir={self.folder}",
+        ]
         self.process = subprocess.Popen(
             command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -78,7 +104,9 @@ class Chromium:
     def __enter__(self) -> Chromium:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.call("Browser.close")
             self.process.wait(10)

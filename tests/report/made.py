@@ -23,7 +23,7 @@ def lines(steps: int, curves: Mapping[str, Curve], every: Mapping[str, int] | No
     sparse = every or {}
     found: list[dict[str, Any]] = []
     for step in range(steps):
-        here = {name for name in curves if step % sparse.get(name, 1) == 0 or step == steps - 1}
+        here = [name for name in curves if step % sparse.get(name, 1) == 0 or step == steps - 1]
         found.append({"step": step, "time": 0.2 * (step + 1), **{name: float(curves[name](step)) for name in here}})
     return found
 
@@ -56,7 +56,11 @@ def curves(rng: np.random.Generator, steps: int, fate: str) -> dict[str, Curve]:
         kl = lambda step: calm(step) if step < burst else min(1.2, calm(burst) * float(np.exp((step - burst) / 2.0)))  # noqa: E731
     if fate == "starved":
         kl = lambda step: 0.8  # noqa: E731
-    kept: Curve = {"healthy": lambda s: 0.88, "collapsed": lambda s: 0.88 if s < burst else 0.35, "starved": lambda s: 0.01}[fate]
+    kept: Curve = {
+        "healthy": lambda s: 0.88,
+        "collapsed": lambda s: 0.88 if s < burst + 8 else 0.35,
+        "starved": lambda s: 0.01,
+    }[fate]
     share = lambda curve, spread=0.02: lambda step: float(np.clip(noisy(curve, spread, rng)(step), 0, 1))  # noqa: E731
     gate = "gate/0-k2-sequence"
     made: dict[str, Curve] = {
@@ -64,7 +68,7 @@ def curves(rng: np.random.Generator, steps: int, fate: str) -> dict[str, Curve]:
         "rollout/accuracy": share(accuracy, 0.04),
         "rollout/reward": share(accuracy, 0.04),
         "rollout/length": noisy(lambda s: 25 if fate != "collapsed" or s < steps - 40 else 22, 0.2, rng),
-        "rollout/truncated": share(lambda s: 0.01 if s < burst or fate != "collapsed" else 0.12, 0.005),
+        "rollout/truncated": share(lambda s: 0.01 if s < steps - 38 or fate != "collapsed" else 0.12, 0.005),
         "rollout/failed": lambda s: 0.0,
         "train/loss": noisy(lambda s: -0.01, 0.01, rng),
         "train/grad_norm": noisy(lambda s: 0.6 if s < steps - 40 or fate != "collapsed" else 2.5, 0.4, rng, log=True),
@@ -84,9 +88,11 @@ def curves(rng: np.random.Generator, steps: int, fate: str) -> dict[str, Curve]:
         "ratio/p99": noisy(lambda s: float(np.exp(3 * kl(s) ** 0.5)), 0.05, rng, log=True),
         "ratio/max": noisy(lambda s: 2.5 + 40 * kl(s), 0.3, rng, log=True),
         "weight/ess": share(lambda s: 0.97 * kept(s), 0.02),
-        "selection/kept_given_positive": share(lambda s: kept(s) - (0.25 if fate == "collapsed" and s >= burst else 0.0), 0.02),
+        "selection/kept_given_positive": share(
+            lambda s: kept(s) - (0.25 if fate == "collapsed" and s >= burst + 8 else 0.0), 0.02
+        ),
         "selection/kept_given_negative": share(lambda s: kept(s), 0.02),
-        "selection/net_advantage": noisy(lambda s: -0.3 if fate == "collapsed" and s >= burst else 0.0, 0.04, rng),
+        "selection/net_advantage": noisy(lambda s: -0.3 if fate == "collapsed" and s >= burst + 8 else 0.0, 0.04, rng),
         "selection/mean_advantage": noisy(lambda s: 0.0, 0.02, rng),
         f"{gate}/rejected_tokens": share(lambda s: 1 - kept(s), 0.02),
         f"{gate}/p01": noisy(lambda s: 0.05 * kl(s), 0.3, rng, log=True),
@@ -138,7 +144,9 @@ def rollouts(
             versions = np.where(np.arange(count) < split, step - staleness, max(step - staleness, step - 1))
             behavior = -np.abs(rng.exponential(0.15, count)) * (1 + 4 * (rng.random(count) < 0.1))
             age = step - versions
-            log_r = rng.normal(0, (2 * spread(step)) ** 0.5, count) * (0.3 + 0.5 * age) * (0.5 + 2 * (1 - np.exp(behavior)))
+            log_r = (
+                rng.normal(0, (2 * spread(step)) ** 0.5, count) * (0.3 + 0.5 * age) * (0.5 + 2 * (1 - np.exp(behavior)))
+            )
             kept = bool((log_r**2 / 2).mean() <= 0.02)
             correct = bool(rng.random() < 0.6)
             values: dict[str, Any] = {

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 class Axis:
     """A linear or logarithmic scale from [low, high] to places [start, end]."""
 
-    low: float
-    high: float
-    start: float
-    end: float
+    low: float | int
+    high: float | int
+    start: float | int
+    end: float | int
     log: bool = False
 
-    def place(self, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    def place(self, value: NDArray[np.float64] | float | int) -> NDArray[np.float64]:
         """Where a value stands; beyond an end, at the end. On a log axis 0 stands at the lower end."""
         given = np.asarray(value, dtype=np.float64)
         low, high = self.low, self.high
         if self.log:
             given, low, high = np.log10(np.maximum(given, self.low)), math.log10(low), math.log10(high)
         share = np.clip((given - low) / (high - low), 0.0, 1.0)
-        return self.start + share * (self.end - self.start)
+        return np.asarray(self.start + share * (self.end - self.start))
 
     @property
     def ticks(self) -> list[float]:
@@ -35,7 +35,7 @@ class Axis:
         return _log_ticks(self.low, self.high) if self.log else round_ticks(self.low, self.high)
 
 
-def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
+def round_ticks(low: float | int, high: float | int, about: int = 4) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, about so many."""
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -45,7 +45,7 @@ def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
     return [round(place * width, 12) for place in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _log_ticks(low: float | int, high: float | int) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     decades = [10.0**power for power in range(first, last + 1)]
     if len(decades) >= 3:

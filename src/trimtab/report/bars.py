@@ -32,7 +32,9 @@ class BarChart:
     log: bool = False
     unit: str = ""
     labels: int = 12
-    """At most so many classes are named under the axis."""
+    """At most so many classes are named under the axis, the middle one among them."""
+    marked: int | None = None
+    """A class to stand out."""
 
 
 def bars_svg(chart: BarChart) -> str:
@@ -45,10 +47,13 @@ def bars_svg(chart: BarChart) -> str:
         y = float(axis.place(tick))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{y + 3.5:.1f}">{escaped(number(tick))}</text>')
+    if chart.marked is not None:
+        x = LEFT + chart.marked * width
+        parts.append(f'<rect class="marked" x="{x:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT - TOP}"/>')
     for place in range(count):
         parts.append(_column(chart, place, LEFT + place * width, width, axis))
     stride = -(-count // chart.labels)
-    for place in range(0, count, max(stride, 1)):
+    for place in range((count // 2) % max(stride, 1), count, max(stride, 1)):
         x = LEFT + (place + 0.5) * width
         parts.append(f'<text class="tick x" x="{x:.1f}" y="{HEIGHT - 6}">{escaped(chart.classes[place])}</text>')
     parts.append(f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')

@@ -59,6 +59,8 @@ class Chart:
     log: bool = False
     ends: tuple[float, float] | None = None
     """Of the value axis; None: what the values need."""
+    from_zero: bool = False
+    """Whether the value axis starts at 0, so that noise looks as small as it is."""
     bounds: Sequence[Bound] = field(default_factory=tuple[Bound, ...])
 
     @property
@@ -73,9 +75,10 @@ def chart_svg(chart: Chart, span: tuple[int, int], marks: Sequence[Mark] = ()) -
     value_axis, time_axis = _axes(chart, lines, span)
     parts = [_grid(value_axis, time_axis)]
     parts += [_mark(mark, time_axis) for mark in marks]
-    parts += [_bound(bound, value_axis) for bound in chart.bounds if value_axis.low <= bound.value <= value_axis.high]
     parts += [_band(line, value_axis, time_axis) for line in lines if line.upper is not None]
     parts += [_curve(line, value_axis, time_axis) for line in lines]
+    # Last, so that no curve hides what a bound is called.
+    parts += [_bound(bound, value_axis) for bound in chart.bounds if value_axis.low <= bound.value <= value_axis.high]
     parts.append('<g class="cursor" visibility="hidden"></g>')
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(chart.title)}">{"".join(parts)}</svg>'
     return svg, _readable(chart, lines, value_axis, time_axis)
@@ -95,6 +98,7 @@ def _axes(chart: Chart, lines: Sequence[Line], span: tuple[int, int]) -> tuple[A
         low, high = chart.ends
     else:
         low, high = covering([*values, *(bound.value for bound in chart.bounds)], log=log)
+        low = min(0.0, *values) if chart.from_zero and not log else low
     first, last = span
     return (
         Axis(low, high, HEIGHT - BOTTOM, TOP, log),

@@ -1,16 +1,18 @@
 """Which rollouts a report shows: a handful from the start, the worst moment and the end, right and wrong."""
 
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trimtab.report.run import Run
-from trimtab.report.tokens import Tokens
+from trimtab.report.tokens import Tokens, truths
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,7 @@ def chosen(run: Run, found: Tokens | None) -> list[Chosen]:
     if table is None or table.num_rows == 0:
         return []
     steps = table.column("step").to_numpy()
-    correct = (
-        pc.fill_null(table.column("correct"), False).to_numpy()
-        if "correct" in table.column_names
-        else np.zeros(len(steps), bool)
-    )
+    correct = truths(table, "correct")
     gap = row_mismatch(table, found)
     shown: list[Chosen] = []
     taken: set[int] = set()

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from trimtab.report.bars import BarChart, Bars
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.tokens import Band, Tokens, by_age, by_place, by_probability
+from trimtab.report.tokens import Band, Tokens, by_age, by_place, by_probability, truths
 
 EDGES = np.array([-np.inf, -3, -1.6, -0.69, -0.3, -0.1, -0.01, 0.01, 0.1, 0.3, 0.69, 1.6, 3, np.inf])
 EDGE_NAMES = ("< 1/20", "1/20", "1/5", "1/2", "1/1.35", "1/1.1", "1", "1.1", "1.35", "2", "5", "20", "> 20")
@@ -28,19 +28,19 @@ def class_charts(run: Run, found: Tokens | None) -> Iterator[BarChart]:
         (
             "by-age",
             "Mismatch by age of the token",
-            "High at age 0: engine, precision or settings. Growing with age: staleness.",
+            "Log scale. High at age 0: engine, precision or settings. Growing with age: staleness.",
             by_age(found),
         ),
         (
             "by-probability",
             "Mismatch by sampled probability",
-            "The mean is usually owned by rare tokens.",
+            "Log scale. The mean is usually owned by rare tokens.",
             by_probability(found),
         ),
         (
             "by-place",
             "Mismatch by place in the response",
-            "Growing along the response: errors of a stale cache or of long contexts.",
+            "Log scale. Growing along the response: a stale cache, or long contexts.",
             by_place(found),
         ),
     ):
@@ -67,18 +67,14 @@ def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
         EDGE_NAMES,
         bars,
         log=True,
-        labels=13,
+        labels=7,
     )
 
 
 def _staleness(run: Run) -> BarChart:
     assert run.rollouts is not None
     ages = pc.fill_null(run.rollouts.column("staleness"), -1).to_numpy()
-    correct = (
-        pc.fill_null(run.rollouts.column("correct"), False).to_numpy()
-        if "correct" in run.rollouts.column_names
-        else np.zeros(len(ages), np.bool_)
-    )
+    correct = truths(run.rollouts, "correct")
     most = min(int(ages.max()), 24)
     ages = np.minimum(ages, most)
     names = [
@@ -92,8 +88,8 @@ def _staleness(run: Run) -> BarChart:
         "How old the oldest token of each recorded response was, in versions.",
         names,
         [
-            Bars("right", [int((here & correct).sum()) for here in count], 3),
-            Bars("wrong", [int((here & ~correct).sum()) for here in count], 2),
+            Bars("right", [float((here & correct).sum()) for here in count], 3),
+            Bars("wrong", [float((here & ~correct).sum()) for here in count], 2),
         ],
         stacked=True,
         unit=" responses",

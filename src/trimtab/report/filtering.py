@@ -56,26 +56,39 @@ def starvation(run: Run) -> Iterator[Finding]:
 
 
 def selection_bias(run: Run) -> Iterator[Finding]:
-    """A filter that keeps wrong answers more often than right ones trains by pushing down only."""
-    right, wrong = run.series("selection/kept_given_positive"), run.series("selection/kept_given_negative")
+    """A filter that keeps wrong answers more often than right ones, for ten steps or more, trains by pushing down."""
+    right, wrong = (
+        run.series("selection/kept_given_positive").finite,
+        run.series("selection/kept_given_negative").finite,
+    )
     shared, at_right, at_wrong = np.intersect1d(right.steps, wrong.steps, return_indices=True)
-    gap = Series(shared, wrong.values[at_wrong] - right.values[at_right]).finite
-    if not len(gap):
+    gap = Series(shared, wrong.values[at_wrong] - right.values[at_right]).smooth(5)
+    stretch = longest_stretch(gap, 0.05)
+    if stretch is None or len(gap.within(*stretch)) < 10:
         return
-    biased = gap.values > 0.05
-    if biased.sum() >= 3 and biased.mean() >= 1 / 3:
-        worst = int(np.argmax(gap.smooth(5).values))
-        net = run.series("selection/net_advantage")
-        pushes = f" Mean advantage of what is kept: {number(net.median)} (median)." if len(net.finite) else ""
-        yield Finding(
-            "alarm",
-            "Keeps wrong answers more often than right ones",
-            f"At {percent(float(biased.mean()))} of the steps tokens with negative advantage were kept at least 5 points more often; "
-            f"medians {percent(wrong.median)} of negative against {percent(right.median)} of positive, widest near step {gap.steps[worst]}.{pushes} "
-            "Such a filter mostly pushes down.",
-            "selection",
-            int(gap.steps[worst]),
-        )
+    first, last = stretch
+    share = float((gap.values > 0.05).mean())
+    net = run.series("selection/net_advantage").within(first, last)
+    pushes = f" Mean advantage of what is kept: {number(net.median)} (median)." if len(net.finite) else ""
+    yield Finding(
+        "alarm" if share >= 1 / 3 or last == gap.steps[-1] else "warning",
+        "Keeps wrong answers more often than right ones",
+        f"From step {first} to step {last} {percent(wrong.within(first, last).median)} of the tokens with negative advantage were kept, "
+        f"but {percent(right.within(first, last).median)} of those with positive (medians); more than 5 points apart at "
+        f"{percent(share)} of all steps.{pushes} Such a filter mostly pushes down.",
+        "selection",
+        first,
+    )
+
+
+def longest_stretch(series: Series, above: float) -> tuple[int, int] | None:
+    """First and last step of the longest run of values above a bound; None where there is none."""
+    over = np.concatenate([[False], series.values > above, [False]]).astype(np.int8)
+    begins, ends = np.flatnonzero(np.diff(over) == 1), np.flatnonzero(np.diff(over) == -1) - 1
+    if not len(begins):
+        return None
+    longest = int(np.argmax(ends - begins))
+    return int(series.steps[begins[longest]]), int(series.steps[ends[longest]])
 
 
 def gate_names(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
@@ -102,18 +115,20 @@ def gates(run: Run) -> Iterator[Finding]:
         seen = seen if len(run.series(f"{name}/p99").finite) else ""
         called = f"{name.removeprefix('gate/')} with bounds {bounds_text(gate)}"
         acts = gate.get("action") != "observe"
+        verb = "rejected" if acts else "would have rejected"
         if float(np.mean(rejected.values < 0.001)) > 0.99:
             yield Finding(
                 "warning" if acts else "note",
                 "A gate that never fires",
-                f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. It is as good as absent.",
+                f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. "
+                "It is as good as absent.",
                 name,
             )
         elif rejected.median > 0.7:
             yield Finding(
                 "warning" if acts else "note",
                 "A gate that rejects most" if acts else "A gate that would reject most",
-                f"{called} {'rejected' if acts else 'would have rejected'} {percent(rejected.median)} of the tokens (median over steps){seen}. "
+                f"{called} {verb} {percent(rejected.median)} of the tokens (median over steps){seen}. "
                 "The bounds are tighter than the mismatch this run has.",
                 name,
             )
@@ -127,7 +142,8 @@ def effective_size(run: Run) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Few tokens own the batch",
-            f"Effective sample size {percent(ess.median)} of the tokens (median), lowest {percent(float(ess.values.min()))}, while {percent(kept.median)} are kept. Bound the weight, or weigh at a lower level.",
+            f"Effective sample size {percent(ess.median)} of the tokens (median), lowest {percent(float(ess.values.min()))}, "
+            f"while {percent(kept.median)} are kept. Bound the weight, or weigh at a lower level.",
             "ess",
         )
 
@@ -140,7 +156,8 @@ def missing(run: Run) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Log-probs missing",
-            f"Up to {percent(float(share.values[worst]))} of the tokens (step {share.steps[worst]}) had no finite log-probs and were not trained.",
+            f"Up to {percent(float(share.values[worst]))} of the tokens (step {share.steps[worst]}) had no finite log-probs "
+            "and were not trained.",
             "kept",
             int(share.steps[worst]),
         )

@@ -19,6 +19,7 @@ from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
 from trimtab.report.text import embedded, escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens
+from trimtab.report.whatif import whatif_charts
 
 QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended", "done", "finished")
 """Kinds of events that are no news; they are listed, not drawn."""
@@ -77,10 +78,10 @@ def _header(run: Run) -> str:
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:
     found, _ = run_verdict(run)
     if found.word != "unknown":
-        yield f"{number(found.start[1])} → {number(found.end[1])}", "accuracy, start → end"
-        yield number(found.best[1]), f"best accuracy, step {found.best[0]}"
+        yield f"{found.start[1]:.2f} → {found.end[1]:.2f}", "accuracy, start → end"
+        yield f"{found.best[1]:.2f}", f"best accuracy, step {found.best[0]}"
     asked = run.setting("steps")
-    yield f"{run.span[1]:,}" + (f" of {asked}" if asked else ""), "last step"
+    yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
     clock = run.series("time").finite
     if len(clock):
         yield _duration(float(clock.values[-1])), "wall time"
@@ -89,7 +90,7 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
         ("kept_fraction", "kept, median", 100, " %"),
         ("weight/ess", "ESS, median", 100, " %"),
         ("staleness/oldest_mean", "staleness, median", 1, ""),
-        ("throughput/samples", "samples per second, median", 1, ""),
+        ("throughput/samples", "samples/s, median", 1, ""),
     ):
         if len(run.series(metric).finite):
             yield f"{number(scale * run.series(metric).median)}{unit}", label
@@ -126,7 +127,7 @@ def _rule(run: Run) -> str:
     return " · ".join(said)
 
 
-def _side(bound: float | None) -> str:
+def _side(bound: float | int | None) -> str:
     return "open" if bound is None else number(bound)
 
 
@@ -160,7 +161,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
     marks = _marks(run)
     extra: dict[str, Sequence[Chart | BarChart]] = {
         "policies": list(class_charts(run, found)),
-        "correction": list(gate_charts(run)),
+        "correction": [*gate_charts(run), *whatif_charts(run, found)],
     }
     parts: list[str] = [_mark_legend(marks)]
     data: list[dict[str, Any]] = []
@@ -169,7 +170,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
         drawn = [chart for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
         absent = [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
         time = time_chart(run) if name == "machine" else None
-        parts.append(f'<h2>{escaped(title)}</h2><div class="charts">')
+        parts.append(f'<h2>{escaped(title)}</h2><div class="charts">{_bar_figure(time) if time else ""}')
         for chart in drawn:
             if isinstance(chart, BarChart):
                 parts.append(_bar_figure(chart))
@@ -177,7 +178,6 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
             svg, readable = chart_svg(chart, run.span, marks)
             parts.append(_figure(chart.id, chart.title, chart.note, _keys(chart), svg))
             data.append(readable)
-        parts.append(_bar_figure(time, wide=False) if time else "")
         parts.append("</div>")
         if absent:
             parts.append(f'<p class="absent">Not recorded in this run: {escaped(", ".join(absent))}.</p>')
@@ -194,9 +194,9 @@ def _mark_legend(marks: Sequence[Mark]) -> str:
     return f'<p class="legend"><span>All charts share the steps; point at one to read all.</span>{items}</p>'
 
 
-def _figure(name: str, title: str, note: str, keys: str, svg: str, *, wide: bool = False) -> str:
+def _figure(name: str, title: str, note: str, keys: str, svg: str) -> str:
     return (
-        f'<figure id="{escaped(name)}"{" class=wide" if wide else ""}><figcaption><b>{escaped(title)}</b> <span class="step legend-step"></span></figcaption>'
+        f'<figure id="{escaped(name)}"><figcaption><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
         f'<p class="how">{escaped(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
     )
 
@@ -214,9 +214,9 @@ def _keys(chart: Chart) -> str:
     return "".join(items)
 
 
-def _bar_figure(chart: BarChart, *, wide: bool = False) -> str:
+def _bar_figure(chart: BarChart) -> str:
     keys = "".join(f'<span><i class="s{bar.colour}"></i>{escaped(bar.label)}</span>' for bar in chart.bars)
-    return _figure(chart.id, chart.title, chart.note, keys, bars_svg(chart), wide=wide)
+    return _figure(chart.id, chart.title, chart.note, keys, bars_svg(chart))
 
 
 def _rollouts(shown: str) -> str:
@@ -269,6 +269,7 @@ def _events(run: Run) -> str:
     more = len(run.events) - MOST_EVENTS
     tail = f'<p class="absent">{plural(more, "further event")} in events.jsonl.</p>' if more > 0 else ""
     return (
-        f'<details id="events" open><summary>Events ({len(run.events):,})</summary><table><tr><th class="n">step</th><th>kind</th><th>message</th></tr>'
+        f'<details id="events" open><summary>Events ({len(run.events):,})</summary><table>'
+        f'<tr><th class="n">step</th><th>kind</th><th>message</th></tr>'
         f"{''.join(rows)}</table>{tail}</details>"
     )

@@ -44,11 +44,12 @@ class Panel:
     log: bool = False
     ends: tuple[float, float] | None = None
     bounds: Callable[[Run], list[Bound]] = _none
+    from_zero: bool = False
 
     def chart(self, run: Run) -> Chart:
         """The panel with the run's values."""
         lines = [line for line in (curve.line(run) for curve in self.curves) if len(line.series.finite)]
-        return Chart(self.id, self.title, self.note, lines, self.log, self.ends, self.bounds(run))
+        return Chart(self.id, self.title, self.note, lines, self.log, self.ends, self.from_zero, self.bounds(run))
 
 
 def _clip_norm(run: Run) -> list[Bound]:
@@ -86,8 +87,8 @@ def _said(value: float, text: str) -> Callable[[Run], list[Bound]]:
 SHARE = (0.0, 1.0)
 SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
     (
-        "learning",
-        "Does it learn",
+        "glance",
+        "At a glance",
         (
             Panel(
                 "accuracy",
@@ -99,7 +100,16 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 ),
                 ends=SHARE,
             ),
-            Panel("reward", "Reward", "Mean over the responses of the step.", (Curve("rollout/reward", "reward", 1),)),
+            Panel(
+                "mismatch",
+                "Mismatch KL (k3)",
+                "Learner against sampler, and what one step moved. A tenfold rise within ten steps is the earliest sign of a collapse.",
+                (
+                    Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
+                    Curve("drift/k3", "mismatch: target vs. behavior", 1),
+                ),
+                log=True,
+            ),
             Panel(
                 "gradient",
                 "Gradient norm, before clipping",
@@ -114,16 +124,6 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policies",
         "How far apart the policies are",
         (
-            Panel(
-                "mismatch",
-                "Mismatch KL (k3)",
-                "Learner against sampler, and what one step moved. A tenfold rise within ten steps is the earliest sign of a collapse.",
-                (
-                    Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
-                    Curve("drift/k3", "mismatch: target vs. behavior", 1),
-                ),
-                log=True,
-            ),
             Panel(
                 "ratio",
                 "Ratio of a token",
@@ -146,6 +146,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("staleness/token_mean", "all tokens, mean", 6, faint=True),
                 ),
                 bounds=_staleness_bound,
+                from_zero=True,
             ),
         ),
     ),
@@ -200,6 +201,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("policy/clip_low", "lower bound", 2),
                     Curve("policy/clip_dual", "dual bound", 5),
                 ),
+                from_zero=True,
             ),
         ),
     ),
@@ -207,22 +209,30 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policy",
         "The policy and its answers",
         (
-            Panel("entropy", "Entropy", "Nats per token.", (Curve("policy/entropy", "entropy", 1),)),
-            Panel("length", "Response length", "Mean tokens per response.", (Curve("rollout/length", "tokens", 1),)),
+            Panel("reward", "Reward", "Mean over the responses of the step.", (Curve("rollout/reward", "reward", 1),)),
+            Panel("entropy", "Entropy", "Nats per token.", (Curve("policy/entropy", "entropy", 1),), from_zero=True),
+            Panel(
+                "length",
+                "Response length",
+                "Mean tokens per response.",
+                (Curve("rollout/length", "tokens", 1),),
+                from_zero=True,
+            ),
             Panel(
                 "finish",
                 "Truncated and failed",
                 "Responses cut at the length limit; responses no verifier could score.",
                 (Curve("rollout/truncated", "truncated", 2), Curve("rollout/failed", "failed", 5)),
+                from_zero=True,
             ),
             Panel(
                 "signal",
                 "Groups without a signal",
                 "All answers alike, so that no advantage is left, out of all groups of the step.",
                 (Curve("groups", "groups", 6, faint=True), Curve("zero_variance_groups", "all alike", 2)),
+                from_zero=True,
             ),
             Panel("loss", "Loss", "Not comparable between steps: its data changes.", (Curve("train/loss", "loss", 1),)),
-            Panel("lr", "Learning rate", "Of the optimiser.", (Curve("train/lr", "lr", 1),)),
         ),
     ),
     (
@@ -234,12 +244,14 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 "Samples per second",
                 "Trained samples over wall time.",
                 (Curve("throughput/samples", "samples/s", 1),),
+                from_zero=True,
             ),
             Panel(
                 "tokens",
                 "Tokens per second",
                 "Trained tokens over wall time.",
                 (Curve("throughput/tokens", "tokens/s", 1),),
+                from_zero=True,
             ),
             Panel(
                 "queue",
@@ -250,7 +262,9 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("staleness/in_queue", "in queue", 6),
                     Curve("staleness/dropped", "dropped", 2),
                 ),
+                from_zero=True,
             ),
+            Panel("lr", "Learning rate", "Of the optimiser.", (Curve("train/lr", "lr", 1),), from_zero=True),
         ),
     ),
 )

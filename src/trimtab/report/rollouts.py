@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ STEPS = (0.05, 0.2, 0.5, 1.0, 2.0)
 LEGEND = ("1/7", "1/2.7", "1/1.6", "1/1.2", "1/1.05", "1", "1.05", "1.2", "1.6", "2.7", "7")
 
 
-def shade(log_r: float | None) -> str:
+def shade(log_r: float | int | None) -> str:
     """The class of a token's colour: r0 at ratio 1, r1 to r5 above, r-1 to r-5 below, none where it is not known."""
     if log_r is None or not math.isfinite(log_r):
         return "none"
@@ -30,16 +30,16 @@ def shade(log_r: float | None) -> str:
     return f"r{'-' if log_r < 0 and level else ''}{level}"
 
 
-def pieces(row: Mapping[str, Any], vocabulary: Mapping[int, str]) -> list[str] | None:
-    """The text of each token: from the vocabulary, or one character each where counts agree; None where neither works."""
+def pieces(row: Mapping[str, Any], piece: Callable[[int], str] | None) -> list[str] | None:
+    """The text of each token: from the tokenizer, or one character each where counts agree; None where neither works."""
     ids: Sequence[int] = row.get("tokens") or ()
     text = str(row.get("response") or "")
-    if ids and all(token in vocabulary for token in ids):
-        return [vocabulary[token] for token in ids]
+    if ids and piece is not None:
+        return [piece(token) for token in ids]
     if len(ids) == len(text):
         return list(text)
     if len(ids) == len(text) + 1 and row.get("finish") == "stop":
-        return [*text, "⏹"]
+        return [*text, "⟨stop⟩"]
     return None
 
 
@@ -54,11 +54,11 @@ def rollouts_html(run: Run, shown: Sequence[Chosen]) -> tuple[str, list[dict[str
     for choice, row in zip(shown, rows, strict=True):
         if choice.phase != phase:
             phase = choice.phase
-            parts.append(f"<h3>{escaped(phase)}</h3>")
+            parts.append(f"{'</div>' if parts else ''}<h3>{escaped(phase)}</h3><div class=cards>")
         shares = _facts(row, target(run))
-        parts.append(_card(choice, row, shares, len(data), pieces(row, run.vocabulary)))
+        parts.append(_card(choice, row, shares, len(data), pieces(row, run.piece)))
         data.append({"target": target(run), **shares})
-    return "".join(parts), data
+    return "".join([*parts, "</div>"]), data
 
 
 PER_TOKEN = ("tokens", "behavior", "raw", "proximal", "current", "weight", "advantage", "versions")
@@ -69,7 +69,7 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     count = len(row.get("tokens") or ())
     facts: dict[str, Any] = {"count": count, "version": row.get("version")}
     for name in PER_TOKEN:
-        values: Sequence[float | None] = row.get(name) or ()
+        values: Sequence[float | int | None] = row.get(name) or ()
         facts[name] = [_rounded(value) for value in values] if len(values) == count else [None] * count
     facts["log_r"] = [
         None if high is None or low is None else _rounded(high - low)
@@ -85,7 +85,7 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     } | {"at": visible}
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float | int | None) -> float | int | None:
     return (
         None
         if value is None or not math.isfinite(value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -27,8 +27,10 @@ class Run:
     rollouts: pa.Table | None = None
     """One row per response."""
     name: str = "run"
-    vocabulary: Mapping[int, str] = field(default_factory=dict[int, str])
-    """The text of each token id, where the run keeps it."""
+    status: str | None = None
+    """running, done, failed, interrupted; None where it is not known."""
+    piece: Callable[[int], str] | None = None
+    """The text of a token id, where the run keeps its tokenizer."""
 
     @cached_property
     def _series(self) -> Mapping[str, Series]:
@@ -56,6 +58,11 @@ class Run:
         """First and last step with any metric; (0, 0) without one."""
         steps = [series.steps for series in self._series.values() if len(series)]
         return (min(int(s[0]) for s in steps), max(int(s[-1]) for s in steps)) if steps else (0, 0)
+
+    @property
+    def count(self) -> int:
+        """How many steps have metrics."""
+        return len({line.get("step") for line in self.metrics})
 
     def setting(self, path: str, default: Any = None) -> Any:
         """A setting by dotted path, `default` where it is absent or null."""

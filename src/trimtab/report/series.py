@@ -76,27 +76,35 @@ def onsets(series: Series, *, factor: float, window: int, floor: float, way: Lit
     next one is looked for where the series has come halfway back.
     """
     part = series.smooth(3)
-    found: list[Onset] = []
-    waiting = float("nan")
     sign = 1.0 if way == "rise" else -1.0
-    for index in range(1, len(part)):
-        value = float(part.values[index])
-        if np.isfinite(waiting):
-            if sign * (waiting - value) < 0:
+    base = _least_before(part, sign, window)
+    before = np.where(base >= 0, part.values[base], np.nan)
+    risen = part.values >= factor * np.maximum(before, floor / factor)
+    fallen = (before >= floor) & (part.values <= before / factor)
+    found: list[Onset] = []
+    last = -1
+    for index in np.flatnonzero((risen if way == "rise" else fallen) & (base >= 0)).tolist():
+        if found:
+            halfway = (found[-1].before + found[-1].after) / 2
+            if (sign * (part.values[last : index + 1] - halfway)).min() > 0:
                 continue
-            waiting = float("nan")
-        begin = int(np.searchsorted(part.steps, part.steps[index] - window))
-        before = part.values[begin:index]
-        if not len(before):
-            continue
-        place = begin + int(np.argmin(sign * before))
-        base = float(part.values[place])
-        risen = value >= factor * max(base, floor / factor)
-        fallen = base >= floor and value <= base / factor
-        if risen if way == "rise" else fallen:
-            found.append(Onset(int(part.steps[index]), int(part.steps[place]), base, value))
-            waiting = (base + value) / 2
+        since = int(base[index])
+        found.append(
+            Onset(int(part.steps[index]), int(part.steps[since]), float(before[index]), float(part.values[index]))
+        )
+        last = index
     return found
+
+
+def _least_before(part: Series, sign: float, window: int) -> NDArray[np.int64]:
+    """For each value the index of the least (by sign) of those at most `window` steps before it; −1 where there is none."""
+    best = np.full(len(part), -1, dtype=np.int64)
+    for back in range(1, min(window, len(part) - 1) + 1):
+        index = np.arange(back, len(part))
+        near = part.steps[index] - part.steps[index - back] <= window
+        better = (best[index] < 0) | (sign * part.values[index - back] < sign * part.values[best[index]])
+        best[index] = np.where(near & better, index - back, best[index])
+    return best
 
 
 def thinned(series: Series, buckets: int = 400, keep: Literal["both", "least", "greatest"] = "both") -> Series:

@@ -23,16 +23,16 @@ class Watch:
 
 
 WATCHED = (
-    Watch("drift/k3", "Mismatch KL", "mismatch", "rise", 10, 0.02),
-    Watch("policy/k3", "KL of the update", "mismatch", "rise", 10, 0.02),
-    Watch("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10, 1.0),
-    Watch("policy/entropy", "Entropy", "entropy", "rise", 3, 0.3),
-    Watch("policy/entropy", "Entropy", "entropy", "fall", 3, 0.1),
+    Watch("drift/k3", "Mismatch KL", "mismatch", "rise", 10.0, 0.02),
+    Watch("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02),
+    Watch("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0),
+    Watch("policy/entropy", "Entropy", "entropy", "rise", 3.0, 0.3),
+    Watch("policy/entropy", "Entropy", "entropy", "fall", 3.0, 0.1),
     Watch("rollout/length", "Response length", "length", "rise", 1.5, 1.0),
     Watch("rollout/length", "Response length", "length", "fall", 1.5, 1.0),
-    Watch("rollout/truncated", "Share of truncated responses", "finish", "rise", 5, 0.05),
-    Watch("kept_fraction", "Kept fraction", "kept", "fall", 2, 0.1),
-    Watch("weight/ess", "Effective sample size", "ess", "fall", 2, 0.2),
+    Watch("rollout/truncated", "Share of truncated responses", "finish", "rise", 5.0, 0.05),
+    Watch("kept_fraction", "Kept fraction", "kept", "fall", 2.0, 0.1),
+    Watch("weight/ess", "Effective sample size", "ess", "fall", 2.0, 0.2),
 )
 
 

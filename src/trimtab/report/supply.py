@@ -83,7 +83,8 @@ def responses(run: Run) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Responses hit the length limit",
-            f"{percent(float(truncated.values[worst]))} of the responses near step {truncated.steps[worst]} did not end by themselves (start {percent(float(truncated.values[0]))}, end {percent(float(truncated.values[-1]))}).",
+            f"{percent(float(truncated.values[worst]))} of the responses near step {truncated.steps[worst]} did not end by "
+            f"themselves (start {percent(float(truncated.values[0]))}, end {percent(float(truncated.values[-1]))}).",
             "finish",
             int(truncated.steps[worst]),
         )
@@ -103,7 +104,8 @@ def responses(run: Run) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "A verifier failed",
-            f"At {plural(int((failed.values > 0).sum()), 'step')} responses could not be scored, most at step {failed.steps[worst]} ({number(float(failed.values[worst]))}). They count as reward 0.",
+            f"At {plural(int((failed.values > 0).sum()), 'step')} responses could not be scored, most at step "
+            f"{failed.steps[worst]} ({number(float(failed.values[worst]))}). They count as reward 0.",
             "finish",
             int(failed.steps[worst]),
         )
@@ -144,7 +146,8 @@ def gradients(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 "Every step is clipped",
-                f"The gradient norm was above {number(limit)} at {percent(over)} of the steps (median {number(part.median)}, largest {number(float(part.values.max()))}): the learning rate alone sets the step.",
+                f"The gradient norm was above {number(limit)} at {percent(over)} of the steps (median {number(part.median)}, "
+                f"largest {number(float(part.values.max()))}): the learning rate alone sets the step.",
                 "gradient",
             )
 
@@ -152,11 +155,15 @@ def gradients(run: Run) -> Iterator[Finding]:
 def ending(run: Run) -> Iterator[Finding]:
     """A run that stopped before the step it was asked for."""
     asked, (_, last) = run.setting("steps"), run.span
-    if not asked or not run.metrics or last >= int(asked) - 1:
+    if not isinstance(asked, int) or not run.metrics or last >= asked - 1:
+        return
+    if run.status == "running":
+        yield Finding("note", "Still running", f"Step {last} of {asked}.", None, last)
         return
     final = next((event for event in reversed(run.events) if event.get("message")), None)
     why = f" Last event: {final.get('kind')}: {str(final.get('message'))[:200]}" if final else ""
-    yield Finding("warning", "Ended early", f"The last step is {last} of {asked}.{why}", "events", last)
+    how = f" Status: {run.status}." if run.status else ""
+    yield Finding("warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last)
 
 
 def waiting(run: Run) -> Iterator[Finding]:
@@ -168,6 +175,7 @@ def waiting(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 "The learner waits",
-                f"{percent(share)} of the time of all steps was spent waiting for samples. More samplers or a larger staleness bound would use it.",
+                f"{percent(share)} of the time of all steps was spent waiting for samples. "
+                "More samplers or a larger staleness bound would use it.",
                 "time",
             )

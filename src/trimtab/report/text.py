@@ -25,7 +25,7 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: float | int, digits: int = 3) -> str:
     """A number for a reader: three significant digits, a real minus sign, 1.2e−05 where zeros would pile up."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
@@ -41,7 +41,7 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
-def percent(share: float) -> str:
+def percent(share: float | int) -> str:
     """A share as a percentage: 3.1 %."""
     return f"{number(100 * share, 2 if share < 0.995 else 3)} %"
 

@@ -1,7 +1,11 @@
 """The tokens of a run's rollouts as flat arrays: where the mismatch sits, by age, probability and place."""
 
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +34,8 @@ class Tokens:
     """Learner version less the token's own; −1 where it is not known."""
     row: NDArray[np.int64]
     """Row of the rollout table."""
+    right: NDArray[np.bool_]
+    """Whether the response counts as right."""
 
     def __len__(self) -> int:
         return len(self.log_r)
@@ -43,7 +49,7 @@ class Tokens:
     def where(self, chosen: NDArray[np.bool_]) -> Tokens:
         """The tokens for which `chosen` holds."""
         return Tokens(
-            *(getattr(self, name)[chosen] for name in ("step", "log_r", "behavior", "place", "age", "row")),
+            *(getattr(self, name)[chosen] for name in ("step", "log_r", "behavior", "place", "age", "row", "right")),
         )
 
 
@@ -74,7 +80,7 @@ def tokens(run: Run) -> Tokens | None:
     if "mask" in part.column_names and np.array_equal(_lengths(part, "mask"), count):
         trained &= _flat(part, "mask", np.bool_)
     step = part.column("step").to_numpy().astype(np.int64)
-    every = Tokens(step[owner], log_r, behavior, place, _ages(part, count), rows[owner])
+    every = Tokens(step[owner], log_r, behavior, place, _ages(part, count), rows[owner], truths(part, "correct")[owner])
     return every.where(trained)
 
 
@@ -95,6 +101,13 @@ def _flat(table: pa.Table, column: str, kind: Any) -> NDArray[Any]:
     if kind is np.bool_:
         return pc.fill_null(values.cast(pa.bool_()), False).to_numpy().astype(kind)
     return values.to_numpy().astype(kind)
+
+
+def truths(table: pa.Table, column: str) -> NDArray[np.bool_]:
+    """A column of truths; all False where the table has none."""
+    if column not in table.column_names:
+        return np.zeros(table.num_rows, np.bool_)
+    return pc.fill_null(table.column(column), False).to_numpy().astype(np.bool_)
 
 
 def _ages(table: pa.Table, count: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -141,8 +154,7 @@ def by_place(found: Tokens, bands: int = 8) -> list[Band]:
     longest = int(found.place.max()) + 1
     edges = np.unique(np.linspace(0, longest, min(bands, longest) + 1).round())
     names = [
-        f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}"
-        for low, high in zip(edges, edges[1:], strict=False)
+        f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}" for low, high in itertools.pairwise(edges)
     ]
     return _banded(found, found.place.astype(np.float64), tuple(edges), tuple(names))
 

@@ -1,0 +1,200 @@
+"""Findings on made-up curves of each kind: what is said, how gravely, and what is left unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.report import made
+from trimtab.report import Finding, Run, findings
+from trimtab.report.findings import word
+
+
+def run(steps: int = 100, *, settings: Mapping[str, Any] | None = None, **curves: made.Curve | float) -> Run:
+    """A run with these metrics only; `__` stands for `/` in a name."""
+    named = {
+        name.replace("__", "/"): (curve if callable(curve) else lambda step, v=curve: v)
+        for name, curve in curves.items()
+    }
+    whole = made.settings(steps=steps) if settings is None else dict(settings)
+    return Run(settings=whole, metrics=made.lines(steps, named, {"eval/accuracy": 10}))
+
+
+def titled(found: list[Finding], title: str) -> Finding | None:
+    return next((one for one in found if title in one.title), None)
+
+
+def gated(name: str, **curves: made.Curve | float) -> dict[str, Any]:
+    return {f"gate/{name}/{part}": curve for part, curve in curves.items()}
+
+
+def test_a_collapse_and_the_sign_before_it_are_dated() -> None:
+    found = findings(made.run("collapsed", steps=300))
+    assert found[0].level == "alarm"
+    assert found[0].title == "Collapsed"
+    assert "between step 260 and step 280" in found[0].sentence
+    sign = titled(found, "First sign")
+    assert sign is not None
+    assert sign.title == "First sign: mismatch KL"
+    assert sign.step is not None
+    assert 248 < sign.step < 260  # the mismatch starts to grow at step 248
+    assert f"{280 - sign.step} steps before the fall was seen" in sign.sentence
+
+
+def test_a_healthy_run_has_no_warning_and_says_so() -> None:
+    found = findings(made.run("healthy"))
+    assert found[0].title == "Healthy"
+    assert not {"alarm", "warning"} & {one.level for one in found}
+    assert found[-1].title == "No warning sign"
+
+
+def test_a_starved_run_is_called_starved_and_its_gate_is_named() -> None:
+    starved = made.run("starved")
+    found = findings(starved)
+    assert word(starved) == "starved"
+    assert titled(found, "Starved") is not None
+    gate = titled(found, "A gate that rejects most")
+    assert gate is not None
+    assert "0-k2-sequence with bounds [−∞, 0.02] rejected 99 % of the tokens" in gate.sentence
+    assert gate.panel == "gate/0-k2-sequence"
+
+
+def test_the_verdict_stands_first_and_the_rest_by_gravity() -> None:
+    levels = [("alarm", "warning", "note", "good").index(one.level) for one in findings(made.run("collapsed"))[1:]]
+    assert levels == sorted(levels)
+
+
+def test_a_fall_without_a_sign_says_that_there_was_none() -> None:
+    found = findings(run(200, eval__accuracy=made.falling_at(made.rising(0.3, 0.9, 20), 150, 0.1), drift__k3=0.004))
+    assert titled(found, "No early sign") is not None
+
+
+def test_a_jump_of_mismatch_that_passes_is_a_note() -> None:
+    found = findings(
+        run(200, eval__accuracy=made.rising(0.3, 0.9, 20), drift__k3=lambda s: 0.2 if 100 <= s < 110 else 0.004)
+    )
+    jump = titled(found, "Mismatch jumped and accuracy held")
+    assert jump is not None
+    assert jump.level == "note"
+    assert jump.step == 100
+
+
+def test_a_jump_long_before_the_fall_is_not_its_sign() -> None:
+    accuracy = made.falling_at(made.rising(0.3, 0.9, 20), 250, 0.1)
+    found = findings(run(300, eval__accuracy=accuracy, drift__k3=lambda s: 0.2 if 100 <= s < 110 else 0.004))
+    assert titled(found, "First sign") is None
+
+
+def test_a_gate_that_never_fires_is_a_warning_and_an_observing_one_a_note() -> None:
+    wide = {"metric": "ratio", "level": "sequence", "upper": 2.0, "lower": None, "action": "reject"}
+    curves = gated("0-ratio-sequence", rejected_tokens=0.0, p01=0.98, p99=1.03)
+    for action, level in (("reject", "warning"), ("observe", "note")):
+        settings = {"correction": {"gates": [wide | {"action": action}]}}
+        never = titled(findings(run(50, settings=settings, **curves)), "never fires")
+        assert never is not None
+        assert never.level == level
+        assert "[0.98, 1.03]" in never.sentence
+        assert "bounds [−∞, 2]" in never.sentence
+
+
+def test_a_gate_that_fires_now_and_then_is_not_mentioned() -> None:
+    curves = gated("0-k2-sequence", rejected_tokens=lambda s: 0.1 if s % 10 == 0 else 0.0)
+    assert titled(findings(run(50, **curves)), "gate") is None
+
+
+def test_a_filter_that_keeps_wrong_answers_is_an_alarm() -> None:
+    biased = {"selection__kept_given_positive": 0.1, "selection__kept_given_negative": 0.4}
+    found = titled(findings(run(50, **biased, selection__net_advantage=-0.3)), "Keeps wrong answers")
+    assert found is not None
+    assert found.level == "alarm"
+    assert "40 % of the tokens with negative advantage" in found.sentence
+    assert "10 % of those with positive" in found.sentence
+    assert "−0.3" in found.sentence
+
+
+@pytest.mark.parametrize("positive", [0.4, 0.38, 0.9])
+def test_a_filter_that_is_fair_or_keeps_right_answers_is_not_mentioned(positive: float) -> None:
+    found = findings(run(50, selection__kept_given_positive=positive, selection__kept_given_negative=0.4))
+    assert titled(found, "Keeps wrong answers") is None
+
+
+def test_a_bias_of_a_few_steps_is_not_mentioned() -> None:
+    short = {
+        "selection__kept_given_positive": lambda s: 0.1 if 20 <= s < 26 else 0.9,
+        "selection__kept_given_negative": 0.9,
+    }
+    assert titled(findings(run(50, **short)), "Keeps wrong answers") is None
+
+
+def test_staleness_at_its_bound_is_noted_and_below_it_is_not() -> None:
+    at = findings(run(50, staleness__oldest_max=4.0, staleness__oldest_mean=3.5))
+    below = findings(run(50, staleness__oldest_max=2.0, staleness__oldest_mean=1.5))
+    assert titled(at, "Staleness sits at its bound") is not None
+    assert titled(below, "Staleness sits at its bound") is None
+
+
+def test_tokens_without_a_version_are_a_warning() -> None:
+    found = titled(findings(run(50, staleness__coverage=lambda s: 0.8 if s == 7 else 1.0)), "Tokens without a version")
+    assert found is not None
+    assert found.step == 7
+    assert "80 %" in found.sentence
+    assert "1 step in all" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("curves", "title", "level"),
+    [
+        ({"weight__ess": 0.1, "kept_fraction": 0.95}, "Few tokens own the batch", "warning"),
+        ({"missing_fraction": lambda s: 0.02 if s == 3 else 0.0}, "Log-probs missing", "warning"),
+        ({"train__grad_norm": lambda s: float("nan") if s == 5 else 1.0}, "Gradients not finite", "alarm"),
+        ({"train__grad_norm": 40.0}, "Every step is clipped", "note"),
+        ({"train__skipped": lambda s: float(s in (4, 5))}, "Updates skipped", "warning"),
+        ({"rollout__truncated": 0.3}, "Responses hit the length limit", "warning"),
+        ({"rollout__length": lambda s: 25.0 + s}, "Response length drifted", "note"),
+        ({"rollout__failed": lambda s: 0.1 if s == 9 else 0.0}, "A verifier failed", "warning"),
+        ({"groups": 16.0, "zero_variance_groups": 15.0}, "Little left to learn from", "note"),
+        ({"time__step": 1.0, "time__wait": 0.6}, "The learner waits", "note"),
+        ({"staleness__dropped": 1.0}, "Groups dropped as too stale", "note"),
+    ],
+)
+def test_each_other_trouble_is_found_where_it_is_and_nowhere_else(
+    curves: dict[str, Any], title: str, level: str
+) -> None:
+    found = titled(findings(run(50, **curves)), title)
+    assert found is not None
+    assert found.level == level
+    assert titled(findings(made.run("healthy", steps=120)), title) is None or title == "Little left to learn from"
+
+
+def test_a_run_that_ended_early_says_why_and_one_under_way_does_not() -> None:
+    short = made.lines(50, {"train/loss": lambda s: 0.0})
+    event = {"kind": "stopped", "message": "20 steps without a usable update", "step": 49}
+    stopped = Run(settings=made.settings(steps=160), metrics=short, events=[event], status="failed")
+    found = titled(findings(stopped), "Ended early")
+    assert found is not None
+    assert "20 steps without a usable update" in found.sentence
+    assert "Status: failed" in found.sentence
+    under_way = findings(Run(settings=made.settings(steps=160), metrics=short, status="running"))
+    assert titled(under_way, "Ended early") is None
+    assert titled(under_way, "Still running") is not None
+
+
+def test_mismatch_of_fresh_tokens_points_away_from_staleness() -> None:
+    rng = np.random.default_rng(0)
+    table = made.rollouts(rng, 40, kl=lambda s: 0.1)
+    stale = titled(findings(Run(settings=made.settings(), metrics=(), rollouts=table)), "Mismatch grows with age")
+    assert stale is not None
+    column = table.schema.get_field_index("proximal")
+    off = [[value - 0.5 for value in row] for row in table.column("behavior").to_pylist()]  # ℓ = −0.5 at any age
+    flat = table.set_column(column, "proximal", made.pa.array(off, made.COLUMNS["proximal"]))
+    found = titled(findings(Run(settings=made.settings(), metrics=(), rollouts=flat)), "does not come from age")
+    assert found is not None
+    assert "0.107 at age 0 and 0.107" in found.sentence  # e^−0.5 − 1 + 0.5 = 0.1065
+
+
+def test_an_empty_run_has_one_finding() -> None:
+    found = findings(Run(settings={}, metrics=()))
+    assert [one.title for one in found] == ["Accuracy unknown"]
