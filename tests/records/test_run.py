@@ -329,12 +329,14 @@ def test_rewinding_forgets_the_steps_to_be_made_anew(tmp_path: Path) -> None:
     for step in range(8):
         run.log(step, {"loss": step / 3})
         run.rollouts([row(step, step)])
+    run.flush()
     before = run.metrics()
     for name in ("step-000002", "step-000004", "step-000006", "aside-step-000006", ".replaced-step-000006", "notes"):
         (run.checkpoints / name).mkdir()
     run.rewind(4)
     assert run.metrics() == before[:4]
     assert run.rollout_table().column("step").to_pylist() == [0, 1, 2, 3]
+    assert not (run.path / "rollouts" / "step-000006.parquet").exists()
     assert sorted(path.name for path in run.checkpoints.iterdir()) == [
         *(
             "aside-replaced-step-000006",
