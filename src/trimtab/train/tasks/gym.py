@@ -126,4 +126,5 @@ def _read(name: str, options: dict[str, Any]) -> dict[str, Any]:
         return options
     from reasoning_gym.composite import DatasetSpec
 
-    return {"datasets": [DatasetSpec(**{"weight": 1.0, "config": {}, **part}) for part in options.get("datasets", [])]}
+    defaults: dict[str, Any] = {"weight": 1.0, "config": {}}
+    return {"datasets": [DatasetSpec(**(defaults | part)) for part in options.get("datasets", [])]}
