@@ -29,7 +29,8 @@ class Weight(nn.Module):
 
 @dataclass
 class Scripted:
-    """Samples the number its weights hold, a token per step. While `folder/hold` exists, steps make none."""
+    """Samples the number its weights hold, a token per step. While `folder/hold` exists, steps make none;
+    while `folder/spare N` does, none for group N."""
 
     folder: Path
     faults: Mapping[int, str] = field(default_factory=dict)
@@ -62,6 +63,8 @@ class Scripted:
         return [group for number in list(self.jobs) for group in self._advanced(number)]
 
     def _advanced(self, number: int) -> list[Group]:
+        if (self.folder / f"spare {number}").exists():
+            return []
         self._fail(number)
         job, tokens, versions = self.jobs[number]
         tokens.append(self.value)

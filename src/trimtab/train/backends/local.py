@@ -74,7 +74,8 @@ class LocalBackend:
         self._hold, self._samplers, self._restarts, self._threads = hold, samplers, restarts, threads
         self._patience, self._start_patience, self._clock = patience, start_patience, clock
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="trimtab-")
-        self._directory = directory or Path(self._temporary.name if self._temporary else ".")
+        # Whole, because a spawned process starts where its parent started, not where it is.
+        self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
         self._context = get_context("spawn")
         self._weights = SharedWeights.create(model)
         self._workers: list[Worker] = []
@@ -125,11 +126,11 @@ class LocalBackend:
         while True:
             left = deadline - self._clock()
             for worker, message in self._messages(min(left, TICK, self._patience / 4)):
-                if message is None:
+                if message is not None:
+                    groups += self._understood(worker, message)
+                elif self._workers[worker.seat] is worker:
                     lost += worker.held
                     notes.append(self._replaced(worker))
-                else:
-                    groups += self._understood(worker, message)
             for worker in self._workers:
                 self._look(worker)
             if groups or lost or notes or left <= 0:
@@ -200,12 +201,15 @@ class LocalBackend:
         return ()
 
     def _look(self, worker: Worker) -> None:
-        """Kill a sampler that has work and shows no life; close the pipe of a dead one that somebody else keeps open."""
+        """Kill a sampler that has work and shows no life; see to it that a death is noticed."""
         now = self._clock()
         if not worker.process.is_alive():
-            # Its last words come first; then the pipe ends by itself, unless a child of its own inherited it.
+            # Its last words come first; then the pipe ends by itself, unless a child of its own inherited it, or an
+            # interrupt hit the learner just as it took note.
             if worker.silence.look(-2, now) > 2 * TICK:
                 worker.shut()
+                if worker.listener is None or not worker.listener.is_alive():
+                    self._inbox.put((worker, None))
             return
         working = bool(worker.held) or not worker.ready
         silence = worker.silence.look(worker.pulse.value, now)
@@ -213,6 +217,10 @@ class LocalBackend:
         if working and worker.hung is None and silence > limit:
             worker.hung = silence
             worker.end()
+        elif worker.hung is not None and silence > worker.hung + self._patience:
+            raise RunError(
+                f"Sampler {worker.seat} needs to end when it is killed, got process {worker.process.pid} alive."
+            )
 
     def _replaced(self, worker: Worker) -> str:
         """Put a new sampler in a dead one's seat; returns what to tell the user. Raises where that has no prospect."""
@@ -227,7 +235,8 @@ class LocalBackend:
         if strikes > self._restarts:
             got = f"sampler {worker.seat} dead {strikes} times in a row without one"
         elif hopeless:
-            got = f"group {hopeless[0]} begun {self._losses[hopeless[0]]} times and its sampler dead each time"
+            named = ", ".join(str(number) for number in hopeless[:5])
+            got = f"{self._restarts + 1} deaths with the same groups in hand ({named})"
         else:
             self._start(worker.seat, strikes)
             trace = f"\n{worker.failure.traceback}" if worker.failure else ""
