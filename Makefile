@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples parity parity-env bench format clean
+.PHONY: demo test check lint types imports docs examples parity parity-env bench browser format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/quickstart.py
@@ -42,6 +42,14 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/correction.py
 	.venv-parity/bin/python benchmarks/loss.py
 	.venv-parity/bin/python benchmarks/logprobs.py
+
+# Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
+browser:
+	@if command -v chromium >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium || \
+		echo "apt could not install Chromium: the report's browser tests will skip."; \
+	else echo "No Chromium, and none can be installed here: the report's browser tests will skip."; fi
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -37,6 +37,13 @@ def page(browser: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Page:
     return opened(browser, made.run("collapsed", steps=120), tmp_path_factory.mktemp("report"))
 
 
+def middle(page: Page, selector: str, across: float = 0.5) -> tuple[float, float]:
+    """A place on an element, brought into view."""
+    page.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+    box = page.value(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
+    return box["left"] + across * box["width"], box["top"] + box["height"] / 2
+
+
 def is_quiet(page: Page) -> None:
     assert page.console == []
     assert page.dialogs == []
@@ -60,11 +67,7 @@ def test_text_is_not_wider_than_the_page_and_styles_hold(page: Page) -> None:
 
 
 def test_pointing_at_one_chart_reads_the_same_step_in_all(page: Page) -> None:
-    page.value("document.getElementById('mismatch').scrollIntoView()")
-    box = page.value(
-        "(() => { const b = document.querySelector('#mismatch svg').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
-    )
-    page.move(box[0] + box[2] * 0.6, box[1] + box[3] / 2)
+    page.move(*middle(page, "#mismatch svg", across=0.6))
     steps = page.value("[...document.querySelectorAll('figure:has(.cursor) .step')].map(e => e.textContent)")
     assert len(set(steps)) == 1
     step = int(steps[0].removeprefix("step "))
@@ -80,11 +83,7 @@ def test_pointing_at_one_chart_reads_the_same_step_in_all(page: Page) -> None:
 
 
 def test_pointing_at_a_token_tells_its_numbers(page: Page) -> None:
-    page.value("document.querySelector('span[data-t=\"3\"]').scrollIntoView({block: 'center'})")
-    box = page.value(
-        "(() => { const b = document.querySelector('span[data-t=\"3\"]').getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
-    )
-    page.move(*box)
+    page.move(*middle(page, "span[data-t='3']"))
     tip = page.value("document.getElementById('tip').textContent")
     assert "token 3" in tip
     for word in ("ratio", "behavior", "proximal", "current", "weight", "version"):
@@ -110,9 +109,12 @@ def test_hostile_text_is_shown_as_text(browser: Chromium, tmp_path: Path) -> Non
         "javascript:alert(3)",
         "</pre></body></html>",
     )
+    gate = {"metric": HOSTILE, "level": "token", "upper": 1.0, "action": HOSTILE}
     hostile = Run(
-        settings=made.settings(steps=30) | {HOSTILE: HOSTILE},
-        metrics=made.lines(30, {"eval/accuracy": lambda s: 0.5, HOSTILE: lambda s: 1.0}),
+        settings=made.settings(steps=30) | {HOSTILE: HOSTILE, "correction": {"gates": [gate]}},
+        metrics=made.lines(
+            30, {"eval/accuracy": lambda s: 0.5, HOSTILE: lambda s: 1.0, f"gate/0-{HOSTILE}-token/p50": lambda s: 1.0}
+        ),
         events=[{"kind": HOSTILE, "message": text, "step": 3} for text in texts],
         rollouts=made.rollouts(rng, 30, text=lambda row: (texts[row % 5], texts[(row + 1) % 5])),
         name=f"run {HOSTILE}",

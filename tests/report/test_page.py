@@ -17,7 +17,10 @@ from trimtab.report.rollouts import pieces, shade
 from trimtab.report.tokens import by_age, tokens
 from trimtab.report.whatif import FACTORS, kept_shares
 
-HOSTILE = "</script><script>document.title='taken'</script><!-- <img src=http://x.invalid/i onerror=alert(1)> \u2028\u202e\x00 ${x} ' \" &amp;"
+HOSTILE = (
+    "</script><script>document.title='taken'</script><!-- <img src=http://x.invalid/i onerror=alert(1)> "
+    "\u2028\u202e\x00 ${x} ' \" &amp;"
+)
 
 
 class Skeleton(HTMLParser):
@@ -126,8 +129,8 @@ def test_hostile_text_everywhere_adds_no_element() -> None:
         events = [{"kind": text, "message": text, "step": 5, text: text}]
         settings = made.settings(steps=20) | {text: {text: text}, "task": {"template": text}}
         settings["correction"] = {"gates": [{"metric": text, "level": text, "upper": 1.0, "action": text}]}
-        name = f"gate/0-{text}-{text}/rejected_tokens"
-        metrics = made.lines(20, {"eval/accuracy": lambda s: 0.5, name: lambda s: 0.9, text: lambda s: 1.0})
+        gate = {f"gate/0-{text}-{text}/{part}": lambda s: 0.9 for part in ("rejected_tokens", "p01", "p50", "p99")}
+        metrics = made.lines(20, {"eval/accuracy": lambda s: 0.5, **gate, text: lambda s: 1.0})
         table = made.rollouts(rng, 20, text=lambda row, text=text: (text, text))
         for column in ("problem", "finish", "failed"):
             place = table.schema.get_field_index(column)
@@ -183,8 +186,8 @@ def test_other_bounds_keep_what_lies_inside_them() -> None:
     kept = kept_shares(found, gate)
     at = FACTORS.index(1.0)
     assert (kept[True][at], kept[False][at]) == (1.0, 0.0)
-    assert [share for share in kept[True]] == [float(0.02 * factor >= 0.01) for factor in FACTORS]
-    assert [share for share in kept[False]] == [float(0.02 * factor >= 0.08) for factor in FACTORS]
+    assert kept[True] == [float(0.02 * factor >= 0.01) for factor in FACTORS]
+    assert kept[False] == [float(0.02 * factor >= 0.08) for factor in FACTORS]
     ratio = kept_shares(
         found, {"metric": "ratio", "level": "token", "upper": float(np.exp(0.3)), "lower": float(np.exp(-0.3))}
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trimtab.report.series import Series
 from trimtab.report.verdict import tolerance, verdict
@@ -17,6 +19,7 @@ def evaluations(*values: float, every: int = 20) -> Series:
     [
         ((0.31, 0.6, 0.85, 0.93, 0.95, 0.94), "healthy"),
         ((0.31, 0.9, 0.97, 0.97, 0.95, 0.05), "collapsed"),  # only the last evaluation shows it
+        ((0.31, 0.9, 0.95, 0.9, 0.5, 0.36), "collapsed"),  # half of 0.95 is 0.475
         ((0.31, 0.6, 0.3, 0.12, 0.1, 0.11), "collapsed"),
         ((0.31, 0.9, 0.94, 0.9, 0.72, 0.66), "degraded"),
         ((0.31, 0.9, 0.95, 0.96, 0.05, 0.93), "unstable"),
@@ -51,3 +54,19 @@ def test_few_problems_excuse_more() -> None:
     assert verdict(curve, problems=16).word == "healthy"
     # sqrt((0.16 + 0.24) / 16) = 0.158; three of it: 0.474
     assert tolerance(0.8, 0.6, 16) == pytest.approx(0.4743, abs=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1) | st.just(float("nan")), max_size=30), st.integers(1, 2000))
+def test_a_fall_is_dated_by_neighbouring_evaluations_after_which_the_best_was_halved_or_missed(
+    values: list[float], problems: int
+) -> None:
+    curve = evaluations(*values)
+    found = verdict(curve, problems=problems)
+    assert (found.fall is not None) == (found.word in ("collapsed", "degraded", "unstable"))
+    if found.fall is None or found.low is None:
+        return
+    steps = curve.finite.steps.tolist()
+    assert steps.index(found.fall[1]) == steps.index(found.fall[0]) + 1
+    assert found.low[0] >= found.fall[1]
+    assert found.low[1] < found.best[1] - 0.02

@@ -81,7 +81,7 @@ def chart_svg(chart: Chart, span: tuple[int, int], marks: Sequence[Mark] = ()) -
     parts += [_bound(bound, value_axis) for bound in chart.bounds if value_axis.low <= bound.value <= value_axis.high]
     parts.append('<g class="cursor" visibility="hidden"></g>')
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(chart.title)}">{"".join(parts)}</svg>'
-    return svg, _readable(chart, lines, value_axis, time_axis)
+    return svg, _readable(lines, value_axis, time_axis)
 
 
 def _thin(line: Line) -> Line:
@@ -177,9 +177,8 @@ def _band(line: Line, values: Axis, time: Axis) -> str:
     return f'<path class="band s{line.colour}" d="{_path([*high, *reversed(low)])}Z"/>'
 
 
-def _readable(chart: Chart, lines: Sequence[Line], values: Axis, time: Axis) -> dict[str, Any]:
+def _readable(lines: Sequence[Line], values: Axis, time: Axis) -> dict[str, Any]:
     return {
-        "id": chart.id,
         "x": [time.low, time.high, time.start, time.end],
         "y": [values.low, values.high, values.start, values.end],
         "log": values.log,

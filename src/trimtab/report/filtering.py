@@ -73,7 +73,7 @@ def selection_bias(run: Run) -> Iterator[Finding]:
     yield Finding(
         "alarm" if share >= 1 / 3 or last == gap.steps[-1] else "warning",
         "Keeps wrong answers more often than right ones",
-        f"From step {first} to step {last} {percent(wrong.within(first, last).median)} of the tokens with negative advantage were kept, "
+        f"From step {first} to step {last}, {percent(wrong.within(first, last).median)} of the tokens with negative advantage were kept, "
         f"but {percent(right.within(first, last).median)} of those with positive (medians); more than 5 points apart at "
         f"{percent(share)} of all steps.{pushes} Such a filter mostly pushes down.",
         "selection",

@@ -11,8 +11,8 @@
     while (high - low > 1) { const mid = (low + high) >> 1; if (steps[mid] <= x) low = mid; else high = mid; }
     return x - steps[low] <= steps[high] - x ? low : high;
   };
-  const charts = data.charts.map((chart) => {
-    const figure = document.getElementById(chart.id);
+  const charts = data.charts.map((chart, place) => {
+    const figure = document.querySelector(`figure[data-c="${place}"]`);
     const svg = figure.querySelector("svg");
     return { ...chart, svg, cursor: svg.querySelector(".cursor"), values: [...figure.querySelectorAll(".keys var")], step: figure.querySelector(".step") };
   });

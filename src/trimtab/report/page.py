@@ -176,7 +176,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
                 parts.append(_bar_figure(chart))
                 continue
             svg, readable = chart_svg(chart, run.span, marks)
-            parts.append(_figure(chart.id, chart.title, chart.note, _keys(chart), svg))
+            parts.append(_figure(chart.id, chart.title, chart.note, _keys(chart), svg, len(data)))
             data.append(readable)
         parts.append("</div>")
         if absent:
@@ -194,9 +194,11 @@ def _mark_legend(marks: Sequence[Mark]) -> str:
     return f'<p class="legend"><span>All charts share the steps; point at one to read all.</span>{items}</p>'
 
 
-def _figure(name: str, title: str, note: str, keys: str, svg: str) -> str:
+def _figure(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
+    """A chart with its words; `place` is that of its values in the data of the page's script."""
+    read = "" if place is None else f' data-c="{place}"'
     return (
-        f'<figure id="{escaped(name)}"><figcaption><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
+        f'<figure id="{escaped(name)}"{read}><figcaption><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
         f'<p class="how">{escaped(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
     )
 
