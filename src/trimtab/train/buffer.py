@@ -178,7 +178,7 @@ class Buffer:
         return values, arrays
 
     @classmethod
-    def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Buffer:
+    def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Buffer:
         """The buffer that was saved."""
         buffer = cls()
         buffer._next, buffer.admitted = values["next"], values["admitted"]

@@ -6,7 +6,6 @@ admit what may begin ─► give it to the samplers ─► wait for a whole batc
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.engines.hf import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
-from trimtab.train.loggers import Logger, loggers
+from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.messages import Group, Job, Problem
 from trimtab.train.model import Policy, loaded
 from trimtab.train.recorded import recorded
@@ -92,7 +91,7 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
     torch.set_num_threads(config.threads)
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
-        stack.push(lambda kind, error, _: run.close(_status(error)))
+        stack.enter_context(run)
         session = Session(config, run, display, stack)
         stop = stack.enter_context(Stop())
         try:
@@ -115,9 +114,8 @@ class Session:
         self.learner = Learner(config, self.policy.model, reference)
         self.backend: Backend = backend_of(config, self.policy, self.run.path)
         stack.callback(self.backend.close)
-        self.loggers: Sequence[Logger] = loggers(config.record, run.path)
-        for logger in self.loggers:
-            stack.callback(logger.close)
+        self.loggers = Loggers({}, self._warn)
+        stack.push(self._close_loggers)
         self.evaluator = self._evaluator()
         self.buffer = Buffer()
         self.watch = Watch(config.correction, config.learner.patience)
@@ -130,6 +128,14 @@ class Session:
         config, learner = self.config, self.learner
         if resume:
             self._restore()
+        self.loggers = open_loggers(
+            config.record.loggers,
+            folder=self.run.path,
+            project=config.record.project,
+            warn=self._warn,
+            settings=self.run.settings,
+            step=learner.version,
+        )
         begun = time.perf_counter() - self.seconds
         self.display.begin(self.run.path, learner.version)
         self.backend.begin(learner.version)
@@ -282,13 +288,18 @@ class Session:
 
     def _log(self, step: int, metrics: dict[str, float]) -> None:
         self.run.log(step, metrics)
-        for logger in self.loggers:
-            logger.log(step, metrics)
+        self.loggers.log(step, metrics)
         self.display.step(step + 1, metrics)
 
     def _note(self, kind: str, message: str) -> None:
         self.run.event(kind, message, step=self.learner.version)
         self.display.note(message)
+
+    def _close_loggers(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.loggers.close("done" if error is None else "failed")
+
+    def _warn(self, message: str) -> None:
+        self._note("logger", message)
 
     def _save(self) -> None:
         self.run.flush()
@@ -376,7 +387,3 @@ def _answers(entry: Entry) -> list[Answer]:
     return [
         (job.group, job.prompt, sample, score) for sample, score in zip(entry.group.samples, entry.scores, strict=True)
     ]
-
-
-def _status(error: BaseException | None) -> str:
-    return "done" if error is None else "failed"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -63,7 +65,7 @@ def loaded(config: Model) -> Policy:
     assert config.path is not None
     dtype = DTYPES[config.dtype]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.path)
+        tokenizer = _tokenizer(config.path)
         if config.random:
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.path), dtype=dtype)
         else:
@@ -74,6 +76,14 @@ def loaded(config: Model) -> Policy:
             f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {reason}"
         ) from None
     return Policy(cast("PreTrainedModel", model), tokenizer, stops(model, tokenizer))
+
+
+def _tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer as it was saved; by the architecture's name alone, one of our characters would become Qwen's."""
+    settings = Path(path) / "tokenizer_config.json"
+    if settings.is_file() and "TokenizerFast" in str(json.loads(settings.read_text("utf-8")).get("tokenizer_class")):
+        return PreTrainedTokenizerFast.from_pretrained(path)
+    return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path))
 
 
 def stops(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -14,19 +14,19 @@ def recorded(
 ) -> list[RolloutRow]:
     """The rows of a step; its entries in the order in which the batch was made of them."""
     columns = {
-        "proximal": None if stepped.proximal is None else stepped.proximal.cpu().numpy(),
         "current": stepped.current.cpu().numpy(),
         "kept": stepped.corrected.kept.cpu().numpy(),
         "weight": stepped.corrected.weight.cpu().numpy(),
         "advantage": stepped.advantages.cpu().numpy(),
         "mask": stepped.rows.mask.cpu().numpy(),
     }
+    proximal = None if stepped.proximal is None else stepped.proximal.cpu().numpy()
     found: list[RolloutRow] = []
     for entry in entries:
         assert entry.group is not None
         for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
             row, length = len(found), len(sample.tokens)
-            cut = {name: None if value is None else value[row, :length] for name, value in columns.items()}
+            cut = {name: value[row, :length] for name, value in columns.items()}
             found.append(
                 RolloutRow(
                     step=step,
@@ -47,6 +47,7 @@ def recorded(
                     finish=sample.finish,
                     staleness=step - int(sample.versions.min()) if length else 0,
                     failed=score.failed,
+                    proximal=None if proximal is None else proximal[row, :length],
                     **cut,
                 )
             )

@@ -112,9 +112,9 @@ def _demonstrated(
     width = max(len(row) for row, _ in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     targets = torch.full((len(rows), width - 1), -100)
-    for place, (row, prompt) in enumerate(rows):
+    for place, (row, begin) in enumerate(rows):
         ids[place, : len(row)] = torch.tensor(row)
-        targets[place, prompt - 1 : len(row) - 1] = ids[place, prompt : len(row)]
+        targets[place, begin - 1 : len(row) - 1] = ids[place, begin : len(row)]
     return ids, targets
 
 

@@ -1,9 +1,11 @@
-"""What a user should be told while a run goes on, and when it has to stop: gates that do nothing or nearly everything, steps without an update."""
+"""What a user is told while a run goes on: gates that do nothing or nearly everything; and when it stops: steps without an update."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -71,15 +73,13 @@ class Watch:
             return f"{name} has kept {kept:.1%} of the tokens for {STREAK} steps: it does next to nothing.{hint}"
         return f"{name} has kept only {kept:.1%} of the tokens for {STREAK} steps: the run learns from the rest.{hint}"
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> dict[str, Any]:
         """For the checkpoint."""
         return {"idle_steps": self.idle_steps, "seen": dict(self.seen), "told": sorted(self.told)}
 
-    def restore(self, state: dict[str, object]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """From the checkpoint."""
-        self.idle_steps = int(str(state["idle_steps"]))
-        self.seen = Counter(state["seen"])  # pyright: ignore[reportArgumentType]
-        self.told = set(state["told"])  # pyright: ignore[reportArgumentType]
+        self.idle_steps, self.seen, self.told = state["idle_steps"], Counter(state["seen"]), set(state["told"])
 
 
 @torch.no_grad()

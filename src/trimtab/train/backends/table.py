@@ -47,11 +47,11 @@ def _lockstep(config: Train, policy: Policy, sampler: Sampler, folder: Path) -> 
 
 def _local(config: Train, policy: Policy, sampler: Sampler, folder: Path) -> Backend:
     rollout = config.rollout
-    in_slots = -(-rollout.slots // rollout.samples)
+    under_way = (rollout.max_staleness + 1) * rollout.groups
     return LocalBackend(
         policy.model,
         sampler,
-        hold=2 * in_slots,  # enough that freed slots find the next group waiting
+        hold=max(rollout.groups, -(-under_way // rollout.samplers)),  # all the rule admits: freed slots find the next group
         samplers=rollout.samplers,
         directory=folder / "samplers",
         threads=config.threads,
