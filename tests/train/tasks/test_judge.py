@@ -279,7 +279,11 @@ def test_a_worker_nobody_kills_ends_itself_past_its_deadline():
         with worker._deadline(0.2):
             re.match("(a+)+$", "a" * 60 + "b")
     """
-    assert python(script).wait(timeout=60) == 1
+    process = python(script)
+    try:
+        assert process.wait(timeout=60) == 1
+    finally:
+        process.kill()
 
 
 def test_math_is_compared_as_mathematics():
