@@ -155,7 +155,7 @@ def test_tokens_without_a_version_are_a_warning() -> None:
         ({"rollout__truncated": 0.3}, "Responses hit the length limit", "warning"),
         ({"rollout__length": lambda s: 25.0 + s}, "Response length drifted", "note"),
         ({"rollout__failed": lambda s: 0.1 if s == 9 else 0.0}, "A verifier failed", "warning"),
-        ({"groups": 16.0, "zero_variance_groups": 15.0}, "Little left to learn from", "note"),
+        ({"advantage__groups": 16.0, "advantage__zero_variance_groups": 15.0}, "Little left to learn from", "note"),
         ({"time__step": 1.0, "time__wait": 0.6}, "The learner waits", "note"),
         ({"staleness__dropped": 1.0}, "Groups dropped as too stale", "note"),
     ],
@@ -193,6 +193,31 @@ def test_mismatch_of_fresh_tokens_points_away_from_staleness() -> None:
     found = titled(findings(Run(settings=made.settings(), metrics=(), rollouts=flat)), "does not come from age")
     assert found is not None
     assert "0.107 at age 0 and 0.107" in found.sentence  # e^−0.5 − 1 + 0.5 = 0.1065
+
+
+def test_policies_far_apart_are_a_warning_that_says_when_nothing_corrects() -> None:
+    bare = {"correction": {"weight": {"level": "one"}, "gates": []}}
+    found = titled(findings(run(50, settings=bare, drift__k3=0.08)), "far apart")
+    assert found is not None
+    assert "Nothing corrects for it" in found.sentence
+    corrected = titled(findings(run(50, drift__k3=0.08)), "far apart")
+    assert corrected is not None
+    assert "Nothing corrects for it" not in corrected.sentence
+    assert titled(findings(run(50, drift__k3=0.01)), "far apart") is None
+
+
+def test_the_accuracy_before_the_first_step_counts_as_the_start() -> None:
+    curve = made.lines(50, {"eval/accuracy": lambda s: 0.9})
+    event = {"kind": "start", "message": "Held-out accuracy 0.234 before the first step.", "accuracy": 0.234}
+    assert findings(Run(settings={}, metrics=curve))[0].title == "Flat"
+    started = findings(Run(settings={}, metrics=curve, events=[event]))[0]
+    assert started.title == "Healthy"
+    assert "0.234 at the start" in started.sentence
+
+
+def test_a_lockstep_run_does_not_wait_it_samples() -> None:
+    lockstep = made.settings(steps=50) | {"backend": "lockstep"}
+    assert titled(findings(run(50, settings=lockstep, time__step=1.0, time__wait=0.6)), "The learner waits") is None
 
 
 def test_an_empty_run_has_one_finding() -> None:

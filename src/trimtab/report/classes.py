@@ -106,6 +106,7 @@ PARTS = (
     ("time/sample", "sampling", 1),
     ("time/proximal", "proximal log-probs", 4),
     ("time/train", "training", 3),
+    ("time/evaluate", "evaluation", 5),
 )
 
 
@@ -113,6 +114,8 @@ def time_chart(run: Run, most: int = 60) -> BarChart | None:
     """Seconds per step, stacked by what they went to; None where the run has no times."""
     step = run.series("time/step").finite
     parts = [(label, run.series(metric).finite, colour) for metric, label, colour in PARTS]
+    if run.setting("backend") == "lockstep":  # one process: waiting for samples is making them
+        parts[0] = ("sampling", parts[0][1], 1)
     parts = [(label, series, colour) for label, series, colour in parts if len(series)]
     if not parts:
         return None

@@ -15,6 +15,9 @@ from trimtab.report.text import number, percent, plural
 STARVED = 0.05
 """Kept fraction under which a step has next to nothing to learn from."""
 
+FAR_APART = 0.05
+"""Median mismatch KL that is worth a warning."""
+
 
 def starved_steps(kept: Series) -> Series:
     """The steps at which less than `STARVED` was kept."""
@@ -132,6 +135,22 @@ def gates(run: Run) -> Iterator[Finding]:
                 "The bounds are tighter than the mismatch this run has.",
                 name,
             )
+
+
+def distance(run: Run) -> Iterator[Finding]:
+    """Policies far apart over most of a run, and whether anything corrects for it."""
+    drift = run.series("drift/k3")
+    if not drift.median > FAR_APART:
+        return
+    bare = run.setting("correction.weight.level") == "one" and not run.setting("correction.gates", ())
+    nothing = " Nothing corrects for it: weight one, no gate." if bare else ""
+    yield Finding(
+        "warning",
+        "The policies are far apart",
+        f"Mismatch KL {number(drift.median)} (median over steps), largest {number(float(drift.finite.values.max()))}; "
+        f"0.1 is where others raise an alarm.{nothing}",
+        "mismatch",
+    )
 
 
 def effective_size(run: Run) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ KINDS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     filtering.starvation,
     learning.early_sign,
     filtering.selection_bias,
+    filtering.distance,
     filtering.gates,
     filtering.effective_size,
     filtering.missing,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trimtab.report.finding import Finding, Level
 from trimtab.report.run import Run
+from trimtab.report.series import Series
 from trimtab.report.signs import Sign, signs
 from trimtab.report.text import number, plural
 from trimtab.report.verdict import Verdict, verdict
@@ -13,11 +14,21 @@ from trimtab.report.verdict import Verdict, verdict
 
 def run_verdict(run: Run) -> tuple[Verdict, str]:
     """The verdict, and which accuracy it rests on: held-out where there is one, otherwise that of the rollouts."""
-    held_out = run.series("eval/accuracy")
+    held_out = with_start(run)
     if len(held_out.finite) >= 2:
         return verdict(held_out, problems=int(run.setting("evaluate.problems", 256))), "Held-out accuracy"
     batch = int(run.setting("rollout.groups", 16)) * int(run.setting("rollout.samples", 8))
     return verdict(run.series("rollout/accuracy").smooth(5), problems=batch), "Accuracy of the rollouts"
+
+
+def with_start(run: Run) -> Series:
+    """Held-out accuracies, led by the one that the start event tells of, from before the first step."""
+    held_out = run.series("eval/accuracy")
+    before = next((event.get("accuracy") for event in run.events if event.get("kind") == "start"), None)
+    if not len(held_out) or not isinstance(before, float):
+        return held_out
+    pairs = zip(held_out.steps.tolist(), held_out.values.tolist(), strict=True)
+    return Series.of([(run.span[0] - 1, before), *pairs])
 
 
 def verdict_finding(run: Run) -> Iterator[Finding]:

@@ -82,9 +82,9 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
         yield f"{found.best[1]:.2f}", f"best accuracy, step {found.best[0]}"
     asked = run.setting("steps")
     yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
-    clock = run.series("time").finite
-    if len(clock):
-        yield _duration(float(clock.values[-1])), "wall time"
+    clock, steps = run.series("time").finite, run.series("time/step").finite
+    if len(clock) or len(steps):
+        yield _duration(float(clock.values[-1] if len(clock) else steps.values.sum())), "wall time"
     for metric, label, scale, unit in (
         ("drift/k3", "mismatch KL, median", 1, ""),
         ("kept_fraction", "kept, median", 100, " %"),

@@ -229,7 +229,10 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 "signal",
                 "Groups without a signal",
                 "All answers alike, so that no advantage is left, out of all groups of the step.",
-                (Curve("groups", "groups", 6, faint=True), Curve("zero_variance_groups", "all alike", 2)),
+                (
+                    Curve("advantage/groups", "groups", 6, faint=True),
+                    Curve("advantage/zero_variance_groups", "all alike", 2),
+                ),
                 from_zero=True,
             ),
             Panel("loss", "Loss", "Not comparable between steps: its data changes.", (Curve("train/loss", "loss", 1),)),

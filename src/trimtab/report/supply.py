@@ -113,7 +113,7 @@ def responses(run: Run) -> Iterator[Finding]:
 
 def silent_groups(run: Run) -> Iterator[Finding]:
     """Groups whose answers are all right or all wrong teach nothing."""
-    groups, alike = run.series("groups").finite, run.series("zero_variance_groups").finite
+    groups, alike = run.series("advantage/groups").finite, run.series("advantage/zero_variance_groups").finite
     if len(groups) and len(alike) and groups.median > 0:
         tail = max(1, len(alike) // 5)
         share = float(np.mean(alike.values[-tail:]) / np.mean(groups.values[-tail:]))
@@ -169,7 +169,10 @@ def ending(run: Run) -> Iterator[Finding]:
 def waiting(run: Run) -> Iterator[Finding]:
     """A learner that waits for samples."""
     step, wait = run.series("time/step").finite, run.series("time/wait").finite
-    if len(step) and len(wait) and step.values.sum() > 0:
+    beside = (
+        run.setting("backend", "local") != "lockstep"
+    )  # where sampling takes turns with learning, waiting is sampling
+    if beside and len(step) and len(wait) and step.values.sum() > 0:
         share = float(wait.values.sum() / step.values.sum())
         if share > 0.3:
             yield Finding(
