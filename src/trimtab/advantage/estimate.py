@@ -19,7 +19,7 @@ from trimtab.advantage.episodes import Episodes, Given, episodes
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
-from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred
+from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.errors import InputError
 
@@ -158,6 +158,7 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
             task = group_centred(estimator.singleton, batch.sample(batch.reward)) * batch.votes
+        task = None if task is None else bounded(estimator, task)
         returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
         return Estimate(returns, returns=returns, whiten=estimator.normalise)
     return _outcome(estimator, batch)

@@ -134,7 +134,7 @@ def _m2po(given: Given, section: dict[str, Any] | None) -> Correction:
             "AReaL actor.m2_threshold together with rejection_sampling cannot be said: the loss divides by the tokens that are "
             "left after the first and before the second. Use one of them."
         )
-    gate = Gate(metric="second_moment", level="batch", upper=given["m2_threshold"])
+    gate = Gate(metric="second_moment", level="batch", upper=given["m2_threshold"], strict=True)
     return Correction(gates=(gate,), weight=Weight(level="one"), denominator="trained" if given.documented else "kept")
 
 
@@ -266,7 +266,8 @@ REMARKS = (
     Remark(
         "m2_threshold",
         "note",
-        "The budget is kept per micro-batch and strictly below; ours is kept over the whole batch and closed.",
+        "The budget is kept per micro-batch, and of equal values at its edge some go and some stay; ours is kept over the whole "
+        "batch and equal values go together.",
         lambda given: given.set("m2_threshold"),
     ),
     Remark(

@@ -72,6 +72,7 @@ def _reading(speech: Dialect, asked: Given) -> Reading:
         reduction=descent.reduction,
         kl=descent.kl,
         kl_to=descent.kl_to,
+        entropy=descent.entropy,
         advantage_scale=descent.advantage_scale,
         rows=descent.rows,
         advantage=found.advantage,
