@@ -88,7 +88,10 @@ def metric_name(gate: Gate) -> str:
 
 def gate_lines(gate: Gate, rule: Correction) -> tuple[tuple[str, str], ...]:
     """What a gate tests, with which bounds, what happens outside and when."""
-    lines = [("tests", _tested(gate)), ("passes if", bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict))]
+    lines = [
+        ("tests", _tested(gate)),
+        ("passes if", bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict)),
+    ]
     lines.extend(_where(gate, rule))
     lines.append(("outside", _OUTSIDE[gate.action].format(_fallen(gate))))
     lines.append(("acts", _when(gate)))

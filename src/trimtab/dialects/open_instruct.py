@@ -64,7 +64,9 @@ def _check(given: Given) -> None:
     for begins in ("rho_clamp", *(() if given["rho_mask_tv_divergence"] else ("rho_mask",))):
         lower, upper = _bounds(given, begins)
         if (lower is not None and lower >= 1) or (upper is not None and upper <= 1):
-            raise ConfigError(f"open-instruct {begins} bounds need lower < 1 < upper, got [{lower}, {upper}]. 0 is open.")
+            raise ConfigError(
+                f"open-instruct {begins} bounds need lower < 1 < upper, got [{lower}, {upper}]. 0 is open."
+            )
 
 
 def _bounds(given: Given, begins: str) -> tuple[float | None, float | None]:

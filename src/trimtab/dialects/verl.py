@@ -349,7 +349,9 @@ REMARKS = (
         "rollout_rs",
         "note",
         "Rejected tokens leave the KL and entropy terms of the actor too, and the critic's loss; in bypass mode they do not.",
-        lambda given: bool(_options(given)) and not _bypasses(given) and (given["use_kl_loss"] or given["entropy_coeff"]),
+        lambda given: (
+            bool(_options(given)) and not _bypasses(given) and (given["use_kl_loss"] or given["entropy_coeff"])
+        ),
     ),
     Remark(
         "rollout_rs_threshold",
@@ -383,7 +385,10 @@ REMARKS = (
         "With the v1 trainer, where the last row of a session of several trajectories is rejected, every row of the session gets "
         "advantage 0; reject by token, or use the legacy trainer.",
         lambda given: (
-            given["use_v1"] and bool(_options(given)) and given.said("adv_estimator") and given["adv_estimator"] == "grpo"
+            given["use_v1"]
+            and bool(_options(given))
+            and given.said("adv_estimator")
+            and given["adv_estimator"] == "grpo"
         ),
     ),
     Remark(

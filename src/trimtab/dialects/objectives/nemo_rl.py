@@ -133,7 +133,9 @@ def _advantage(given: Given, name: str) -> Estimator:
 def _gdpo(given: Given) -> Estimator:
     """Each reward as GRPO has it, then their sum over its deviation, without an eps."""
     if not given["reward_weights"]:
-        raise ConfigError("NeMo-RL adv_estimator gdpo needs reward_weights here, one number per reward; 1 where left out.")
+        raise ConfigError(
+            "NeMo-RL adv_estimator gdpo needs reward_weights here, one number per reward; 1 where left out."
+        )
     return Gdpo(
         weights=tuple(given["reward_weights"]),
         std=given["normalize_rewards"],
@@ -146,7 +148,10 @@ def _gdpo(given: Given) -> Estimator:
 def _gae(given: Given) -> Estimator:
     """Separate λ for critic and policy; that of the policy may follow the length."""
     split = given.set("gae_lambda_value", "gae_lambda_policy") or given["length_adaptive_alpha"] > 0
-    fields: dict[str, Any] = {"gamma": given["gae_gamma"], "normalise": WHITEN if given["normalize_advantages"] else None}
+    fields: dict[str, Any] = {
+        "gamma": given["gae_gamma"],
+        "normalise": WHITEN if given["normalize_advantages"] else None,
+    }
     if split:
         value = given["gae_lambda_value"]
         fields["value_lam"] = given["gae_lambda"] if value is None else value

@@ -25,7 +25,11 @@ KEYS = (
         f"{ALGO}.length_penalty",
         raw,
         part="advantage",
-        also=("orchestrator.advantage.length_penalty", "orchestrator.advantage.length_shaping", f"{ALGO}.length_shaping"),
+        also=(
+            "orchestrator.advantage.length_penalty",
+            "orchestrator.advantage.length_shaping",
+            f"{ALGO}.length_shaping",
+        ),
     ),
     Key(
         f"{ALGO}.length_weighted_baseline",

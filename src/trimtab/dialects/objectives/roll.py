@@ -162,9 +162,7 @@ def estimation(given: Given) -> Estimation:
 
 
 def _estimation(given: Given, found: Estimator, shaping: Shaping) -> Estimation:
-    return Estimation(
-        advantage=found, shaping=() if shaping == Shaping() else (shaping,), reward_kl=_reward_kl(given)
-    )
+    return Estimation(advantage=found, shaping=() if shaping == Shaping() else (shaping,), reward_kl=_reward_kl(given))
 
 
 def _clip(given: Given) -> dict[str, float]:

@@ -105,10 +105,10 @@ ESTIMATORS: Table = {
         **RAW,
     ),
 }
-UNSAID = {
-    name: "its baseline needs Σπ² of every token from the logits and the squared importance weights"
-    for name in ("optimal_token_baseline", "tir_optimal_token_baseline")
-}
+UNSAID = dict.fromkeys(
+    ("optimal_token_baseline", "tir_optimal_token_baseline"),
+    "its baseline needs Σπ² of every token from the logits and the squared importance weights",
+)
 """Estimators that nothing of ours says, and why."""
 
 
