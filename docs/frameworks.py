@@ -71,7 +71,7 @@ def refusals(speech: Dialect) -> list[tuple[str, str]]:
         try:
             read(speech.name, settings)
         except ConfigError as error:
-            found.append((f"`{name}`", str(error).removeprefix(f"{speech.title}: ")))
+            found.append((f"`{name}`", str(error).removeprefix(speech.title).lstrip(": ")))
         else:
             raise AssertionError(f"{speech.title} {name} is read")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 VERL: dict[str, Any] = {
@@ -199,7 +200,7 @@ TRL: dict[str, Any] = {
     "report_to": "wandb",
     "seed": 42,
 }
-OPENRLHF = """python -m openrlhf.cli.train_ppo_ray --ref.num_nodes 1 --ref.num_gpus_per_node 8 --reward.num_nodes 1
+OPENRLHF = shlex.split("""python -m openrlhf.cli.train_ppo_ray --ref.num_nodes 1 --ref.num_gpus_per_node 8 --reward.num_nodes 1
  --critic.num_nodes 1 --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --vllm.tensor_parallel_size 2
  --train.colocate_all --vllm.gpu_memory_utilization 0.5 --algo.advantage.estimator reinforce_baseline
  --actor.model_name_or_path Qwen/Qwen3 --reward.remote_url reward.py --ckpt.path ckpt --ckpt.save_hf
@@ -210,7 +211,7 @@ OPENRLHF = """python -m openrlhf.cli.train_ppo_ray --ref.num_nodes 1 --ref.num_g
  --algo.kl.use_loss --actor.eps_clip_low_high 0.2 0.27 --actor.gradient_checkpointing_enable --ds.packing_samples
  --data.input_key prompt --data.label_key label --data.apply_chat_template --logger.wandb.key x --train.async_enable
  --train.async_queue_size 1 --algo.dynamic_filtering_enable --algo.dynamic_filtering_range 0 1
- --algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip""".split()
+ --algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip""")
 SWIFT: dict[str, Any] = {
     "rlhf_type": "grpo",
     "model": "Qwen/Qwen2.5-7B",
@@ -254,7 +255,7 @@ SWIFT: dict[str, Any] = {
     "advantage_estimator": "grpo",
     "adam_beta2": 0.95,
 }
-SLIME = """python train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint glm --ref-load torch_dist
+SLIME = shlex.split("""python train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint glm --ref-load torch_dist
  --load slime --save slime --save-interval 20 --prompt-data dapo.jsonl --input-key prompt --label-key label
  --apply-chat-template --rollout-shuffle --rm-type deepscaler --num-rollout 3000 --rollout-batch-size 32
  --n-samples-per-prompt 8 --rollout-max-response-len 8192 --rollout-temperature 0.8 --global-batch-size 256 --balance-data
@@ -263,7 +264,7 @@ SLIME = """python train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --col
  --advantage-estimator grpo --use-kl-loss --kl-loss-coef 0.001 --kl-loss-type low_var_kl --entropy-coef 0.0 --eps-clip 0.2
  --eps-clip-high 0.28 --use-tis --tis-clip 2.0 --optimizer adam --lr 1e-6 --lr-decay-style constant --weight-decay 0.1
  --adam-beta1 0.9 --adam-beta2 0.98 --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.7
- --attention-dropout 0.0 --hidden-dropout 0.0 --attention-backend flash""".split()
+ --attention-dropout 0.0 --hidden-dropout 0.0 --attention-backend flash""")
 NEMO: dict[str, Any] = {
     "grpo": {
         "num_prompts_per_step": 32,
@@ -400,7 +401,7 @@ PRIME: dict[str, Any] = {
     },
     "inference": {"model": {"enforce_eager": True, "dtype": "bfloat16"}, "parallel": {"tp": 1, "dp": 1}},
 }
-OPEN_INSTRUCT = """python open_instruct/grpo_fast.py --exp_name run --beta 0.0 --async_steps 8 --inflight_updates
+OPEN_INSTRUCT = shlex.split("""python open_instruct/grpo_fast.py --exp_name run --beta 0.0 --async_steps 8 --inflight_updates
  --no_resampling_pass_rate 0.875 --advantage_normalization_type centered --active_sampling
  --num_samples_per_prompt_rollout 8 --num_unique_prompts_rollout 32 --num_mini_batches 1 --learning_rate 1e-6
  --per_device_train_batch_size 1 --kl_estimator 2 --dataset_mixer_list allenai/math 1.0 --dataset_mixer_list_splits train
@@ -410,7 +411,7 @@ OPEN_INSTRUCT = """python open_instruct/grpo_fast.py --exp_name run --beta 0.0 -
  --vllm_tensor_parallel_size 1 --lr_scheduler_type constant --apply_verifiable_reward true --seed 1 --local_eval_every 50
  --save_freq 50 --checkpoint_state_freq 50 --gradient_checkpointing --with_tracking --clip_lower 0.2 --clip_higher 0.272
  --mask_truncated_completions False --oe_eval_max_length 32768 --eval_priority high --code_pass_rate_reward_threshold 0.99
- --backend_timeout 1200 --use_rho_correction true --rho_clamp_upper_bound 2.0 --loss_fn dapo""".split()
+ --backend_timeout 1200 --use_rho_correction true --rho_clamp_upper_bound 2.0 --loss_fn dapo""")
 
 WHOLE: dict[str, Any] = {
     "verl": VERL,

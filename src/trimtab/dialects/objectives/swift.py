@@ -110,7 +110,7 @@ def _advantage(given: Given) -> Estimator:
         return Grpo(std=False, normalise=ROW_WISE.but(mean=None) if scaling == "batch" else None, baseline="all")
     if scaling != "none":
         raise ConfigError(
-            f"ms-swift rloo with scale_rewards {scaling} cannot be said: it divides by the rewards' deviation."
+            f"ms-swift advantage_estimator rloo with scale_rewards {scaling} cannot be said: it divides by the rewards' deviation."
         )
     return Rloo(baseline="all")
 

@@ -105,7 +105,8 @@ def _kl(given: Given) -> KlPenalty:
     full = bool(given["use_bias_correction_kl"])
     if full and given["importance_sampling_level"] == "sequence":
         raise ConfigError(
-            "TRL beta with a sequence ratio and use_bias_correction_kl cannot be said. Switch the latter off."
+            "TRL beta with importance_sampling_level sequence and use_bias_correction_kl cannot be said: its KL is weighed by the ratio "
+            "of the sequence. Switch the latter off."
         )
     return KlPenalty(coefficient=given["beta"], estimator="k3", importance="full" if full else "none")
 
