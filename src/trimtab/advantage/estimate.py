@@ -157,8 +157,13 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
-            task = group_centred(estimator.singleton, batch.sample(batch.reward)) * batch.votes
-        task = None if task is None else bounded(estimator, task)
+            task = bounded(estimator, group_centred(estimator.singleton, batch.sample(batch.reward))) * batch.votes
+        elif task is not None:
+            task = bounded(estimator, task) * batch.tasked
+        elif (estimator.lower, estimator.upper) != (None, None):
+            raise InputError(
+                "ReinforcePlusPlus with lower or upper needs one reward per sequence, got one per token. Bound them before."
+            )
         returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
         return Estimate(returns, returns=returns, whiten=estimator.normalise)
     return _outcome(estimator, batch)

@@ -165,7 +165,7 @@ def _estimation(given: Given, found: Estimator, shaping: Shaping) -> Estimation:
     return Estimation(advantage=found, shaping=() if shaping == Shaping() else (shaping,), reward_kl=_reward_kl(given))
 
 
-def _clip(given: Given) -> dict[str, float]:
+def _clip(given: Given) -> dict[str, Any]:
     most = given["reward_clip"]
     refuse(
         most and given["add_token_level_kl"],

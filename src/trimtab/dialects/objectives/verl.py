@@ -11,6 +11,7 @@ from trimtab.config.advantages import Normalise
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, raw, text
 from trimtab.dialects.objectives.kinds import ALL, RAW, Descent, Estimation, bonus, reduced, refuse, row
+from trimtab.errors import UnknownNameError, nearest
 
 A, P = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
 KEYS = (
@@ -145,8 +146,9 @@ def _estimated(given: Given, label: str) -> dict[str, Any]:
     """An estimator by name; only k3 is held."""
     named = given[label].rstrip("+")
     refuse(named == "full", f"verl {label} full", "it needs the whole distribution of each token. Use low_var_kl")
-    table = {key: lambda _, value=value: value for key, value in KL.items()}
-    estimator = row(table, f"verl {label}", named, given)
+    if named not in KL:
+        raise UnknownNameError(f"verl {label} {named!r} cannot be said. {nearest(named, KL)}")
+    estimator = KL[named]
     held = {"input_limit": 20.0, "output_limit": 10.0} if estimator == "k3" else {}
     return {"estimator": estimator, **held}
 
