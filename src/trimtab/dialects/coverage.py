@@ -45,6 +45,10 @@ REFUSED: dict[str, Rows] = {
             "algo.advantage.estimator": "rloo",
             "reward.stop_properly_penalty_coef": 0.5,
         },
+        "n_samples_per_prompt: 1 with a group baseline": {
+            "algo.advantage.estimator": "rloo",
+            "rollout.n_samples_per_prompt": 1,
+        },
         "is_correction_mode clip at level seq": {"is_correction_level": "seq", "is_correction_mode": "clip"},
         "a lower bound for binary_kl or tv": {"is_correction_level": "token", "is_correction_gating": "tv"},
     },

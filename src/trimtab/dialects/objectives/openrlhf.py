@@ -132,6 +132,11 @@ def estimation(given: Given) -> Estimation:
     """The estimator, what it subtracts first, and the KL penalty in the reward."""
     name, coefficient = given["estimator"], given["init_coef"]
     in_reward = coefficient and not given["use_loss"] and given.said("init_coef")
+    alone = given.said("n_samples_per_prompt") and given["n_samples_per_prompt"] < 2
+    if alone and name in ("rloo", "reinforce_baseline", "group_norm", "dr_grpo"):
+        raise ConfigError(
+            f"OpenRLHF estimator {name} needs n_samples_per_prompt above 1: a group of one has no others."
+        )
     shaping = _shaped(given, name)
     return Estimation(
         advantage=row(ESTIMATORS, "OpenRLHF algo.advantage.estimator", name, given),
