@@ -12,8 +12,10 @@ from typing import Any
 
 from trimtab.config.words import formulas
 from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.coverage import PASSED, REFUSED
 from trimtab.dialects.examples import EXAMPLES, objectives
 from trimtab.dialects.keys import Dialect
+from trimtab.errors import ConfigError
 
 PAGE = Path(__file__).parent / "frameworks.md"
 
@@ -23,7 +25,8 @@ INTRO = """<!-- Written by docs/frameworks.py from src/trimtab/dialects; edit th
 `trimtab.dialects.read(framework, settings)` reads a framework's own keys as ours and reproduces the numbers it computes;
 `trimtab explain --from NAME FILE` says the same about a file of yours, `trimtab convert --from NAME FILE --to OTHER` writes it
 in another framework's keys, `trimtab compare A B` shows where two files differ. Below: every option with the formula it
-computes as shipped, our value, and what is surprising about it. ℓ is the log-ratio of a token, r = e^ℓ.
+computes as shipped, our value, and what is surprising about it; then what is refused and what is passed over.
+ℓ is the log-ratio of a token, r = e^ℓ.
 
 A **defect** is never meant, a **surprise** rarely; `documented=True` gives what the documentation promises instead.
 
@@ -47,6 +50,8 @@ def section(speech: Dialect) -> str:
     others = [objective(speech, name, settings) for name, settings in objectives(speech.name).items()]
     if others:
         parts += [table(("option", "our value", "findings"), others), "\n"]
+    parts += [table(("refused", "why"), refusals(speech)), "\n"]
+    parts += [table(("passed over", "because it is about"), PASSED[speech.name]), "\n"]
     parts += ["Where ours departs on purpose: " + " ".join(speech.apart) + "\n\n"] if speech.apart else []
     keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in speech.keys]
     return "".join(
@@ -57,6 +62,19 @@ def section(speech: Dialect) -> str:
             "\n</details>\n\n",
         ]
     )
+
+
+def refusals(speech: Dialect) -> list[tuple[str, str]]:
+    """Options that `read` refuses, with what it says."""
+    found: list[tuple[str, str]] = []
+    for name, settings in REFUSED[speech.name].items():
+        try:
+            read(speech.name, settings)
+        except ConfigError as error:
+            found.append((f"`{name}`", str(error).removeprefix(speech.title).lstrip(": ")))
+        else:
+            raise AssertionError(f"{speech.title} {name} is read")
+    return found
 
 
 def option(speech: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -27,6 +27,7 @@ from trimtab.config.advantages import (
     Rloo,
     Shaping,
 )
+from trimtab.errors import ConfigError, InputError
 
 GROUP = torch.tensor([5, 5, 5, 5])
 
@@ -62,6 +63,10 @@ def equal(found: Tensor, wanted: list[float]) -> None:
         # biased: variance 2/9, deviation √2/3
         (LeaveOneOut(eps=0.0, unbiased=False), [1.0, *[-1 / math.sqrt(2)] * 3]),
         (LeaveOneOut(std=False), [1.0, -1 / 3, -1 / 3, -1 / 3]),
+        # held after the baseline and the deviation, not before
+        (Rloo(lower=-0.2, upper=0.5), [0.5, -0.2, -0.2, -0.2]),
+        (Grpo(eps=0.0, upper=1.0), [1.0, -0.5, -0.5, -0.5]),
+        (Grpo(eps=0.0, lower=-0.1), [1.5, -0.1, -0.1, -0.1]),
         # 4 rows, 1 of them with a reward: times 4
         (Gpg(), [3.0, -1.0, -1.0, -1.0]),
         # mean 1/4: 0.75 · 4, −0.25 · 4
@@ -120,6 +125,37 @@ def test_gdpo_normalises_each_reward_before_adding_them() -> None:
     # (±1/√2) + 0.5·(±1/√2): the scale of the second reward does not count
     found = rows(Gdpo(weights=(1.0, 0.5), eps=0.0, normalise=None), [[1.0, 10.0], [-1.0, 30.0]], GROUP[:2])
     equal(found, [0.5 / math.sqrt(2), -0.5 / math.sqrt(2)])
+
+
+def test_gdpo_can_leave_the_row_itself_out() -> None:
+    # rewards 1, 0, 0, 0 in both columns: NeMo-RL's 1 and −1/√3, once and half
+    found = rows(Gdpo(weights=(1.0, 0.5), eps=0.0, leave_one_out=True, normalise=None), [[1.0, 1.0], *[[0.0, 0.0]] * 3])
+    equal(found, [1.5, *[-1.5 / math.sqrt(3)] * 3])
+
+
+def test_reinforce_plus_plus_holds_the_reward_after_the_baseline() -> None:
+    # rewards 5, 1: less the mean 3 they are ±2, held within [−1, 1.5]; without a baseline 5 and 1 are both held at 1
+    mask = torch.ones(2, 2)
+    rewards, group = torch.tensor([5.0, 1.0]), torch.tensor([0, 0])
+    centred = ReinforcePlusPlus(group_mean=True, lower=-1.0, upper=1.5, normalise=None)
+    found = advantages(centred, rewards=rewards, mask=mask, group=group).advantages
+    assert found.tolist() == [[1.5, 1.5], [-1.0, -1.0]]
+    plain = ReinforcePlusPlus(lower=-1.0, upper=1.0, normalise=None)
+    assert advantages(plain, rewards=rewards, mask=mask).advantages.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(InputError, match="one reward per sequence"):
+        advantages(plain, rewards=torch.ones(2, 2), mask=mask)
+
+
+def test_a_lower_bound_pays_nothing_to_a_row_without_a_reward() -> None:
+    mask, rewards = torch.ones(2, 1), torch.tensor([3.0, float("nan")])
+    estimator = ReinforcePlusPlus(lower=1.0, normalise=None)
+    assert advantages(estimator, rewards=rewards, mask=mask).advantages.tolist() == [[3.0], [0.0]]
+
+
+@pytest.mark.parametrize("kind", [Grpo, Rloo, ReinforcePlusPlus])
+def test_crossed_bounds_are_refused(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="lower <= upper"):
+        kind(lower=1.0, upper=0.0)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 7, None])

@@ -19,6 +19,7 @@ IMPOSSIBLE_GATES = {
     "Gate needs a lower or an upper bound, got neither": {"metric": "k3"},
     "Gate at token level needs no agg, got 'mean'": {"metric": "ratio", "agg": "mean", "upper": 2.0},
     "Gate at batch level needs agg budget, got 'mean'": {"metric": "k2", "level": "batch", "agg": "mean", "upper": 1.0},
+    "Gate with strict needs agg budget, got None": {"metric": "k2", "upper": 1.0, "strict": True},
     "Gate with agg budget needs level batch, got 'sequence'": {
         "metric": "k2",
         "level": "sequence",

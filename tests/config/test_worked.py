@@ -101,6 +101,14 @@ def test_equal_values_fall_together_under_a_budget():
     assert outcome(rule, [Token(0.2, 0.4), Token(0.2, 0.4), Token(0.5, 0.5)]).kept == (False, False, True)
 
 
+def test_a_strict_budget_keeps_the_smallest_where_nothing_fits():
+    rule = preset("m2po", tau=0.1)
+    strict = rule.but(gates=(rule.gates[0].but(strict=True),))
+    tokens = [Token(0.2, 0.4), Token(0.1, 0.4)]  # ℓ² = 0.48 and 1.92, both above 0.1
+    assert outcome(rule, tokens).kept == (False, False)
+    assert outcome(strict, tokens).kept == (True, False)
+
+
 def test_examples_name_the_gate_and_the_number_that_decided():
     found = dict(examples(preset("geo-rs+token-mis", token_upper=2.0)))
     assert found["a token with ratio 3 (0.3 → 0.9)"] == "rejected by gate 2 (3 > 2)"

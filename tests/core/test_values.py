@@ -231,6 +231,18 @@ def test_a_budget_drops_the_worst_tokens_until_the_mean_fits() -> None:
     ]  # equal values fall together
 
 
+def test_a_strict_budget_stays_below_and_never_drops_the_smallest() -> None:
+    # second moments 0, 1, 4, 9: a mean of exactly ½ is too much; above the least value, nothing fits and it stays
+    rows = [[0.0, 1.0, 2.0, 3.0]]
+    for tau, kept in ((0.5, 1), (0.51, 2), (5 / 3, 2), (1.7, 3), (3.5, 3), (3.6, 4)):
+        rule = Correction(gates=(Gate(metric="second_moment", level="batch", upper=tau, strict=True),))
+        assert on(rule, rows).kept.sum() == kept, tau
+    rule = Correction(gates=(Gate(metric="second_moment", level="batch", upper=0.1, strict=True),))
+    assert on(rule, [[1.0, 2.0, 3.0]]).kept.tolist() == [[True, False, False]]
+    assert on(rule, [[5.0, 2.0, 3.0]], mask=[[1, 0, 0]]).kept.tolist() == [[True, False, False]]
+    assert on(rule, [[5.0, 2.0, 3.0]], mask=[[0, 0, 0]]).kept.sum() == 0
+
+
 def test_areal_1088_aggregates_ratios_geometrically_and_weighs_a_sequence_uniformly() -> None:
     # geometric mean of 2 and ½ is 1, their arithmetic mean 1.25; both tokens then weigh 1; row 2's mean 4 > 2 goes
     rule = Correction(

@@ -111,6 +111,7 @@ def gates(draw: st.DrawFn) -> Gate:
         pair=draw(st.sampled_from([None, "current/behavior", "current/proximal"])),
         scope=draw(st.sampled_from(["trained", "kept"])),
         limit=limit,
+        strict=level == "batch" and draw(st.booleans()),
         **_bounds(draw, metric, level == "batch"),
     )
 

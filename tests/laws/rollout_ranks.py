@@ -16,12 +16,14 @@ from trimtab.advantage.normalise import normalised
 from trimtab.config.advantages import (
     ESTIMATORS,
     Gae,
+    Gdpo,
     Grpo,
     LeaveOneOut,
     Normalise,
     Overlong,
     PassK,
     ReinforcePlusPlus,
+    Rloo,
     Shaping,
 )
 
@@ -41,6 +43,7 @@ def _ways() -> list[Way]:
     found = [Way(each(**needs.get(kind, {})), Shaping()) for kind, each in ESTIMATORS.items()]
     found += [Way(each, shaped, extra=True) for each in (Gae(), Grpo(), ReinforcePlusPlus(group_mean=True))]
     found += [Way(LeaveOneOut(baseline="all"), Shaping(), dense=True), Way(PassK(k=2, std=False), Shaping())]
+    found += [Way(Gdpo(weights=(1.0, 0.5), leave_one_out=True), Shaping()), Way(Rloo(lower=-0.2, upper=0.3), Shaping())]
     found += [Way(Grpo(normalise=norm), Shaping(no_eos="drop")) for norm in NORMS]
     return found
 

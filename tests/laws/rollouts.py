@@ -23,6 +23,7 @@ from trimtab.config.advantages import (
     PassK,
     ReinforcePlusPlus,
     ReMax,
+    Rloo,
     Shaping,
 )
 
@@ -163,10 +164,12 @@ def estimators(
     choices: dict[type, dict[str, list[Any]]] = {
         Gae: {"gamma": [1.0, 0.9], "value_lam": [None, 1.0], "gaps": ["skip", "step", "reset"]},
         ReinforcePlusPlus: {"gamma": [1.0, 0.9], "group_mean": [False, True], "gaps": ["skip", "step", "reset"]},
+        # bounds: see Rloo; REINFORCE++ refuses them where rewards come per token
         Grpo: {"std": [True, False], "std_over": ["group"] if plain else ["group", "batch"]},
         LeaveOneOut: {"std": [True, False], "unbiased": [True, False]},
         PassK: {"k": [None, 2, 3], "std": [True, False]},
-        Gdpo: {"weights": [(1.0, 0.5)], "unbiased": [True, False]},
+        Gdpo: {"weights": [(1.0, 0.5)], "unbiased": [True, False], "leave_one_out": [True, False]},
+        Rloo: {"lower": [None, -0.3], "upper": [None, 0.3]},
     }
     chosen |= {name: draw(st.sampled_from(values)) for name, values in choices.get(kind, {}).items()}
     if kind is Gae:

@@ -19,7 +19,7 @@ from trimtab.advantage.episodes import Episodes, Given, episodes
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
-from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred
+from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.errors import InputError
 
@@ -157,7 +157,13 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
-            task = group_centred(estimator.singleton, batch.sample(batch.reward)) * batch.votes
+            task = bounded(estimator, group_centred(estimator.singleton, batch.sample(batch.reward))) * batch.votes
+        elif task is not None:
+            task = bounded(estimator, task) * batch.tasked
+        elif (estimator.lower, estimator.upper) != (None, None):
+            raise InputError(
+                "ReinforcePlusPlus with lower or upper needs one reward per sequence, got one per token. Bound them before."
+            )
         returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
         return Estimate(returns, returns=returns, whiten=estimator.normalise)
     return _outcome(estimator, batch)

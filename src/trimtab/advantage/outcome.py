@@ -12,7 +12,19 @@ from torch import Tensor
 
 from trimtab.advantage.group import gathered
 from trimtab.advantage.normalise import Moments, Sample, moments, standardised
-from trimtab.config.advantages import Gdpo, Gpg, Grpo, LeaveOneOut, MaxRl, Normalise, Opo, PassK, Rloo, Singleton
+from trimtab.config.advantages import (
+    Gdpo,
+    Gpg,
+    Grpo,
+    LeaveOneOut,
+    MaxRl,
+    Normalise,
+    Opo,
+    PassK,
+    ReinforcePlusPlus,
+    Rloo,
+    Singleton,
+)
 
 AGREE = 1e-12
 """Others whose squares are below this share of the group's agree: what is left is the rounding of a subtraction."""
@@ -29,6 +41,11 @@ class Scores:
 
 def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     """(R − mean) / (std + eps)"""
+    found = _grouped(config, scores)
+    return bounded(config, found) if isinstance(config, Grpo) else found
+
+
+def _grouped(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     over = config.std_over if isinstance(config, Grpo) else "group"
     norm = Normalise(
         mean="group",
@@ -41,11 +58,15 @@ def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     return standardised(norm, scores.sample)
 
 
+def bounded(config: Grpo | Rloo | ReinforcePlusPlus, value: Tensor) -> Tensor:
+    """What the baseline left, within the estimator's bounds."""
+    return value if (config.lower, config.upper) == (None, None) else value.clamp(config.lower, config.upper)
+
+
 def rloo(config: Rloo, scores: Scores) -> Tensor:
     """R − mean of the others"""
-    return standardised(
-        Normalise(mean="group", std=None, leave_one_out=True, singleton=config.singleton), scores.sample
-    )
+    norm = Normalise(mean="group", std=None, leave_one_out=True, singleton=config.singleton)
+    return bounded(config, standardised(norm, scores.sample))
 
 
 def group_centred(singleton: Singleton, sample: Sample) -> Tensor:
@@ -53,7 +74,7 @@ def group_centred(singleton: Singleton, sample: Sample) -> Tensor:
     return standardised(Normalise(mean="group", std=None, singleton=singleton), sample)
 
 
-def leave_one_out(config: LeaveOneOut, scores: Scores) -> Tensor:
+def leave_one_out(config: LeaveOneOut | Gdpo, scores: Scores) -> Tensor:
     """(R − mean of the others) / (std of the others + eps)
 
     With d = R − mean over n votes, the others' squares are Σd² − d²·n/(n − 1): a difference of near-equal numbers where
@@ -96,8 +117,9 @@ def maxrl(config: MaxRl, scores: Scores) -> Tensor:
 def gdpo(config: Gdpo, scores: Scores) -> Tensor:
     """Σ weight · (R_k − mean_k) / (std_k + eps)"""
     assert scores.columns is not None
+    each = leave_one_out if config.leave_one_out else grpo
     parts = [
-        weight * grpo(config, replace(scores, sample=replace(scores.sample, value=column)))
+        weight * each(config, replace(scores, sample=replace(scores.sample, value=column)))
         for weight, column in zip(config.weights, scores.columns.unbind(-1), strict=True)
     ]
     return torch.stack(parts).sum(0)

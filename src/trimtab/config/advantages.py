@@ -20,6 +20,8 @@ Flag = Annotated[bool, Field(strict=True)]
 
 SINGLETON = "A group with one vote: `zero` gives it advantage 0; `raw` takes 0 for its mean and 1 for its deviation."
 UNBIASED = "Whether the variance divides by n − 1 rather than n."
+LEAST = "Least reward once the baseline is subtracted (and divided by); left out: open."
+MOST = "Greatest reward once the baseline is subtracted (and divided by); left out: open."
 GAPS = (
     "What an untrained token between trained ones is: `skip`, nothing, the next trained token follows at once; `step`, a step "
     "with reward 0 and value 0 that discounts; `reset`, an end, so that earlier turns never see a later reward."
@@ -168,6 +170,8 @@ class ReinforcePlusPlus(Estimator):
     )
     gaps: Gaps = Field(default="skip", description=GAPS)
     singleton: Singleton = Field(default="zero", description=SINGLETON)
+    lower: Number | None = Field(default=None, description=LEAST)
+    upper: Number | None = Field(default=None, description=MOST)
     normalise: Normalise | None = Field(
         default=WHITEN, description="Normalisation of the advantages; null: they stay as they are."
     )
@@ -175,6 +179,7 @@ class ReinforcePlusPlus(Estimator):
     @model_validator(mode="after")
     def _possible(self) -> ReinforcePlusPlus:
         _refuse_sequences(self)
+        _refuse_crossed(self, self.lower, self.upper)
         return self
 
 
@@ -198,6 +203,13 @@ class Grpo(Estimator):
     unbiased: Flag = Field(default=True, description=UNBIASED)
     eps: Number = Field(default=1e-6, ge=0, description="Added to the standard deviation.")
     singleton: Singleton = Field(default="zero", description=SINGLETON)
+    lower: Number | None = Field(default=None, description=LEAST)
+    upper: Number | None = Field(default=None, description=MOST)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Grpo:
+        _refuse_crossed(self, self.lower, self.upper)
+        return self
 
 
 class Rloo(Estimator):
@@ -205,6 +217,13 @@ class Rloo(Estimator):
 
     kind: Literal["rloo"] = "rloo"
     singleton: Singleton = Field(default="zero", description=SINGLETON)
+    lower: Number | None = Field(default=None, description=LEAST)
+    upper: Number | None = Field(default=None, description=MOST)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Rloo:
+        _refuse_crossed(self, self.lower, self.upper)
+        return self
 
 
 class LeaveOneOut(Estimator):
@@ -253,6 +272,9 @@ class Gdpo(Estimator):
         min_length=1, description="One weight per reward; rewards are given as [rows, rewards]."
     )
     std: Flag = Field(default=True, description="Whether to divide by the group's standard deviation.")
+    leave_one_out: Flag = Field(
+        default=False, description="Mean and deviation are those of the others in the group (NeMo-RL)."
+    )
     unbiased: Flag = Field(default=True, description=UNBIASED)
     eps: Number = Field(default=1e-6, ge=0, description="Added to the standard deviation.")
     singleton: Singleton = Field(default="zero", description=SINGLETON)
@@ -291,4 +313,11 @@ def _refuse_sequences(value: Estimator) -> None:
     if value.normalise is not None and value.normalise.unit == "sequence":
         raise ConfigError(
             f"{type(value).__name__} needs normalise.unit token, got 'sequence'. Its advantages differ along a sequence."
+        )
+
+
+def _refuse_crossed(value: Estimator, lower: float | None, upper: float | None) -> None:
+    if lower is not None and upper is not None and lower > upper:
+        raise ConfigError(
+            f"{type(value).__name__} needs lower <= upper, got [{lower}, {upper}]. Swap them, or drop one."
         )

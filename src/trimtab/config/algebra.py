@@ -78,6 +78,12 @@ class Gate(Config):
         description="Whose advantage `when` reads at segment and sequence level: the mean over the unit judged, or each token's. "
         "moving_away always reads tokens.",
     )
+    strict: bool = Field(
+        default=False,
+        strict=True,
+        description="Budget only: the mean of the rest must lie below `upper`, and where nothing does the smallest value stays "
+        "(AReaL's M2PO).",
+    )
     pair: Pair | None = Field(
         default=None, description="The two policies compared; left out: the pair of the correction's `policies`."
     )
@@ -123,6 +129,8 @@ class Gate(Config):
             return f"Gate at batch level needs agg budget, got {self.agg!r}. Set level to sequence for one verdict per sequence."
         if self.level in ("segment", "sequence") and self.agg == "budget":
             return f"Gate with agg budget needs level batch, got {self.level!r}. The budget is shared by all tokens of a batch."
+        if self.strict and self.agg != "budget":
+            return f"Gate with strict needs agg budget, got {self.agg!r}. Other bounds are closed; drop strict."
         if self.direction is not None and self.direction not in facts.directions:
             if not facts.directions:
                 return f"Gate on {self.metric} needs no direction, got {self.direction!r}. It is the same both ways; drop it."

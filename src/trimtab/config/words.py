@@ -88,7 +88,10 @@ def metric_name(gate: Gate) -> str:
 
 def gate_lines(gate: Gate, rule: Correction) -> tuple[tuple[str, str], ...]:
     """What a gate tests, with which bounds, what happens outside and when."""
-    lines = [("tests", _tested(gate)), ("passes if", bounds(statistic(gate), gate.lower, gate.upper))]
+    lines = [
+        ("tests", _tested(gate)),
+        ("passes if", bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict)),
+    ]
     lines.extend(_where(gate, rule))
     lines.append(("outside", _OUTSIDE[gate.action].format(_fallen(gate))))
     lines.append(("acts", _when(gate)))
@@ -112,12 +115,12 @@ def token_formula(gate: Gate) -> str:
     return METRICS[gate.metric].formulas[gate.direction]
 
 
-def bounds(value: str, lower: float | None, upper: float | None) -> str:
-    """A value with its closed bounds as an inequality."""
+def bounds(value: str, lower: float | None, upper: float | None, *, strict: bool = False) -> str:
+    """A value with its bounds, closed unless strict, as an inequality."""
     if lower is None and upper is None:
         return f"{value}, no bounds"
     left = "" if lower is None else f"{number(lower)} ≤ "
-    right = "" if upper is None else f" ≤ {number(upper)}"
+    right = "" if upper is None else f" {'<' if strict else '≤'} {number(upper)}"
     return f"{value} ≥ {number(lower)}" if upper is None and lower is not None else f"{left}{value}{right}"
 
 
@@ -126,7 +129,8 @@ def _tested(gate: Gate) -> str:
     if gate.agg is None:
         return f"{one}, for each token"
     if gate.agg == "budget":
-        return f"{one}; the tokens with the largest go, until the mean over the rest of the batch fits"
+        least = " or only the smallest is left" if gate.strict else ""
+        return f"{one}; the tokens with the largest go, until the mean over the rest of the batch fits{least}"
     unit = "turn (contiguous run of the mask)" if gate.level == "segment" else gate.level
     words = _RATIO_AGGS[gate.agg][1] if gate.metric == "ratio" else _AGGS[gate.agg][1].format(one)
     condemned = f"; one token outside condemns its {gate.level}" if gate.agg == "every" else ""
@@ -174,7 +178,7 @@ def _limit_lines(limit: Limit | None) -> list[tuple[str, str]]:
 
 
 def _sentence_formula(gate: Gate, rule: Correction) -> str:
-    test = bounds(statistic(gate), gate.lower, gate.upper)
+    test = bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict)
     unit = _UNIT[gate.level].removeprefix("the ")
     sentence = {
         "reject": f"keep {unit} if {test}",

@@ -140,7 +140,7 @@ def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[lis
     if gate.agg is None or not judged:
         return values, _mapped(lambda each: _inside(each, low, high), values)
     if gate.agg == "budget":
-        most = _budget(judged, high or 0.0)
+        most = _budget(judged, high or 0.0, gate.strict)
         return values, [each <= most for each in values]
     if gate.agg == "every":
         outside = [each for each in set(judged) if not _inside(each, low, high)]
@@ -149,13 +149,14 @@ def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[lis
     return [gathered] * len(values), [_inside(gathered, low, high)] * len(values)
 
 
-def _budget(values: Sequence[float], most: float) -> float:
+def _budget(values: Sequence[float], most: float, strict: bool) -> float:
     """The greatest value that stays when the largest go, equal ones together, until the mean of the rest fits."""
     for top in sorted(set(values), reverse=True):
         rest = [each for each in values if each <= top]
-        if math.fsum(rest) <= most * len(rest):
+        total, room = math.fsum(rest), most * len(rest)
+        if total < room or (total == room and not strict):
             return top
-    return -math.inf
+    return min(values) if strict else -math.inf
 
 
 def _acts(gate: Gate, token: Token, advantage: float) -> bool:

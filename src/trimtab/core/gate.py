@@ -136,7 +136,7 @@ def _neutral_is_inside(gate: Gate) -> bool:
 
 def _stays(gate: Gate, low: Tensor, high: Tensor, scope: Scope) -> Tensor:
     if gate.agg == "budget":
-        return within_budget(high, scope.tokens, gate.upper or 0.0, scope.batch.layout.ranks)
+        return within_budget(high, scope.tokens, gate.upper or 0.0, scope.batch.layout.ranks, strict=gate.strict)
     lower, upper = bounds(gate)
     if low is high:
         return is_inside(high, lower, upper)

@@ -55,22 +55,26 @@ def _counts(bins: Tensor, present: Tensor, ranks: Ranks) -> Tensor:
 
 
 def within_budget(
-    value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], most: float, ranks: Ranks
+    value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], most: float, ranks: Ranks, *, strict: bool = False
 ) -> Float[Tensor, "*n"]:
     """1 for the values that stay when the largest go until the mean of the counted rest is at most `most`.
 
     Values are never negative, so the mean of those at or below a threshold grows with it. Equal values fall together.
+    `strict`: until it is below `most`, or only the smallest are left.
     """
     value = value.clamp(max=torch.finfo(torch.float32).max)
     order, below = _ordered(value), torch.empty_like(value)
     low = torch.full((), -1, dtype=torch.int64, device=value.device)
     high = torch.full_like(low, _INFINITY)
+    if strict:
+        places = torch.where(counted > 0, order.to(torch.int64), _INFINITY)
+        low = -ranks.greatest(-places.amin() if places.numel() else -high)
     for _ in range(32):
         middle = (low + high + 1) >> 1
         kept = torch.le(order, middle.to(torch.int32), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
         sums = torch.stack([torch.mul(value, kept, out=below).sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
         total, number = ranks.summed(sums)
-        fits = total <= most * number
+        fits = total < most * number if strict else total <= most * number
         low = torch.where(fits, middle, low)
         high = torch.where(fits, high, middle - 1)
     return torch.le(order, low.to(torch.int32), out=torch.empty_like(order)).to(value.dtype)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
 from trimtab.dialects.objectives import areal
 from trimtab.dialects.parts import OFF, ratio_gate, weighted
 from trimtab.errors import ConfigError
@@ -28,7 +28,7 @@ KEYS = (
     Key("actor.m2_threshold", number),
     Key("actor.use_decoupled_loss", flag, True),
     Key("actor.recompute_logprob", flag, False),
-    Key("actor.prox_logp_method", text, "recompute"),
+    Key("actor.prox_logp_method", choice("recompute", "loglinear", "metrics", "reuse_train_logp"), "recompute"),
     Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True),
     Key(
         "actor.behave_imp_weight_mode",
@@ -52,7 +52,7 @@ def correction(given: Given) -> Correction:
     section = _section(given)
     if given.set("m2_threshold"):
         return _m2po(given, section)
-    if section is None or _inert(given):
+    if section is None or _inert(given) or given["use_sapo_loss"]:
         return OFF
     return _rejection(given, section)
 
@@ -134,7 +134,7 @@ def _m2po(given: Given, section: dict[str, Any] | None) -> Correction:
             "AReaL actor.m2_threshold together with rejection_sampling cannot be said: the loss divides by the tokens that are "
             "left after the first and before the second. Use one of them."
         )
-    gate = Gate(metric="second_moment", level="batch", upper=given["m2_threshold"])
+    gate = Gate(metric="second_moment", level="batch", upper=given["m2_threshold"], strict=True)
     return Correction(gates=(gate,), weight=Weight(level="one"), denominator="trained" if given.documented else "kept")
 
 
@@ -266,7 +266,8 @@ REMARKS = (
     Remark(
         "m2_threshold",
         "note",
-        "The budget is kept per micro-batch and strictly below; ours is kept over the whole batch and closed.",
+        "The budget is kept per micro-batch, and of equal values at its edge some go and some stay; ours is kept over the whole "
+        "batch and equal values go together.",
         lambda given: given.set("m2_threshold"),
     ),
     Remark(
@@ -274,7 +275,27 @@ REMARKS = (
         "surprise",
         "loglinear does not recompute proximal log-probs but interpolates them between behavior and current; pass those as "
         "proximal to get the same numbers.",
-        lambda given: given["prox_logp_method"] not in ("recompute", None),
+        lambda given: given["prox_logp_method"] == "loglinear",
+    ),
+    Remark(
+        "prox_logp_method",
+        "defect",
+        "Versions are not shifted by one like log-probs and mask, so the first token of an answer is never interpolated and one token "
+        "per weight update has the wrong version; recompute instead.",
+        lambda given: given["prox_logp_method"] == "loglinear",
+    ),
+    Remark(
+        "prox_logp_method",
+        "note",
+        "reuse_train_logp takes the log-probs of the first pass as proximal and forces one mini-batch; pass current, detached, as "
+        "proximal.",
+        lambda given: given["prox_logp_method"] == "reuse_train_logp",
+    ),
+    Remark(
+        "use_sapo_loss",
+        "surprise",
+        "The SAPO loss never reads rejection_sampling; use the PPO loss to reject.",
+        lambda given: bool(given["use_sapo_loss"]) and _section(given) is not None,
     ),
 )
 

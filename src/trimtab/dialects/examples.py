@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 Rows = dict[str, dict[str, Any]]
@@ -140,21 +141,62 @@ EXAMPLES: dict[str, Rows] = {
 
 def objectives(framework: str) -> Rows:
     """Losses and estimators by the name the framework gives them."""
-    from trimtab.dialects.objectives import openrlhf, skyrl, trl, verl
+    from trimtab.dialects.objectives import openrlhf, roll, skyrl, slime, trl, verl
 
-    if framework == "verl":
-        losses = {f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in verl.LOSSES}
-        return losses | {f"adv_estimator: {name}": {"adv_estimator": name} for name in verl.ESTIMATORS}
-    if framework == "skyrl":
-        losses = {f"policy_loss_type: {name}": {"policy_loss_type": name} for name in skyrl.LOSSES}
-        return losses | {f"advantage_estimator: {name}": {"advantage_estimator": name} for name in skyrl.ESTIMATORS}
-    if framework == "trl":
-        return {
+    tables: dict[str, Rows] = {
+        "verl": {f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in verl.LOSSES}
+        | _named("adv_estimator", verl.ESTIMATORS),
+        "areal": {
+            "PPO": {"actor": {"eps_clip": 0.2, "eps_clip_higher": 0.28, "c_clip": 3.0}},
+            "importance_sampling_level: sequence": {"importance_sampling_level": "sequence"},
+            "use_sapo_loss": {"use_sapo_loss": True},
+            "use_cispo_loss": {"use_cispo_loss": True, "eps_clip_higher": 0.28},
+            "discount, gae_lambda": {"discount": 1.0, "gae_lambda": 0.95},
+        },
+        "skyrl": _named("policy_loss_type", skyrl.LOSSES) | _named("advantage_estimator", skyrl.ESTIMATORS),
+        "trl": {
             f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
             for name in trl.LOSS_TYPES
-        } | {f"scale_rewards: {name}": {"scale_rewards": name} for name in trl.SCALES}
-    if framework == "openrlhf":
-        return {f"policy_loss_type: {name}": {"policy_loss_type": name} for name in ("ppo", "gspo")} | {
-            f"estimator: {name}": {"algo.advantage.estimator": name} for name in openrlhf.ESTIMATORS
         }
-    return {}
+        | _named("scale_rewards", trl.SCALES)
+        | {"normalize_advantages (RLOOConfig)": {"normalize_advantages": True}},
+        "openrlhf": _named("policy_loss_type", ("ppo", "gspo"))
+        | {f"estimator: {name}": {"algo.advantage.estimator": name} for name in openrlhf.ESTIMATORS},
+        "ms-swift": {
+            f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
+            for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
+        }
+        | _named("advantage_estimator", ("grpo", "rloo", "reinforce_plus_plus"))
+        | {"scale_rewards: gdpo": {"scale_rewards": "gdpo", "reward_weights": [1.0, 0.5]}},
+        "slime": {
+            f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
+            for name in ("grpo", "gspo", "cispo")
+        }
+        | _named("advantage_estimator", slime.ESTIMATORS),
+        "nemo-rl": {
+            "PPO": {"loss_fn": {"ratio_clip_min": 0.2, "ratio_clip_max": 0.28}},
+            "use_cispo": {"loss_fn": {"use_cispo": True}},
+            "disable_ppo_ratio": {"loss_fn": {"disable_ppo_ratio": True}},
+            "sequence_level_importance_ratios": {
+                "loss_fn": {"sequence_level_importance_ratios": True, "token_level_loss": False}
+            },
+        }
+        | {
+            f"adv_estimator: {name}": {"grpo": {"adv_estimator": {"name": name, "reward_weights": [1.0, 0.5]}}}
+            for name in ("grpo", "gdpo", "reinforce_plus_plus", "gae", "raw_reward")
+        },
+        "roll": {f"pg_variant: {name}": {"actor_train": {"pg_variant": name}} for name in roll.LOSSES if name != "topr"}
+        | _named("adv_estimator", ("gae", "reinforce", "grpo")),
+        "prime-rl": {
+            f"algo.type: {name}": {"orchestrator": {"algo": {"type": name}}, "trainer": {"loss": {"type": "custom"}}}
+            for name in ("grpo", "max_rl")
+        }
+        | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
+        "open-instruct": _named("loss_fn", ("dapo", "cispo"))
+        | _named("advantage_normalization_type", ("centered", "standard", "max_rl")),
+    }
+    return tables[framework]
+
+
+def _named(key: str, names: Iterable[str]) -> Rows:
+    return {f"{key}: {name}": {key: name} for name in names}

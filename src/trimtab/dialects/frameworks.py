@@ -57,7 +57,8 @@ def read(framework: str, settings: Source, documented: bool = False, *, width: i
         try:
             return _reading(speech, asked)
         except ConfigError as error:
-            raise type(error)(f"{where}{speech.title}: {error}") from None
+            title = "" if str(error).startswith(speech.title) else f"{speech.title}: "
+            raise type(error)(f"{where}{title}{error}") from None
 
 
 def _reading(speech: Dialect, asked: Given) -> Reading:
@@ -72,6 +73,7 @@ def _reading(speech: Dialect, asked: Given) -> Reading:
         reduction=descent.reduction,
         kl=descent.kl,
         kl_to=descent.kl_to,
+        entropy=descent.entropy,
         advantage_scale=descent.advantage_scale,
         rows=descent.rows,
         advantage=found.advantage,

@@ -16,6 +16,8 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 Part = Literal["correction", "loss", "advantage", "other"]
 """What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
 Kind = Callable[[str, Any], Any]
+SHORTEST = 9
+"""A key shorter than this may well be the beginning of one of ours by chance."""
 
 
 @dataclass(frozen=True)
@@ -300,9 +302,15 @@ def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str])
                 raise UnknownNameError(f"{dialect.title} {section} has no key {name!r}. {nearest(name, siblings)}")
             if name in known or name in dialect.others:
                 continue
-            close = difflib.get_close_matches(name, siblings if parent else known, n=1, cutoff=0.87)
+            close = _close(name, siblings if parent else sorted(known))
             if close:
                 raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    """The name that was meant: nearly the same, or one that this is the beginning of."""
+    begun = [each for each in names if len(name) >= SHORTEST and each.startswith(f"{name}_")]
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.87) or begun[:1]
 
 
 def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:

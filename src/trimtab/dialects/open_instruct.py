@@ -7,7 +7,9 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, flag, number
-from trimtab.dialects.parts import OFF, Gates, ratio_gate, weighted
+from trimtab.dialects.objectives import open_instruct
+from trimtab.dialects.parts import OFF, Gates, alone, ratio_gate, weighted
+from trimtab.errors import ConfigError
 
 SAFETY = Limit(bound=10.0, at="token")
 KEYS = (
@@ -19,18 +21,52 @@ KEYS = (
     Key("rho_mask_sequence_level", flag, False),
     Key("rho_mask_tv_divergence", flag, False),
     Key("use_vllm_logprobs", flag, False),
+    Key("truncated_importance_sampling_ratio_cap", number, 2.0, legacy=True),
+    Key("tis_mask_lower", number, 0.0, legacy=True),
+    Key("tis_mask_upper", number, 0.0, legacy=True),
 )
+REMOVED = ("truncated_importance_sampling_ratio_cap", "tis_mask_lower", "tis_mask_upper")
+RHO = ("use_rho_correction", "rho_clamp", "rho_mask")
 
 
 def correction(given: Given) -> Correction:
     """A clamped weight, and a gate that zeroes."""
     if given["use_vllm_logprobs"]:
         return OFF.but(policies="bypass")
+    if given.said(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
+        return _removed(given)
     if not given["use_rho_correction"]:
         return OFF
+    _check(given)
     unit = "geometric" if given["rho_mask_sequence_level"] else "token"
     lower, upper = _bounds(given, "rho_clamp")
     return Correction(gates=_gates(given, unit), weight=weighted(unit, lower, upper, limit=SAFETY))
+
+
+def _removed(given: Given) -> Correction:
+    """Before the rho_* flags: a cap on the token weight, and a mask on current/behavior."""
+    cap = given["truncated_importance_sampling_ratio_cap"]
+    gates = ratio_gate(
+        "token",
+        given["tis_mask_lower"] or None,
+        given["tis_mask_upper"] or None,
+        action="zero",
+        limit=SAFETY,
+        pair="current/behavior",
+    )
+    if cap <= 0:
+        return alone(given, gates)
+    return Correction(gates=gates, weight=weighted("token", upper=cap, limit=SAFETY))
+
+
+def _check(given: Given) -> None:
+    """What open-instruct refuses itself: bounds that do not contain 1. Those of a divergence are free."""
+    for begins in ("rho_clamp", *(() if given["rho_mask_tv_divergence"] else ("rho_mask",))):
+        lower, upper = _bounds(given, begins)
+        if (lower is not None and lower >= 1) or (upper is not None and upper <= 1):
+            raise ConfigError(
+                f"open-instruct {begins} bounds need lower < 1 < upper, got [{lower}, {upper}]. 0 is open."
+            )
 
 
 def _bounds(given: Given, begins: str) -> tuple[float | None, float | None]:
@@ -99,16 +135,31 @@ REMARKS = (
             given["use_rho_correction"] and given["rho_mask_tv_divergence"] and given["rho_mask_lower_bound"] > 0
         ),
     ),
+    Remark(
+        "use_vllm_logprobs",
+        "note",
+        "use_vllm_logprobs and use_rho_correction (on by default) exclude each other; open-instruct stops unless the latter is false.",
+        lambda given: bool(given["use_vllm_logprobs"] and given["use_rho_correction"]),
+    ),
+    Remark(
+        "truncated_importance_sampling_ratio_cap",
+        "note",
+        "truncated_importance_sampling_ratio_cap and tis_mask_* became rho_clamp_upper_bound and rho_mask_*; the removed mask compared "
+        "current, not proximal, with behavior.",
+        lambda given: given.said(*REMOVED),
+    ),
 )
 
 DIALECT = Dialect(
     name="open-instruct",
     title="open-instruct",
     version="e6c3044a",
-    keys=KEYS,
+    keys=(*KEYS, *open_instruct.KEYS),
     correction=correction,
-    remarks=REMARKS,
-    roots=("exp_name", "learning_rate", "model_name_or_path", "beta", "num_samples_per_prompt_rollout"),
+    descent=open_instruct.descent,
+    estimation=open_instruct.estimation,
+    remarks=(*REMARKS, *open_instruct.REMARKS),
+    roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
     apart=("The log-ratio is held within ±10.",),
     candidates=candidates,
 )

@@ -118,6 +118,12 @@ REMARKS = (
         lambda given: settled(given)[0] == "seq" and settled(given)[2:] == ("ratio", 0.5, 5.0),
     ),
     Remark(
+        "is_correction_level",
+        "note",
+        "A row without tokens counts as filtered in is_filter_ratio, and its mean is 0/0 there.",
+        lambda given: settled(given)[0] == "seq",
+    ),
+    Remark(
         "vllm_is_correction_type",
         "note",
         "enable_vllm_is_correction and vllm_is_* were renamed in 0.11.2; now is_correction_level, _mode and _threshold.",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from trimtab.config.advantages import Estimator, Normalise, Shaping
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import KlPenalty, Objective, Reduction
+from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 
 Level = Literal["note", "surprise", "defect"]
 
@@ -35,6 +35,7 @@ class Reading:
     kl: KlPenalty | None = None
     kl_to: Literal["reference", "behavior"] = "reference"
     """What the KL term compares current with: pass those log-probs as `reference`."""
+    entropy: EntropyBonus | None = None
     advantage_scale: float = 1.0
     """Multiply the advantages by this before the loss."""
     rows: Literal["with tokens", "all"] = "with tokens"

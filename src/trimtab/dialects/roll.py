@@ -118,19 +118,6 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
 
 REMARKS = (
     Remark(
-        "loss_agg_mode",
-        "defect",
-        "token-mean ignores the loss mask, so the filters remove nothing from the policy loss and padding counts; use "
-        "seq-mean-token-mean.",
-        lambda given: given["loss_agg_mode"] == "token-mean",
-    ),
-    Remark(
-        "loss_agg_mode",
-        "surprise",
-        "seq-mean-token-sum-norm is not divided by the number of sequences, so the step grows with the batch.",
-        lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm",
-    ),
-    Remark(
         "enable_old_logprobs_recompute",
         "surprise",
         "With recomputed log-probs the filters run in the pipeline and the loss divides by what is left; without, by the tokens "
@@ -158,7 +145,8 @@ DIALECT = Dialect(
     keys=(*KEYS, *roll.KEYS),
     correction=correction,
     descent=roll.descent,
-    remarks=REMARKS,
+    estimation=roll.estimation,
+    remarks=(*REMARKS, *roll.REMARKS),
     closed=(SECTION, f"{SECTION}.is_weight"),
     roots=("exp_name", "actor_train", "actor_infer", "reference", "rewards", "rollout_batch_size", "pretrain"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),

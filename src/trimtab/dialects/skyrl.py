@@ -46,7 +46,7 @@ def correction(given: Given) -> Correction | None:
     level, cap = _tis(given)
     if level is not None and cap <= 0:
         return None
-    two = given["policy_loss_type"] in skyrl.TWO_POLICIES
+    two = skyrl.two_policies(given)
     gates = _pair(given, "every", "outlier_token_is_threshold")
     if _both(given):
         gates += _pair(given, "token", "token_mask_is_threshold")
@@ -165,6 +165,12 @@ REMARKS = (
         "Each stage sees the mask the one before left; verl and ROLL judge every stage on the original mask, so the same bounds "
         "keep other tokens there.",
         lambda given: _masks(given) and (_both(given) or given.set("outlier_token_is_threshold_low")),
+    ),
+    Remark(
+        "tis_ratio_type",
+        "note",
+        "is_ratio_min, is_ratio_max and is_ratio_std are taken over padding too, so the least is 0 and the spread is not; look at ours.",
+        lambda given: given.set("tis_ratio_type", "sequence_mask_metric") or _both(given),
     ),
     Remark(
         "outlier_token_is_threshold_low",

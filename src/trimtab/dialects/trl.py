@@ -11,7 +11,7 @@ from typing import Any
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
 from trimtab.dialects.objectives import trl
-from trimtab.dialects.parts import alone, opsm, weighted
+from trimtab.dialects.parts import OFF, alone, opsm, weighted
 from trimtab.errors import ConfigError
 
 MODES: dict[str, tuple[str, bool]] = {
@@ -31,15 +31,23 @@ KEYS = (
     Key(f"{P}_cap", number, legacy=True),
     Key("use_vllm", flag, False),
     Key("off_policy_mask_threshold", number),
+    Key("max_staleness", number),
 )
 
 
 def correction(given: Given) -> Correction | None:
     """A weight where vLLM samples, and a gate where the sequence mask is on."""
-    gates = (opsm(given["off_policy_mask_threshold"]),) if given["off_policy_mask_threshold"] is not None else ()
+    delta, sampled = given["off_policy_mask_threshold"], not given.said("use_vllm") or given["use_vllm"]
+    gates = (opsm(delta, pair="current/behavior" if sampled else "current/proximal"),) if delta is not None else ()
+    if given.said("max_staleness"):
+        return OFF.but(policies="bypass")
     if not _weighs(given):
         return alone(given, gates)
     unit, zero = MODES[given[f"{P}_mode"]]
+    if given["loss_type"] == "vespo" and unit == "sequence":
+        raise ConfigError(
+            f"TRL loss_type vespo needs a token mode, got {P}_mode {given[f'{P}_mode']}. Use token_truncate."
+        )
     lower, upper = _bounds(given)
     if not zero and lower is None and upper is None:
         raise ConfigError(f"TRL {P}_mode {given[f'{P}_mode']} needs a clip_min or a clip_max, got neither.")
@@ -120,6 +128,13 @@ REMARKS = (
         "The sequence mask compares current with behavior and multiplies the policy term only; ms-swift also takes the tokens out "
         "of the mask, slime compares with proximal.",
         lambda given: given.set("off_policy_mask_threshold"),
+    ),
+    Remark(
+        "max_staleness",
+        "note",
+        "AsyncGRPO has two policies: PPO's ratio divides by behavior, nothing bounds it below or above the clip, and samples older than "
+        "max_staleness {max_staleness} are dropped.",
+        lambda given: given.said("max_staleness"),
     ),
 )
 

@@ -73,9 +73,11 @@ def correction(given: Given) -> Correction:
 
 
 def _denominator(given: Given) -> Literal["trained", "kept"]:
-    """v1 counts tokens before rejection; the mean within a sequence is always over what is left of it."""
-    before = given["use_v1"] and given["loss_agg_mode"] != "seq-mean-token-mean"
-    return "trained" if before or not given["rollout_rs"] else "kept"
+    """Means within a sequence run over what is left of it; sums divide by rows, rejected ones included; a token mean counts
+    before rejection in the v1 trainer and after it in the legacy one."""
+    mode = verl.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+    after = mode == "seq-mean-token-mean" or (mode == "token-mean" and not given["use_v1"])
+    return "kept" if after and given["rollout_rs"] else "trained"
 
 
 def _bypasses(given: Given) -> bool:
@@ -241,6 +243,11 @@ def _lopsided(given: Given) -> bool:
     return any(abs((gate.lower or 0) + (gate.upper or 0)) > 1e-9 for gate in gates)
 
 
+def _mode(given: Given) -> str:
+    """The reduction that is really used."""
+    return verl.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+
+
 def _has(given: Given, *endings: str) -> bool:
     return any(option.endswith(endings) for option in _options(given) + _options(given, place="loss."))
 
@@ -327,6 +334,66 @@ REMARKS = (
     Remark(
         "rollout_rs",
         "note",
+        "A mean per sequence runs over the tokens that rejection left of it, and is divided by ppo_mini_batch_size × n, rejected rows "
+        "included; read as denominator kept: pass a Denominator with that number of rows.",
+        lambda given: bool(_options(given)) and not _bypasses(given) and _mode(given) == "seq-mean-token-mean",
+    ),
+    Remark(
+        "loss.rollout_rs",
+        "note",
+        "Bypass rejects inside the loss: a mean per sequence runs over what is left, while tokens and rows are counted before; read as "
+        "denominator kept, which is exact where one call is the step: pass a Denominator with the counts before rejection otherwise.",
+        lambda given: given["loss_mode"] == "bypass_mode" and bool(_options(given, place="loss.")),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
+        "Rejected tokens leave the KL and entropy terms of the actor too, and the critic's loss; in bypass mode they do not.",
+        lambda given: (
+            bool(_options(given)) and not _bypasses(given) and (given["use_kl_loss"] or given["entropy_coeff"])
+        ),
+    ),
+    Remark(
+        "rollout_rs_threshold",
+        "note",
+        "One number bounds k1 below by its inverse; AReaL and TRL leave that side open.",
+        lambda given: _has(given, "k1") and "_" not in str(given["rollout_rs_threshold"]) and not _bypasses(given),
+    ),
+    Remark(
+        "rollout_is_threshold",
+        "defect",
+        "Where every weight falls outside the band {rollout_is_threshold}, the effective sample size divides by zero and the run stops; "
+        "widen the band.",
+        lambda given: given.set("rollout_is") and "_" in str(given["rollout_is_threshold"]) and not _bypasses(given),
+    ),
+    Remark(
+        "loss_agg_mode",
+        "surprise",
+        "A NaN log-prob at padding makes a NaN weight there, and {loss_agg_mode} multiplies it by the mask, so the loss is NaN; "
+        "token-mean is safe.",
+        lambda given: given.set("rollout_is") and str(_mode(given)).startswith("seq-") and not _bypasses(given),
+    ),
+    Remark(
+        "rollout_is",
+        "note",
+        "rollout_is_seq_*, perplexities and chi2_seq also average over rows without tokens.",
+        lambda given: given["rollout_is"] == "sequence" and not _bypasses(given),
+    ),
+    Remark(
+        "adv_estimator",
+        "surprise",
+        "With the v1 trainer, where the last row of a session of several trajectories is rejected, every row of the session gets "
+        "advantage 0; reject by token, or use the legacy trainer.",
+        lambda given: (
+            given["use_v1"]
+            and bool(_options(given))
+            and given.said("adv_estimator")
+            and given["adv_estimator"] == "grpo"
+        ),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
         "binary_kl (#6800) is not in verl 0.9.1; it is read as proposed there: the larger of both directions, probabilities held "
         "within [1e-6, 1 − 1e-6].",
         lambda given: "binary_kl" in _options(given) + _options(given, place="loss."),
@@ -336,6 +403,7 @@ REMARKS = (
 
 _geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
 _k3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
+_pg: dict[str, Any] = {"bypass_mode": True, "loss_type": "reinforce"}
 PRESETS: dict[str, dict[str, Any]] = {
     "decoupled_token_is": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     "decoupled_seq_is": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
@@ -352,6 +420,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "decoupled_k3_rs": _k3,
     "decoupled_k3_rs_seq_tis": {"rollout_is": "sequence", **_k3},
     "decoupled_k3_rs_token_tis": {"rollout_is": "token", **_k3},
+    "bypass_ppo_clip": {"bypass_mode": True, "loss_type": "ppo_clip"},
+    "bypass_ppo_clip_geo_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_geo},
+    "bypass_ppo_clip_k3_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_k3},
+    "bypass_pg_is": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0},
+    "bypass_pg_token_icepop": {**_pg, "rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
+    "bypass_pg_geo_rs": {**_pg, **_geo},
+    "bypass_pg_geo_rs_seq_tis": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0, **_geo},
+    "bypass_pg_geo_rs_token_tis": {**_pg, "rollout_is": "token", "rollout_is_threshold": 2.0, **_geo},
     "disabled": {},
 }
 

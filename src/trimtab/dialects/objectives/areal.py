@@ -7,8 +7,9 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Gae, Normalise, Overlong, Shaping
 from trimtab.config.losses import KlPenalty, Objective, Reduction
-from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, whole
-from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, raw, whole
+from trimtab.dialects.objectives.kinds import Descent, Estimation, refuse
+from trimtab.errors import ConfigError
 
 NORM: dict[str, tuple[Any, Any]] = {
     "mean_level": (choice("batch", "group"), "batch"),
@@ -26,6 +27,7 @@ KEYS = (
     Key("actor.use_sapo_loss", flag, False, part="loss"),
     Key("actor.sapo_tau_pos", number, 1.0, part="loss"),
     Key("actor.sapo_tau_neg", number, 1.05, part="loss"),
+    Key("actor.use_cispo_loss", flag, False, part="loss"),
     *(
         Key(f"actor.{section}.{name}", kind, default, part="advantage", name=f"{section}.{name}")
         for section in ("reward_norm", "adv_norm")
@@ -42,7 +44,8 @@ KEYS = (
     Key("actor.overlong_penalty_factor", number, part="advantage"),
     Key("actor.max_new_tokens", whole, 1024, part="advantage", also=("gconfig.max_new_tokens",)),
     Key("actor.discount", number, 1.0, part="advantage"),
-    Key("actor.gae_lambda", number, 1.0, part="advantage"),
+    Key("actor.gae_lambda", raw, 1.0, part="advantage"),
+    Key("actor.gae_timestep_unit", choice("token", "turn"), "token", part="advantage"),
 )
 CLOSED = ("actor.reward_norm", "actor.adv_norm")
 
@@ -54,12 +57,27 @@ def descent(given: Given) -> Descent:
 
 def _loss(given: Given) -> Objective:
     by_sequence = given["importance_sampling_level"] == "sequence"
+    _check(given, by_sequence)
+    if given["use_cispo_loss"]:
+        return ours.Cispo(lower=1 - given["eps_clip"], upper=1 + given["eps_clip_higher"])
     if given["use_sapo_loss"]:
         pooled: dict[str, Any] = {"level": "sequence", "advantage": "sequence"} if by_sequence else {}
         return ours.Sapo(tau_positive=given["sapo_tau_pos"], tau_negative=given["sapo_tau_neg"], **pooled)
     high = given["eps_clip"] if given["eps_clip_higher"] is None else given["eps_clip_higher"]
     clip: dict[str, Any] = {"low": given["eps_clip"], "high": high, "dual": given["c_clip"]}
     return ours.Gspo(**clip, advantage="sequence") if by_sequence else ours.Clip(**clip)
+
+
+def _check(given: Given, by_sequence: bool) -> None:
+    """What AReaL refuses itself."""
+    if given["use_sapo_loss"] and given.said("use_decoupled_loss") and given["use_decoupled_loss"]:
+        raise ConfigError("AReaL actor.use_sapo_loss and use_decoupled_loss exclude each other. Drop one.")
+    if not given["use_cispo_loss"]:
+        return
+    if given["use_sapo_loss"] or by_sequence:
+        raise ConfigError("AReaL actor.use_cispo_loss needs the token level and no use_sapo_loss. Drop one.")
+    if not given["eps_clip_higher"]:
+        raise ConfigError("AReaL actor.use_cispo_loss needs eps_clip_higher above 0, got nothing.")
 
 
 def norm(given: Given, section: str) -> Normalise | None:
@@ -89,6 +107,12 @@ def estimation(given: Given) -> Estimation:
     As shipped a row without EOS votes in the reward normalisation though its reward is then dropped, so shaping takes two
     steps; documented, it does not vote.
     """
+    refuse(
+        isinstance(given["gae_lambda"], str) and not _is_number(given["gae_lambda"]),
+        f"AReaL actor.gae_lambda {given['gae_lambda']}",
+        "it is a function. Write a number, or use Gae(length_adaptive=…)",
+    )
+    refuse(given["gae_timestep_unit"] == "turn", "AReaL actor.gae_timestep_unit turn", "ours steps by token")
     masks, normalise = bool(given["mask_no_eos_with_zero"]), norm(given, "reward_norm")
     first = Shaping(
         bias=given["reward_bias"],
@@ -102,13 +126,26 @@ def estimation(given: Given) -> Estimation:
     shaping = (first.but(no_eos="bootstrap"),) if masks and (given.documented or normalise is None) else (first, second)
     penalty = given["kl_ctl"]
     return Estimation(
-        advantage=Gae(gamma=given["discount"], lam=given["gae_lambda"], normalise=None, baseline="all"),
+        advantage=Gae(
+            gamma=given["discount"],
+            lam=number("AReaL actor.gae_lambda", given["gae_lambda"]),
+            normalise=None,
+            baseline="all",
+        ),
         shaping=(first,) if not masks else shaping,
         advantage_norm=norm(given, "adv_norm"),
         reward_kl=KlPenalty(coefficient=penalty, estimator=given["kl_estimator"], output_limit=10.0)
         if penalty
         else None,
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _overlong(given: Given) -> Overlong | None:
@@ -156,6 +193,21 @@ REMARKS = (
         "Groups are blocks of group_size rows; where the batch is not a multiple of it the tail is divided by eps, 1e5 times too "
         "large.",
         lambda given: norm(given, "reward_norm") is not None and given["reward_norm.group_size"] > 1,
+    ),
+    Remark(
+        "reward_norm.mean_leave1out",
+        "note",
+        "A group of one keeps its raw value in 1.0.4 and gets 0 in later versions; most frameworks give 0.",
+        lambda given: any(
+            norm(given, section) is not None and given[f"{section}.mean_leave1out"]
+            for section in ("reward_norm", "adv_norm")
+        ),
+    ),
+    Remark(
+        "use_cispo_loss",
+        "note",
+        "use_cispo_loss is younger than 1.0.4; read as in v2.0.0.",
+        lambda given: bool(given["use_cispo_loss"]),
     ),
     Remark(
         "importance_sampling_level",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trimtab.config.advantages import Estimator, Normalise, Shaping
-from trimtab.config.losses import KlPenalty, Objective, Reduction
+from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 ALL: dict[str, Any] = {"baseline": "all"}
@@ -24,6 +24,7 @@ class Descent:
     reduction: Reduction | None = None
     kl: KlPenalty | None = None
     kl_to: Literal["reference", "behavior"] = "reference"
+    entropy: EntropyBonus | None = None
     advantage_scale: float = 1.0
     rows: Literal["with tokens", "all"] = "with tokens"
 
@@ -36,6 +37,17 @@ class Estimation:
     shaping: tuple[Shaping, ...] = ()
     advantage_norm: Normalise | None = None
     reward_kl: KlPenalty | None = None
+
+
+def bonus(coefficient: float | None, **more: Any) -> EntropyBonus | None:
+    """The entropy term; none where its coefficient is 0 or left out."""
+    return EntropyBonus(coefficient=coefficient, **more) if coefficient else None
+
+
+def refuse(said: Any, what: str, why: str) -> None:
+    """A ConfigError that names an option, where it is in use."""
+    if said:
+        raise ConfigError(f"{what} cannot be said: {why}.")
 
 
 def row(table: Mapping[str, Callable[[Any], Any]], key: str, name: str, given: Any) -> Any:

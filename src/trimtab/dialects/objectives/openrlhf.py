@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.config import losses as ours
-from trimtab.config.advantages import Gae, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
-from trimtab.config.losses import KlPenalty, Reduction
-from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, text
-from trimtab.dialects.objectives.kinds import ALL, Descent, Estimation, reduced, row
+from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
+from trimtab.config.losses import EntropyBonus, KlPenalty, Reduction
+from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, text, whole
+from trimtab.dialects.objectives.kinds import ALL, Descent, Estimation, bonus, reduced, refuse, row
+from trimtab.errors import ConfigError
 
 V = "algo.advantage"
 KEYS = (
@@ -23,9 +24,17 @@ KEYS = (
     Key(f"{V}.lambd", number, 1.0, part="advantage"),
     Key(f"{V}.no_std_norm", flag, False, part="advantage"),
     Key("algo.kl.init_coef", number, 0.01, part="advantage"),
+    Key("algo.kl.target", number, part="other", name="kl.target"),
     Key("algo.kl.use_loss", flag, False, part="other"),
+    Key("algo.kl.unbiased_gradient", flag, False, part="other"),
     Key("algo.kl.estimator", choice("k1", "k2", "k3"), "k1", part="other", name="kl.estimator"),
+    Key("actor.entropy_coef", number, part="loss"),
     Key("reward.clip_range", numbers, (-10.0, 10.0), part="advantage"),
+    Key("reward.overlong_buffer_len", number, part="advantage"),
+    Key("reward.overlong_penalty_factor", number, 1.0, part="advantage"),
+    Key("reward.stop_properly_penalty_coef", number, part="advantage"),
+    Key("rollout.max_new_tokens", whole, part="other"),
+    Key("data.max_len", whole, 2048, part="other"),
     Key("rollout.n_samples_per_prompt", number, 1.0, part="other"),
 )
 BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")
@@ -40,14 +49,40 @@ ESTIMATORS: Table = {
     ),
     "reinforce": lambda g: ReinforcePlusPlus(gamma=g["gamma"], gaps="step", normalise=_whitened(g), **ALL),
     "reinforce_baseline": lambda g: ReinforcePlusPlus(
-        gamma=g["gamma"], group_mean=True, gaps="step", normalise=_whitened(g), **ALL
+        group_mean=True, gaps="step", normalise=_whitened(g), **_clipped(g), **ALL
     ),
-    "flash_reinforce": lambda g: ReinforcePlusPlus(gamma=g["gamma"], gaps="step", normalise=None, **ALL),
-    "rloo": lambda _: Rloo(**ALL),
-    "group_norm": lambda _: Grpo(eps=1e-9, **ALL),
-    "dr_grpo": lambda _: Grpo(std=False, **ALL),
+    "flash_reinforce": lambda g: ReinforcePlusPlus(gaps="step", normalise=None, **_clipped(g), **ALL),
+    "rloo": lambda g: Rloo(**_clipped(g), **ALL),
+    "group_norm": lambda g: Grpo(eps=1e-9, **_clipped(g), **ALL),
+    "dr_grpo": lambda g: Grpo(std=False, **_clipped(g), **ALL),
 }
-SHAPING = {"flash_reinforce": (Shaping(normalise=Normalise(mean="batch", std=None)),)}
+"""gamma is read by gae and reinforce only; rewards are clipped after the baseline, before they are summed."""
+
+
+def _clipped(given: Given) -> dict[str, float]:
+    if len(given["clip_range"]) != 2:
+        raise ConfigError(f"OpenRLHF reward.clip_range needs two numbers, got {list(given['clip_range'])}.")
+    lower, upper = given["clip_range"]
+    return {"lower": lower, "upper": upper}
+
+
+def _shaped(given: Given, name: str) -> Shaping:
+    """Length first; then the batch's mean for flash_reinforce; where no baseline follows, the clip."""
+    refuse(
+        given["stop_properly_penalty_coef"] is not None,
+        "OpenRLHF reward.stop_properly_penalty_coef",
+        "it scales or replaces the reward of truncated answers. Shape them yourself",
+    )
+    fields: dict[str, Any] = {}
+    if given["overlong_buffer_len"]:
+        longest = given["max_new_tokens"] or given["max_len"]
+        factor = given["overlong_penalty_factor"]
+        fields["overlong"] = Overlong(max_length=longest, buffer=int(given["overlong_buffer_len"]), factor=factor)
+    if name == "flash_reinforce":
+        fields["normalise"] = Normalise(mean="batch", std=None)
+    if name in ("gae", "reinforce"):
+        fields |= _clipped(given)
+    return Shaping(**fields)
 
 
 def _whitened(given: Given) -> Normalise:
@@ -59,19 +94,37 @@ def descent(given: Given) -> Descent:
     low, high = given["eps_clip_low_high"] or (given["eps_clip"], given["eps_clip"])
     if given["policy_loss_type"] == "gspo":
         return Descent(
-            loss=ours.Gspo(low=low, high=high), reduction=Reduction(mode="seq-mean-token-mean"), kl=_kl(given)
+            loss=ours.Gspo(low=low, high=high, dual=given["dual_clip"]),
+            reduction=Reduction(mode="seq-mean-token-mean"),
+            kl=_kl(given),
+            entropy=_entropy(given),
         )
     modes = {name: name for name in ("token-mean", "seq-mean-token-mean")}
     loss = ours.Clip(low=low, high=high, dual=given["dual_clip"], log_limit=20.0)
-    return Descent(loss=loss, reduction=reduced(modes, "OpenRLHF loss_agg_mode", given["loss_agg_mode"]), kl=_kl(given))
+    return Descent(
+        loss=loss,
+        reduction=reduced(modes, "OpenRLHF loss_agg_mode", given["loss_agg_mode"]),
+        kl=_kl(given),
+        entropy=_entropy(given),
+    )
+
+
+def _entropy(given: Given) -> EntropyBonus | None:
+    return bonus(given["entropy_coef"], reduction=Reduction(mode="token-mean"))
 
 
 def _kl(given: Given) -> KlPenalty | None:
     if not given["use_loss"] or not given["init_coef"]:
         return None
-    token_mean = Reduction(mode="token-mean")
+    straight: dict[str, Any] = {}
+    if given["unbiased_gradient"]:
+        straight = {"gradient": "unbiased", "importance": "gradient", "importance_cap": 10.0}
     return KlPenalty(
-        coefficient=given["init_coef"], estimator=given["kl.estimator"], output_limit=10.0, reduction=token_mean
+        coefficient=given["init_coef"],
+        estimator=given["kl.estimator"],
+        output_limit=10.0,  # k3's input is held at −10 below, where its value is beyond this limit anyway
+        reduction=Reduction(mode="token-mean"),
+        **straight,
     )
 
 
@@ -79,9 +132,15 @@ def estimation(given: Given) -> Estimation:
     """The estimator, what it subtracts first, and the KL penalty in the reward."""
     name, coefficient = given["estimator"], given["init_coef"]
     in_reward = coefficient and not given["use_loss"] and given.said("init_coef")
+    alone = given.said("n_samples_per_prompt") and given["n_samples_per_prompt"] < 2
+    if alone and name in ("rloo", "reinforce_baseline", "group_norm", "dr_grpo"):
+        raise ConfigError(
+            f"OpenRLHF estimator {name} needs n_samples_per_prompt above 1: a group of one has no others."
+        )
+    shaping = _shaped(given, name)
     return Estimation(
         advantage=row(ESTIMATORS, "OpenRLHF algo.advantage.estimator", name, given),
-        shaping=SHAPING.get(name, ()),
+        shaping=() if shaping == Shaping() else (shaping,),
         reward_kl=KlPenalty(coefficient=coefficient, estimator=given["kl.estimator"], output_limit=10.0)
         if in_reward
         else None,
@@ -98,8 +157,34 @@ REMARKS = (
     Remark(
         "clip_range",
         "note",
-        "Rewards are clipped to {clip_range} after the baseline is subtracted; ours does not clip there, which matters only beyond.",
-        lambda given: given.speaks_of("advantage"),
+        "Rewards are clipped to {clip_range} after the baseline is subtracted and divided by, not before.",
+        lambda given: (
+            given.speaks_of("advantage") and given.said("clip_range") and given["estimator"] not in ("gae", "reinforce")
+        ),
+    ),
+    Remark(
+        "gamma",
+        "surprise",
+        "gamma {gamma} is set to 1 for {estimator}; only gae and reinforce read it.",
+        lambda given: given["gamma"] != 1 and given["estimator"] not in ("gae", "reinforce"),
+    ),
+    Remark(
+        "init_coef",
+        "note",
+        "Left out, a KL penalty of {init_coef} is paid in the reward; write --algo.kl.init_coef down to read it.",
+        lambda given: given.speaks_of("advantage") and not given.said("init_coef") and not given["use_loss"],
+    ),
+    Remark(
+        "kl.target",
+        "note",
+        "With a target the coefficient follows the measured KL; init_coef is only where it starts.",
+        lambda given: given.set("kl.target"),
+    ),
+    Remark(
+        "policy_loss_type",
+        "note",
+        "GSPO here differentiates the mean ratio and forces a mean per sequence; verl and SkyRL keep each token's own gradient.",
+        lambda given: given["policy_loss_type"] == "gspo",
     ),
     Remark(
         "use_loss",

@@ -9,8 +9,7 @@ from trimtab.config import advantages as adv
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, text
-from trimtab.dialects.objectives.kinds import ALL, RAW, Descent, Estimation, reduced, row
-from trimtab.errors import ConfigError
+from trimtab.dialects.objectives.kinds import ALL, RAW, Descent, Estimation, bonus, reduced, refuse, row
 
 A = "trainer.algorithm"
 KEYS = (
@@ -22,6 +21,7 @@ KEYS = (
     Key(f"{A}.max_seq_len", number, part="loss"),
     Key(f"{A}.cispo.cispo_eps_clip_low", number, 0.0, part="loss"),
     Key(f"{A}.cispo.cispo_eps_clip_high", number, 5.0, part="loss"),
+    Key(f"{A}.cispo.cispo_anchor", choice("old", "rollout"), "old", part="loss"),
     Key(f"{A}.sapo.tau_pos", number, 1.0, part="loss"),
     Key(f"{A}.sapo.tau_neg", number, 1.05, part="loss"),
     Key(f"{A}.dppo.dppo_type", choice("binary_tv", "binary_kl"), "binary_tv", part="loss"),
@@ -30,6 +30,10 @@ KEYS = (
     Key(f"{A}.use_kl_loss", flag, True, part="loss"),
     Key(f"{A}.kl_loss_coef", number, 0.001, part="loss"),
     Key(f"{A}.kl_estimator_type", choice("k1", "abs", "k2", "k3"), "k3", part="loss"),
+    Key(f"{A}.use_entropy_loss", flag, False, part="loss"),
+    Key(f"{A}.entropy_loss_coef", number, 0.01, part="other"),
+    Key(f"{A}.use_kl_in_reward", flag, False, part="advantage"),
+    Key(f"{A}.zero_variance_filter", flag, False, part="advantage"),
     Key(f"{A}.advantage_estimator", text, "grpo", part="advantage"),
     Key(f"{A}.grpo_norm_by_std", flag, True, part="advantage"),
     Key(f"{A}.gamma", number, 1.0, part="advantage"),
@@ -65,6 +69,14 @@ LOSSES: Table = {
 BROKEN = ("clip_cov", "kl_cov")
 TWO_POLICIES = ("rollout_is", "dppo")
 """Losses whose ratio divides by behavior."""
+
+
+def two_policies(given: Given) -> bool:
+    """Whether the loss divides by behavior."""
+    name = given["policy_loss_type"]
+    return name in TWO_POLICIES or (name == "cispo" and given["cispo_anchor"] == "rollout")
+
+
 MODES = {
     "token_mean": "token-mean",
     "token_mean_legacy": "prompt-mean",
@@ -92,6 +104,7 @@ def descent(given: Given) -> Descent:
         kl=_kl(given)
         if given.said("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
         else None,
+        entropy=bonus(given["entropy_loss_coef"] if given["use_entropy_loss"] else None),
         rows="all",
     )
 
@@ -103,11 +116,18 @@ def _kl(given: Given) -> KlPenalty:
 
 def estimation(given: Given) -> Estimation:
     """The registered estimator."""
-    if given["advantage_batch_normalize"]:
-        raise ConfigError(
-            "SkyRL advantage_batch_normalize cannot be said: it subtracts a mean over padding. Use an estimator that normalises."
-        )
-    return Estimation(advantage=row(ESTIMATORS, "SkyRL advantage_estimator", given["advantage_estimator"], given))
+    normalises = given["advantage_batch_normalize"]
+    refuse(
+        normalises and not given.documented,
+        "SkyRL advantage_batch_normalize",
+        "it subtracts a mean over padding. Use an estimator that normalises, or documented=True for a mean over tokens",
+    )
+    in_reward = given["use_kl_in_reward"] and given["kl_loss_coef"]
+    return Estimation(
+        advantage=row(ESTIMATORS, "SkyRL advantage_estimator", given["advantage_estimator"], given),
+        advantage_norm=adv.Normalise(unbiased=False, eps=1e-8, eps_at="floor") if normalises else None,
+        reward_kl=_kl(given) if in_reward else None,
+    )
 
 
 REMARKS = (
@@ -124,6 +144,40 @@ REMARKS = (
         "rollout_is zeroes the factor outside the band, and with it the gradient, though its documentation says the gradient is "
         "unchanged.",
         lambda given: given["policy_loss_type"] == "rollout_is",
+    ),
+    Remark(
+        "advantage_estimator",
+        "note",
+        "A group of one keeps its raw reward as advantage with grpo, and gets 0 with rloo; ours gives 0 by default.",
+        lambda given: given["advantage_estimator"] == "grpo" and given.said("advantage_estimator"),
+    ),
+    Remark(
+        "zero_variance_filter",
+        "note",
+        "Groups whose rewards agree leave the loss mask and its counts; pass their rows masked to get the same number.",
+        lambda given: bool(given["zero_variance_filter"]),
+    ),
+    Remark(
+        "use_kl_loss",
+        "note",
+        "Left out, a KL term of {kl_loss_coef} ({kl_estimator_type}) is paid; write use_kl_loss down to read it.",
+        lambda given: (
+            given.speaks_of("loss")
+            and not given.said("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")
+        ),
+    ),
+    Remark(
+        "cispo_anchor",
+        "note",
+        "cispo_anchor is younger than 0.3.0, which always divides by proximal.",
+        lambda given: given.said("cispo_anchor"),
+    ),
+    Remark(
+        "policy_loss_type",
+        "note",
+        "gspo keeps each token's own gradient under the sequence ratio and uses the configured loss_reduction; OpenRLHF and NeMo-RL "
+        "differentiate the mean and force a sequence mean.",
+        lambda given: given["policy_loss_type"] == "gspo",
     ),
     Remark(
         "loss_reduction",

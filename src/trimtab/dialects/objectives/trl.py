@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config import losses as ours
-from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo
+from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, raw
-from trimtab.dialects.objectives.kinds import Descent, Estimation, reduced
+from trimtab.dialects.objectives.kinds import Descent, Estimation, reduced, refuse
 from trimtab.errors import ConfigError
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
@@ -42,6 +42,8 @@ KEYS = (
     ),
     Key("reward_weights", numbers, part="other"),
     Key("normalize_advantages", flag, False, part="advantage"),
+    Key("reward_clip_range", numbers, part="advantage"),
+    Key("mask_truncated_completions", flag, False, part="loss"),
 )
 MODES = {
     "grpo": "seq-mean-token-mean",
@@ -103,14 +105,24 @@ def _kl(given: Given) -> KlPenalty:
     full = bool(given["use_bias_correction_kl"])
     if full and given["importance_sampling_level"] == "sequence":
         raise ConfigError(
-            "TRL beta with a sequence ratio and use_bias_correction_kl cannot be said. Switch the latter off."
+            "TRL beta with importance_sampling_level sequence and use_bias_correction_kl cannot be said: its KL is weighed by the ratio "
+            "of the sequence. Switch the latter off."
         )
     return KlPenalty(coefficient=given["beta"], estimator="k3", importance="full" if full else "none")
 
 
 def estimation(given: Given) -> Estimation:
     """GRPO's scaling, several rewards normalised each, or RLOO."""
-    return Estimation(advantage=_advantage(given))
+    refuse(
+        given.said("normalize_advantages") and given.said("beta") and given["beta"],
+        "TRL RLOOConfig beta",
+        "the summed KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
+    )
+    bounds = given["reward_clip_range"]
+    if bounds is not None and len(bounds) != 2:
+        raise ConfigError(f"TRL reward_clip_range needs two numbers, got {list(bounds)}.")
+    shaping = () if bounds is None else (Shaping(lower=bounds[0], upper=bounds[1]),)
+    return Estimation(advantage=_advantage(given), shaping=shaping)
 
 
 def _advantage(given: Given) -> Estimator:
@@ -157,6 +169,12 @@ REMARKS = (
         "{loss_type} averages each micro-batch by itself, so the step depends on how the batch is split; dapo divides by the tokens "
         "of the whole batch.",
         lambda given: given.said("loss_type") and given["loss_type"] in ("bnpo", "grpo", "dr_grpo", "sapo", "luspo"),
+    ),
+    Remark(
+        "mask_truncated_completions",
+        "note",
+        "Truncated answers leave the mask and its counts but still vote in the baseline; pass their rows masked.",
+        lambda given: bool(given["mask_truncated_completions"]),
     ),
     Remark(
         "scale_rewards",

@@ -9,8 +9,9 @@ from trimtab.config import advantages as adv
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Normalise
 from trimtab.config.losses import KlPenalty, Objective
-from trimtab.dialects.keys import Given, Key, Remark, flag, number, numbers, text
-from trimtab.dialects.objectives.kinds import ALL, RAW, Descent, Estimation, reduced, row
+from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, raw, text
+from trimtab.dialects.objectives.kinds import ALL, RAW, Descent, Estimation, bonus, reduced, refuse, row
+from trimtab.errors import UnknownNameError, nearest
 
 A, P = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
 KEYS = (
@@ -32,12 +33,19 @@ KEYS = (
     Key(f"{A}.use_kl_loss", flag, False, part="loss"),
     Key(f"{A}.kl_loss_coef", number, 0.001, part="loss"),
     Key(f"{A}.kl_loss_type", text, "low_var_kl", part="loss"),
+    Key(f"{A}.entropy_coeff", number, 0.0, part="loss"),
     Key("data.max_response_length", number, part="other"),
     Key("algorithm.adv_estimator", text, "gae", part="advantage"),
     Key("algorithm.gamma", number, 1.0, part="advantage"),
     Key("algorithm.lam", number, 1.0, part="advantage"),
     Key("algorithm.norm_adv_by_std_in_grpo", flag, True, part="advantage"),
     Key("algorithm.gdpo_reward_weights", numbers, part="advantage"),
+    Key("algorithm.gdpo_reward_keys", raw, part="advantage"),
+    Key("algorithm.use_kl_in_reward", flag, False, part="advantage"),
+    Key("algorithm.kl_penalty", text, "kl", part="advantage"),
+    Key("algorithm.kl_ctrl.kl_coef", number, 0.001, part="advantage"),
+    Key("algorithm.kl_ctrl.type", choice("fixed", "adaptive"), "fixed", part="advantage", name="kl_ctrl.type"),
+    Key("algorithm.use_pf_ppo", flag, False, part="advantage"),
 )
 
 Table = dict[str, Callable[[Given], Any]]
@@ -91,8 +99,18 @@ ESTIMATORS: Table = {
     "opo": lambda _: adv.Opo(**RAW),
     "gpg": lambda _: adv.Gpg(**RAW),
     "grpo_passk": lambda g: adv.PassK(std=g["norm_adv_by_std_in_grpo"], **ALL),
-    "gdpo": lambda g: adv.Gdpo(weights=tuple(g["gdpo_reward_weights"] or (1.0,)), normalise=Normalise(), **RAW),
+    "gdpo": lambda g: adv.Gdpo(
+        weights=tuple(g["gdpo_reward_weights"] or [1.0] * len(g["gdpo_reward_keys"] or "1")),
+        std=g["norm_adv_by_std_in_grpo"],
+        normalise=Normalise(),
+        **RAW,
+    ),
 }
+UNSAID = dict.fromkeys(
+    ("optimal_token_baseline", "tir_optimal_token_baseline"),
+    "its baseline needs Σπ² of every token from the logits and the squared importance weights",
+)
+"""Estimators that nothing of ours says, and why."""
 
 
 def descent(given: Given) -> Descent:
@@ -105,32 +123,60 @@ def descent(given: Given) -> Descent:
         loss=loss,
         reduction=reduced(MODES, "verl loss_agg_mode", mode, width),
         kl=_kl(given) if given["use_kl_loss"] else None,
+        entropy=bonus(given["entropy_coeff"], mask=_paid_on(given)),
         rows="all" if name == "geo_mean" else "with tokens",
     )
 
 
+def _paid_on(given: Given) -> Any:
+    """What rejection left, except in bypass mode, where the policy term alone sees the rejection."""
+    return "trained" if given["loss_mode"] == "bypass_mode" else "kept"
+
+
 def _kl(given: Given) -> KlPenalty:
-    """Paid on what rejection left, except in bypass mode, where the loss alone sees the rejection."""
-    named = given["kl_loss_type"]
-    estimator: Any = row(
-        {key: lambda _, value=value: value for key, value in KL.items()}, "verl kl_loss_type", named.rstrip("+"), given
-    )
     return KlPenalty(
         coefficient=given["kl_loss_coef"],
-        estimator=estimator,
-        gradient="unbiased" if named.endswith("+") else "own",
-        input_limit=20.0 if estimator == "k3" else None,
-        output_limit=10.0 if estimator == "k3" else None,
-        mask="trained" if given["loss_mode"] == "bypass_mode" else "kept",
+        gradient="unbiased" if given["kl_loss_type"].endswith("+") else "own",
+        mask=_paid_on(given),
+        **_estimated(given, "kl_loss_type"),
     )
+
+
+def _estimated(given: Given, label: str) -> dict[str, Any]:
+    """An estimator by name; only k3 is held."""
+    named = given[label].rstrip("+")
+    refuse(named == "full", f"verl {label} full", "it needs the whole distribution of each token. Use low_var_kl")
+    if named not in KL:
+        raise UnknownNameError(f"verl {label} {named!r} cannot be said. {nearest(named, KL)}")
+    estimator = KL[named]
+    held = {"input_limit": 20.0, "output_limit": 10.0} if estimator == "k3" else {}
+    return {"estimator": estimator, **held}
 
 
 def estimation(given: Given) -> Estimation:
-    """The registered estimator."""
-    return Estimation(advantage=row(ESTIMATORS, "verl adv_estimator", given["adv_estimator"], given))
+    """The registered estimator, and the KL penalty in the reward."""
+    name, penalty = given["adv_estimator"], given["kl_coef"] if given["use_kl_in_reward"] else 0.0
+    refuse(name in UNSAID, f"verl adv_estimator {name}", UNSAID.get(name, ""))
+    refuse(given["use_pf_ppo"], "verl use_pf_ppo", "rows are drawn again by their reward. Switch it off")
+    return Estimation(
+        advantage=row(ESTIMATORS, "verl adv_estimator", name, given),
+        reward_kl=KlPenalty(coefficient=penalty, **_estimated(given, "kl_penalty")) if penalty else None,
+    )
 
 
 REMARKS = (
+    Remark(
+        "clip_ratio_c",
+        "surprise",
+        "{loss_mode} caps its ratio at clip_ratio_c, {clip_ratio_c} by default: the 20 in its code is never reached.",
+        lambda given: given["loss_mode"] in ("dppo_tv", "dppo_kl") and not given.said("clip_ratio_c"),
+    ),
+    Remark(
+        "kl_ctrl.type",
+        "note",
+        "An adaptive controller moves the coefficient with the measured KL; kl_coef is only where it starts.",
+        lambda given: bool(given["use_kl_in_reward"]) and given["kl_ctrl.type"] == "adaptive",
+    ),
     Remark(
         "clip_ratio",
         "surprise",

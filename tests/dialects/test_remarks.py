@@ -1,0 +1,356 @@
+"""Every remark of every framework is set off by some settings and not by all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dialects.test_findings import ROWS as FINDINGS
+from trimtab.dialects import DIALECTS, read
+from trimtab.dialects.coverage import PASSED, REFUSED
+from trimtab.dialects.keys import given
+from trimtab.dialects.settings import flat
+from trimtab.errors import ConfigError
+
+Row = tuple[str, dict[str, Any], str, str, str]
+LOSS = "actor_rollout_ref.actor.policy_loss.rollout_correction"
+BYPASS = {"actor_rollout_ref.actor.policy_loss.loss_mode": "bypass_mode"}
+SEQ_RS = {"algorithm": {"rollout_correction": {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 1.0}}}
+V, R, T = "vllm_importance_sampling", "rollout_importance_sampling", "truncated_importance_sampling"
+
+VERL: list[Row] = [
+    ("verl", BYPASS | {f"{LOSS}.rollout_is": "token"}, "rollout_is", "note", "only logged"),
+    ("verl", BYPASS | {f"{LOSS}.loss_type": "reinforce"}, "rollout_is", "surprise", "dataclass"),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_is": "token", f"{LOSS}.rollout_is_batch_normalize": True},
+        "rollout_is_batch_normalize",
+        "surprise",
+        "micro-batch",
+    ),
+    (
+        "verl",
+        SEQ_RS | {"actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-mean"}}},
+        "rollout_rs",
+        "note",
+        "denominator kept: pass",
+    ),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_rs": "token_k2", f"{LOSS}.rollout_rs_threshold": 1.0},
+        "rollout_rs",
+        "note",
+        "inside the loss",
+    ),
+    (
+        "verl",
+        SEQ_RS | {"actor_rollout_ref": {"actor": {"use_kl_loss": True}}},
+        "rollout_rs",
+        "note",
+        "KL and entropy terms",
+    ),
+    ("verl", {"rollout_rs": "token_k1", "rollout_rs_threshold": 2.0}, "rollout_rs_threshold", "note", "its inverse"),
+    ("verl", {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"}, "rollout_is_threshold", "defect", "by zero"),
+    (
+        "verl",
+        {
+            "algorithm": {"rollout_correction": {"rollout_is": "token"}},
+            "actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-sum"}},
+        },
+        "loss_agg_mode",
+        "surprise",
+        "NaN",
+    ),
+    ("verl", {"rollout_is": "sequence"}, "rollout_is", "note", "without tokens"),
+    (
+        "verl",
+        {"algorithm": {"adv_estimator": "grpo", **SEQ_RS["algorithm"]}},
+        "adv_estimator",
+        "surprise",
+        "v1 trainer",
+    ),
+    ("verl", {"rollout_rs": "binary_kl", "rollout_rs_threshold": 0.1}, "rollout_rs", "note", "#6800"),
+    (
+        "verl",
+        {
+            "algorithm": {
+                "rollout_correction": {
+                    "rollout_rs": "token",
+                    "rollout_rs_threshold": 2,
+                    "rollout_token_veto_threshold": 1e-4,
+                }
+            }
+        },
+        "rollout_token_veto_threshold",
+        "note",
+        "veto was removed",
+    ),
+    ("verl", {"algorithm": {"rollout_is": True, "rollout_is_mode": "mask"}}, "rollout_is_level", "note", "#3984"),
+    ("verl", {"policy_loss": {"loss_mode": "dppo_tv"}}, "clip_ratio_c", "surprise", "never reached"),
+    (
+        "verl",
+        {"algorithm": {"use_kl_in_reward": True, "kl_ctrl": {"type": "adaptive"}}},
+        "type",
+        "note",
+        "adaptive controller",
+    ),
+    (
+        "verl",
+        {"loss_agg_mode": "seq-mean-token-sum-norm", "data": {"max_response_length": 8}},
+        "loss_scale_factor",
+        "surprise",
+        "width",
+    ),
+    ("verl", {"policy_loss": {"loss_mode": "gspo"}}, "loss_mode", "note", "own gradient"),
+    ("verl", {"adv_estimator": "rloo"}, "adv_estimator", "note", "raw reward"),
+    ("verl", {"adv_estimator": "opo"}, "adv_estimator", "note", "sum over all its tokens"),
+]
+AREAL: list[Row] = [
+    ("areal", {"level": "sequence", "upper": 1.1, "token_action": "mask"}, "token_action", "note", "#1218"),
+    ("areal", {"actor": {"prox_logp_method": "loglinear"}}, "prox_logp_method", "surprise", "interpolates"),
+    ("areal", {"actor": {"prox_logp_method": "loglinear"}}, "prox_logp_method", "defect", "not shifted"),
+    ("areal", {"actor": {"prox_logp_method": "reuse_train_logp"}}, "prox_logp_method", "note", "first pass"),
+    (
+        "areal",
+        {"actor": {"use_sapo_loss": True, "rejection_sampling": {"upper": 2.0}}},
+        "use_sapo_loss",
+        "surprise",
+        "never reads",
+    ),
+    ("areal", {"reward_norm": {"group_size": 4}}, "group_size", "surprise", "blocks"),
+    ("areal", {"reward_norm": {"mean_leave1out": True}}, "mean_leave1out", "note", "raw value"),
+    ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "note", "younger"),
+    ("areal", {"importance_sampling_level": "sequence"}, "importance_sampling_level", "note", "averaged"),
+    (
+        "areal",
+        {"overlong_reward_penalty": True, "overlong_tokens": 8, "overlong_penalty_factor": 1.0},
+        "overlong_reward_penalty",
+        "note",
+        "keeps growing",
+    ),
+]
+A = "trainer.algorithm"
+SKYRL: list[Row] = [
+    (
+        "skyrl",
+        {f"{A}.policy_loss_type": "kl_cov", f"{A}.off_policy_correction.outlier_token_is_threshold_low": 1e-4},
+        "policy_loss_type",
+        "surprise",
+        "silently not applied",
+    ),
+    (
+        "skyrl",
+        {"sequence_mask_metric": "geometric", "outlier_token_is_threshold_low": 1e-4},
+        "sequence_mask_metric",
+        "note",
+        "Each stage",
+    ),
+    ("skyrl", {"tis_ratio_type": "token"}, "tis_ratio_type", "note", "over padding"),
+    ("skyrl", {"policy_loss_type": "rollout_is"}, "policy_loss_type", "surprise", "zeroes the factor"),
+    ("skyrl", {"advantage_estimator": "grpo"}, "advantage_estimator", "note", "raw reward"),
+    ("skyrl", {"zero_variance_filter": True}, "zero_variance_filter", "note", "rewards agree"),
+    ("skyrl", {"policy_loss_type": "regular"}, "use_kl_loss", "note", "Left out"),
+    ("skyrl", {"policy_loss_type": "cispo", "cispo_anchor": "rollout"}, "cispo_anchor", "note", "younger"),
+    ("skyrl", {"policy_loss_type": "gspo"}, "policy_loss_type", "note", "own gradient"),
+    ("skyrl", {"loss_reduction": "token_mean_legacy"}, "loss_reduction", "surprise", "micro-batches"),
+    ("skyrl", {"loss_reduction": "sequence_mean"}, "loss_reduction", "note", "without tokens"),
+    ("skyrl", {"advantage_estimator": "reinforce++"}, "advantage_estimator", "surprise", "starts anew"),
+    ("skyrl", {"advantage_estimator": "gae"}, "advantage_estimator", "surprise", "critic values"),
+]
+TRL: list[Row] = [
+    (
+        "trl",
+        {f"{V}_mode": "sequence_mask", f"{V}_clip_max": None, f"{V}_clip_min": 0.5},
+        f"{V}_clip_max",
+        "surprise",
+        "overflow",
+    ),
+    ("trl", {f"{V}_mode": "token_mask"}, f"{V}_mode", "note", "stay in the denominator"),
+    ("trl", {"off_policy_mask_threshold": 0.1}, "off_policy_mask_threshold", "note", "policy term only"),
+    ("trl", {"max_staleness": 4, "epsilon": 0.2}, "max_staleness", "note", "AsyncGRPO"),
+    ("trl", {"loss_type": "dapo", "beta": 0.1}, "use_bias_correction_kl", "note", "multiplied by the ratio"),
+    ("trl", {"mask_truncated_completions": True}, "mask_truncated_completions", "note", "still vote"),
+    ("trl", {"loss_type": "bnpo"}, "loss_type", "surprise", "by itself"),
+    ("trl", {"scale_rewards": "group"}, "scale_rewards", "note", "1e-4"),
+]
+E = {"algo.advantage.estimator": "rloo"}
+OPENRLHF: list[Row] = [
+    ("openrlhf", {"enable_vllm_is_correction": True}, "vllm_is_correction_type", "note", "renamed"),
+    ("openrlhf", {"is_correction_level": "seq"}, "is_correction_level", "note", "is_filter_ratio"),
+    ("openrlhf", {"is_correction_level": "seq"}, "is_correction_threshold", "note", "default band"),
+    ("openrlhf", {"policy_loss_type": "gspo", "loss_agg_mode": "token-mean"}, "loss_agg_mode", "surprise", "ignored"),
+    ("openrlhf", E | {"reward.clip_range": [-1, 1]}, "clip_range", "note", "after the baseline"),
+    ("openrlhf", E | {"algo.advantage.gamma": 0.9}, "gamma", "surprise", "set to 1"),
+    ("openrlhf", E, "init_coef", "note", "Left out"),
+    ("openrlhf", E | {"algo.kl.target": 0.1}, "target", "note", "follows"),
+    ("openrlhf", {"policy_loss_type": "gspo"}, "policy_loss_type", "note", "mean ratio"),
+    (
+        "openrlhf",
+        {"algo.kl.use_loss": True, "actor.loss_agg_mode": "seq-mean-token-mean"},
+        "use_loss",
+        "surprise",
+        "token mean whatever",
+    ),
+    ("openrlhf", {"algo.advantage.estimator": "reinforce"}, "estimator", "note", "biased variance"),
+]
+SWIFT: list[Row] = [
+    ("ms-swift", {f"{R}_mode": "sequence_mask"}, f"{R}_mode", "surprise", "their own token ratios"),
+    ("ms-swift", {f"{R}_mode": "sequence_truncate"}, f"{R}_mode", "surprise", "caps the geometric mean"),
+    ("ms-swift", {f"{R}_mode": "token_mask"}, f"{R}_threshold", "note", "no lower bound"),
+    ("ms-swift", {"log_rollout_offpolicy_metrics": True}, "log_rollout_offpolicy_metrics", "note", "chi2_seq"),
+    ("ms-swift", {"loss_type": "dapo"}, "beta", "note", "Left out"),
+    ("ms-swift", {"advantage_estimator": "rloo"}, "kl_in_reward", "note", "by default"),
+    ("ms-swift", {"overlong_filter": True}, "overlong_filter", "note", "Megatron"),
+    ("ms-swift", {"loss_type": "grpo"}, "loss_type", "surprise", "by itself"),
+    ("ms-swift", {"loss_type": "cispo", "epsilon_high": 5.0}, "epsilon_high", "surprise", "ratio itself"),
+    ("ms-swift", {"loss_type": "bnpo"}, "loss_type", "surprise", "under Megatron"),
+    ("ms-swift", {"loss_type": "dapo", "delta": 2.0}, "delta", "surprise", "both signs"),
+]
+MIS = {"use_tis": True, "tis_batch_normalize": False}
+SLIME: list[Row] = [
+    ("slime", MIS | {"tis_mode": "clip", "tis_lower_bound": None}, "tis_lower_bound", "note", "null means"),
+    ("slime", MIS | {"use_rs": True}, "rs_veto_threshold", "note", "low side"),
+    ("slime", MIS | {"tis_level": "sequence"}, "tis_level", "surprise", "product"),
+    ("slime", {"advantage_estimator": "grpo"}, "n_samples_per_prompt", "surprise", "one group"),
+    ("slime", {"calculate_per_token_loss": True}, "calculate_per_token_loss", "note", "one token"),
+    ("slime", {"advantage_estimator": "grpo", "kl_coef": 0.1}, "kl_coef", "surprise", "no effect"),
+    ("slime", {"advantage_estimator": "ppo"}, "advantage_estimator", "surprise", "masked positions"),
+    (
+        "slime",
+        {"advantage_estimator": "ppo", "context_parallel_size": 2},
+        "advantage_estimator",
+        "defect",
+        "wrong one",
+    ),
+    ("slime", {"advantage_estimator": "reinforce_plus_plus"}, "normalize_advantages", "note", "whitened"),
+]
+F: dict[str, Any] = {"use_importance_sampling_correction": True}
+NEMO: list[Row] = [
+    ("nemo-rl", F | {f"{T}_type": "tis", f"{T}_ratio": 2.0}, f"{T}_ratio", "surprise", "overflows"),
+    (
+        "nemo-rl",
+        F | {f"{T}_type": "seq-mask-tis", f"{T}_ratio": 1.01, f"{T}_ratio_min": 0.99},
+        f"{T}_type",
+        "surprise",
+        "in spite of its name",
+    ),
+    ("nemo-rl", F, "use_importance_sampling_correction", "note", "unbounded"),
+    (
+        "nemo-rl",
+        F | {"sequence_level_importance_ratios": True, "token_level_loss": False},
+        "sequence_level_importance_ratios",
+        "surprise",
+        "product",
+    ),
+    ("nemo-rl", {"force_on_policy_ratio": True}, "force_on_policy_ratio", "surprise", "ratio to 1"),
+    (
+        "nemo-rl",
+        {"sequence_level_importance_ratios": True, "token_level_loss": False},
+        "sequence_level_importance_ratios",
+        "note",
+        "mean ratio",
+    ),
+    (
+        "nemo-rl",
+        {"use_kl_in_reward": True, "reference_policy_kl_penalty": 0.1},
+        "reference_policy_kl_penalty",
+        "note",
+        "not in the loss",
+    ),
+]
+FILTER = {"enabled": True}
+ROLL: list[Row] = [
+    (
+        "roll",
+        {"train_infer_correction": {"filters": [FILTER]}, "enable_old_logprobs_recompute": True},
+        "enable_old_logprobs_recompute",
+        "surprise",
+        "what is left",
+    ),
+    ("roll", {"is_weight": {"enabled": True, "weight_type": "sequence"}}, "weight_type", "surprise", "product"),
+    ("roll", {"filters": [FILTER, FILTER]}, "filters", "note", "base mask"),
+    ("roll", {"loss_agg_mode": "seq-mean-token-sum-norm"}, "loss_agg_mode", "defect", "grows"),
+    ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
+    ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
+    ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),
+    ("roll", {"adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
+    ("roll", {"add_token_level_kl": True, "target_kl": 0.1}, "target_kl", "note", "starts"),
+    ("roll", {"entropy_loss_coef": 0.1}, "entropy_loss_coef", "note", "keeps the tokens"),
+]
+PRIME: list[Row] = [
+    ("prime-rl", {"type": "custom"}, "type", "note", "of your own"),
+    ("prime-rl", {"type": "default"}, "type", "note", "advantage 0"),
+    ("prime-rl", {"type": "default"}, "kl_tau", "note", "no ½"),
+    ("prime-rl", {"token_mask_high": 4.0}, "ratio_type", "note", "02bdca2e4"),
+    ("prime-rl", {"ratio_type": "sequence"}, "ratio_type", "surprise", "its own length"),
+    ("prime-rl", {"orchestrator": {"algo": {"type": "grpo"}}}, "type", "note", "never divided by a deviation"),
+]
+OI = "advantage_normalization_type"
+OPEN_INSTRUCT: list[Row] = [
+    ("open-instruct", {"rho_mask_upper_bound": 2.0}, "rho_mask_upper_bound", "note", "stay in the denominator"),
+    ("open-instruct", {"rho_mask_sequence_level": True}, "rho_mask_sequence_level", "note", "geometric mean"),
+    (
+        "open-instruct",
+        {"rho_mask_tv_divergence": True, "rho_mask_lower_bound": 0.1},
+        "rho_mask_lower_bound",
+        "surprise",
+        "close to on-policy",
+    ),
+    ("open-instruct", {"use_vllm_logprobs": True}, "use_vllm_logprobs", "note", "exclude"),
+    ("open-instruct", {"tis_mask_upper": 2.0}, f"{T}_ratio_cap", "note", "became"),
+    ("open-instruct", {"loss_fn": "cispo"}, "clip_higher", "surprise", "clip_lower is not read"),
+    ("open-instruct", {OI: "standard"}, OI, "note", "biased"),
+    ("open-instruct", {OI: "max_rl"}, OI, "surprise", "flips signs"),
+    ("open-instruct", {"loss_fn": "dapo"}, "beta", "note", "Left out"),
+]
+ROWS = [
+    *VERL,
+    *AREAL,
+    *SKYRL,
+    *TRL,
+    *OPENRLHF,
+    *SWIFT,
+    *SLIME,
+    *NEMO,
+    *ROLL,
+    *PRIME,
+    *OPEN_INSTRUCT,
+]
+
+
+@pytest.mark.parametrize(("framework", "settings", "key", "level", "words"), ROWS)
+def test_settings_set_off_the_remark_about_them(
+    framework: str, settings: dict[str, Any], key: str, level: str, words: str
+) -> None:
+    found = [each for each in read(framework, settings).findings if words in each.text]
+    assert [(each.level, each.key.rpartition(".")[2]) for each in found] == [(level, key)], found
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_remark_is_set_off_by_some_settings_and_not_by_all(name: str) -> None:
+    remarks = DIALECTS[name].remarks
+    asked = [given(DIALECTS[name], flat(settings)) for each, settings, *_ in [*FINDINGS, *ROWS] if each == name]
+    for remark in remarks:
+        said = [remark.when(one) for one in asked]
+        assert any(said), f"never: {remark.key}: {remark.text}"
+        assert not all(said), f"always: {remark.key}: {remark.text}"
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name, rows in REFUSED.items() for option in rows])
+def test_what_cannot_be_said_is_refused_and_named(name: str, option: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read(name, REFUSED[name][option])
+    named = option.replace(":", " ").split()[0].rpartition(".")[2]
+    message = str(raised.value)
+    assert named in message.replace("-", "_") or named in ("a", "rho", "RLOOConfig"), message
+    assert message.endswith((".", "?")), message
+    assert DIALECTS[name].title in message
+
+
+def test_the_lists_of_what_is_not_read_cover_every_framework() -> None:
+    assert set(REFUSED) == set(PASSED) == set(DIALECTS)
+    known = {name: {key.label for key in speech.keys} for name, speech in DIALECTS.items()}
+    for name, rows in PASSED.items():
+        for options, _ in rows:
+            assert not known[name] & {each.strip() for each in options.split(",")}, (name, options)
