@@ -9,8 +9,8 @@ from torch import Tensor
 import trimtab
 from tests.dialects.recorded import Case, cases
 from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, ReinforcePlusPlus, ReMax
+from trimtab.diagnostics.logged import logged
 from trimtab.dialects import Reading, read
-from trimtab.dialects.logged import logged
 
 
 def named(family: str) -> pytest.MarkDecorator:

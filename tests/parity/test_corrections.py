@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import trimtab
 from tests.parity.batches import Batch, batches, few, numbers, same_weights
+from trimtab.diagnostics.logged import logged
 from trimtab.dialects import read
-from trimtab.dialects.logged import logged
 from trimtab.dialects.verl import REJECTIONS
 from trimtab.errors import ConfigError
 
