@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trimtab
+from tests.dialects.scalars import same_scalars
 from tests.parity.batches import Batch, batches, few, numbers, same_descent
 from tests.parity.test_corrections import areal as areal_rejection
 from tests.parity.test_corrections import skyrl as skyrl_correction
@@ -20,7 +21,7 @@ Settings = dict[str, Any]
 CLIP = st.fixed_dictionaries({"low": numbers(0.05, 0.4), "high": numbers(0.05, 0.6)})
 
 
-def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> Tensor:
+def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> trimtab.PolicyLoss:
     assert reading.loss is not None
     assert reading.reduction is not None
     step = Denominator(batch.mask.sum(), len(batch.mask)) if reading.rows == "all" else None
@@ -36,7 +37,15 @@ def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> T
         reduction=reading.reduction,
         kl=reading.kl,
         **arguments,
-    ).loss
+    )
+
+
+def agreed(reading: Reading, batch: Batch, their_leaf: Tensor, theirs: peers.Loss, **more: Any) -> None:
+    """The framework's loss, gradient and scalars are ours."""
+    leaf = batch.leaf()
+    ours = descended(reading, batch, leaf, **more)
+    same_descent(reading.framework, ours.loss, leaf, theirs[0], their_leaf, batch.mask)
+    same_scalars(reading, ours.metrics, theirs[1], {"mask": batch.mask}, "live")
 
 
 @st.composite
@@ -70,14 +79,14 @@ def verl(draw: st.DrawFn) -> Settings:
 def test_verl(settings: Settings, batch: Batch) -> None:
     reading = read("verl", settings, width=batch.mask.shape[1])
     two = reading.correction is not None and reading.correction.policies == "bypass"
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     rest, policy = dict(settings), dict(settings["policy_loss"])
     rest.pop("policy_loss")
     anchor = batch.behavior if two else batch.proximal
-    loss, _ = peers.verl_loss(
-        policy.pop("loss_mode"), theirs, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
+    theirs = peers.verl_loss(
+        policy.pop("loss_mode"), leaf, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
     )
-    same_descent(descended(reading, batch, ours), ours, loss, theirs, batch.mask)
+    agreed(reading, batch, leaf, theirs)
 
 
 @few
@@ -92,9 +101,9 @@ def test_areal(clip: Settings, dual: float | None, level: str, rejection: Settin
         "importance_sampling_level": level,
         "rejection_sampling": rejection,
     }
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.areal_loss(theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior, **settings)
-    same_descent(descended(read("areal", settings), batch, ours), ours, loss, theirs, batch.mask)
+    leaf = batch.leaf()
+    loss, _ = peers.areal_loss(leaf, batch.proximal, batch.per_token, batch.mask, batch.behavior, **settings)
+    agreed(read("areal", settings), batch, leaf, (loss, {}))
 
 
 @st.composite
@@ -124,11 +133,11 @@ def skyrl(draw: st.DrawFn) -> Settings:
 @few
 @given(skyrl(), batches())
 def test_skyrl(settings: Settings, batch: Batch) -> None:
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     rest = dict(settings)
-    tensors = (theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior)
-    loss, _ = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
-    same_descent(descended(read("skyrl", settings), batch, ours), ours, loss, theirs, batch.mask)
+    tensors = (leaf, batch.proximal, batch.per_token, batch.mask, batch.behavior)
+    theirs = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
+    agreed(read("skyrl", settings), batch, leaf, theirs)
 
 
 @st.composite
@@ -154,10 +163,10 @@ def trl(draw: st.DrawFn) -> Settings:
 @given(trl(), st.none() | numbers(0.01, 0.2), batches())
 def test_trl(settings: Settings, delta: float | None, batch: Batch) -> None:
     settings = {**settings, "off_policy_mask_threshold": delta}
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     items = batch.mask.sum()
-    loss, _ = peers.trl_loss(
-        theirs,
+    theirs = peers.trl_loss(
+        leaf,
         batch.proximal,
         batch.advantages,
         batch.mask,
@@ -166,8 +175,7 @@ def test_trl(settings: Settings, delta: float | None, batch: Batch) -> None:
         num_items_in_batch=items,
         **settings,
     )
-    mine = descended(read("trl", settings), batch, ours, advantages=batch.advantages)
-    same_descent(mine, ours, loss, theirs, batch.mask)
+    agreed(read("trl", settings), batch, leaf, theirs, advantages=batch.advantages)
 
 
 @few
@@ -188,9 +196,9 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
         "loss_agg_mode": mode,
         **correction,
     }
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.openrlhf_loss(
-        theirs,
+    leaf = batch.leaf()
+    theirs = peers.openrlhf_loss(
+        leaf,
         batch.proximal,
         batch.per_token,
         batch.mask,
@@ -204,7 +212,7 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
         token_level_loss=mode == "token-mean",
         **correction,
     )
-    same_descent(descended(read("openrlhf", settings), batch, ours), ours, loss, theirs, batch.mask)
+    agreed(read("openrlhf", settings), batch, leaf, theirs)
 
 
 @st.composite
@@ -231,9 +239,9 @@ def swift(draw: st.DrawFn) -> Settings:
 @few
 @given(swift(), batches())
 def test_swift(settings: Settings, batch: Batch) -> None:
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.swift_loss(
-        theirs,
+    leaf = batch.leaf()
+    theirs = peers.swift_loss(
+        leaf,
         batch.proximal,
         batch.per_token,
         batch.mask,
@@ -244,5 +252,4 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     )
     reading = read("ms-swift", settings)
     counted = {} if settings["loss_type"] != "bnpo" else {"denominator": None}  # local tokens, after the sequence mask
-    mine = descended(reading, batch, ours, advantages=batch.advantages, **counted)
-    same_descent(mine, ours, loss, theirs, batch.mask)
+    agreed(reading, batch, leaf, theirs, advantages=batch.advantages, **counted)

@@ -59,18 +59,14 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     As the frameworks compute them: of the rows at hand, on one rank.
     """
     if isinstance(metrics, Metrics):
-        return _corrected(reading, metrics)
+        return CORRECTIONS[reading.framework](Seen(metrics.trace))
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
         )
-    seen = metrics.correction
-    found = _corrected(reading, seen) if isinstance(seen, Metrics) else {}
+    seen = Seen(metrics.correction.trace) if isinstance(metrics.correction, Metrics) else None
+    found = {} if seen is None else CORRECTIONS[reading.framework](seen)
     if reading.loss is None or reading.framework not in LOSSES:
         return found
-    return found | LOSSES[reading.framework](Descended(reading.loss, metrics.terms, metrics.surrogate.marks, metrics))
-
-
-def _corrected(reading: Reading, metrics: Metrics) -> dict[str, Tensor]:
-    found = CORRECTIONS.get(reading.framework)
-    return {} if found is None else found(Seen(metrics.trace))
+    descended = Descended(reading.loss, metrics.terms, metrics.surrogate.marks, metrics, seen)
+    return found | LOSSES[reading.framework](descended)

@@ -227,6 +227,8 @@ class Descended:
     """Where the loss takes the gradient away, on the kept tokens."""
     metrics: Mapping[str, Tensor]
     """Ours."""
+    seen: Seen | None = None
+    """The correction, where it was worked out with the loss."""
 
     @property
     def valid(self) -> Float[Tensor, "*tokens"]:
@@ -275,4 +277,4 @@ class Descended:
     def before_rejection(self) -> Descended:
         """The same loss on every trained token."""
         terms = replace(self.terms, kept=self.valid, weight=self.valid)
-        return Descended(self.loss, terms, OBJECTIVES[type(self.loss)](self.loss, terms).marks, self.metrics)
+        return Descended(self.loss, terms, OBJECTIVES[type(self.loss)](self.loss, terms).marks, self.metrics, self.seen)

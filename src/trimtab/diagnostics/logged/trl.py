@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -107,8 +109,12 @@ TRL_CLIP: Table[Descended] = {
 
 
 def _phi(x: Descended, loss: Vespo) -> Tensor:
-    """Over all rows; where there are no tokens φ is 1."""
-    rows = x.by_row(phi(loss, x.terms), x.valid)
+    """Over all rows, whether the sequence mask drops them or not; where there are no tokens φ is 1."""
+    seen = x.seen
+    weight = x.valid
+    if seen is not None and seen.weighed is not None:
+        weight = seen.laid(seen.unit_weight, seen.weighed.units)
+    rows = x.by_row(phi(loss, replace(x.terms, weight=weight)), x.valid)
     return torch.where(x.terms.batch.lengths > 0, rows, 1.0).mean()
 
 
