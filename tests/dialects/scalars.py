@@ -90,6 +90,10 @@ LEFT_OUT = (
         for names in ("reward", "reward_std", "rewards/*", "frac_reward_zero_std", "completions/*", "num_tokens")
     ),
     LeftOut("trl", "entropy", "of the logits, which a loss does not see"),
+    *(
+        LeftOut("areal", names, "log-probs and entropies as they came in, and counts of padding")
+        for names in ("*_logp/*", "entropy/*", "n_tokens", "compute_logp/*", "*__count")
+    ),
     LeftOut(
         "slime",
         "opsm_clipfrac_sum",
@@ -103,12 +107,15 @@ SPREADS = {"verl": ("*_is_std", "*_rs_*_std")}
 `seq_std` are two-pass and compared as they are."""
 
 RECORDED_AS: dict[tuple[str, str], Callable[[Mapping[str, Any], Mapping[str, Any]], Any]] = {
+    ("areal", "clip_ratio"): lambda names, ours: names["clip_ratio/avg"],
+    ("areal", "dual_clip_ratio"): lambda names, ours: names["dual_clip_ratio/avg"],
+    ("areal", "approx_kl"): lambda names, ours: names["approx_kl/avg"],
     ("areal", "filtered_fraction"): lambda names, ours: names["rs_filtered_fraction"],
     ("areal", "stage1_rejected_sequences"): lambda names, ours: (
         ours["gate/0-ratio-sequence/rejected_sequences"] * ours["sequences"]
     ),
 }
-"""Names that the recorder gave and the framework does not log."""
+"""Names of the vectors that the framework itself does not log so."""
 
 
 def left_out(reading: Reading, name: str, inputs: Inputs) -> bool:

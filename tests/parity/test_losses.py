@@ -89,21 +89,32 @@ def test_verl(settings: Settings, batch: Batch) -> None:
     agreed(reading, batch, leaf, theirs)
 
 
+@st.composite
+def areal(draw: st.DrawFn) -> Settings:
+    """PPO with or without rejection, M2PO, or SAPO."""
+    level = draw(st.sampled_from(["token", "sequence"]))
+    found: Settings = {"importance_sampling_level": level}
+    kind = draw(st.sampled_from(["ppo", "rejection", "m2po", "sapo"]))
+    if kind == "sapo":
+        taus = {"sapo_tau_pos": draw(numbers(0.5, 2)), "sapo_tau_neg": draw(numbers(0.5, 2))}
+        return found | {"use_sapo_loss": True, **taus}
+    clip = draw(CLIP)
+    found |= {"eps_clip": clip["low"], "eps_clip_higher": clip["high"], "c_clip": draw(st.none() | numbers(1.1, 4))}
+    if kind == "rejection":
+        found["rejection_sampling"] = draw(areal_rejection())
+    if kind == "m2po":
+        found["m2_threshold"] = draw(numbers(0.005, 0.5))
+    return found
+
+
 @few
-@given(
-    CLIP, st.none() | numbers(1.1, 4), st.sampled_from(["token", "sequence"]), st.none() | areal_rejection(), batches()
-)
-def test_areal(clip: Settings, dual: float | None, level: str, rejection: Settings | None, batch: Batch) -> None:
-    settings = {
-        "eps_clip": clip["low"],
-        "eps_clip_higher": clip["high"],
-        "c_clip": dual,
-        "importance_sampling_level": level,
-        "rejection_sampling": rejection,
-    }
+@given(areal(), batches())
+def test_areal(settings: Settings, batch: Batch) -> None:
     leaf = batch.leaf()
-    loss, _ = peers.areal_loss(leaf, batch.proximal, batch.per_token, batch.mask, batch.behavior, **settings)
-    agreed(read("areal", settings), batch, leaf, (loss, {}))
+    sapo = settings.get("use_sapo_loss", False)
+    behavior = batch.proximal if sapo else batch.behavior  # SAPO divides by what sampled; ours calls that proximal
+    theirs = peers.areal_actor_loss(leaf, batch.proximal, batch.per_token, batch.mask, behavior, **settings)
+    agreed(read("areal", settings), batch, leaf, theirs)
 
 
 @st.composite

@@ -68,5 +68,5 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     found = {} if seen is None else CORRECTIONS[reading.framework](seen)
     if reading.loss is None or reading.framework not in LOSSES:
         return found
-    descended = Descended(reading.loss, metrics.terms, metrics.surrogate.marks, metrics, seen)
+    descended = Descended(reading.loss, metrics.terms, metrics.surrogate, metrics, seen)
     return found | LOSSES[reading.framework](descended)

@@ -16,14 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
-from trimtab.config.losses import Objective
+from trimtab.config.losses import Luspo, Objective
 from trimtab.core.gate import Verdict, bounds
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import cleaned
 from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, bounded
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Terms, above, below
+from trimtab.losses.terms import Surrogate, Terms, above, below
 
 Viewed = TypeVar("Viewed")
 Table = Mapping[str, Callable[[Viewed], Tensor]]
@@ -223,8 +223,7 @@ class Descended:
 
     loss: Objective
     terms: Terms
-    marks: Mapping[str, Callable[[], Tensor]]
-    """Where the loss takes the gradient away, on the kept tokens."""
+    surrogate: Surrogate
     metrics: Mapping[str, Tensor]
     """Ours."""
     seen: Seen | None = None
@@ -247,11 +246,27 @@ class Descended:
 
     @cached_property
     def rho(self) -> Float[Tensor, "*tokens"]:
-        """What the loss clips: ρ of the token, or the geometric mean of its sequence; 1 outside the trained tokens."""
-        log_rho = self.log_rho
-        if type(self.loss).__name__ in ("Gspo", "Luspo"):
-            log_rho = self.terms.layout.spread(self.terms.sequence_mean(log_rho, "trained")).expand(self.valid.shape)
-        return log_rho.exp()
+        """What the loss bounds: ρ of the token, or the geometric mean of its sequence."""
+        loss = self.loss
+        if isinstance(loss, Luspo) or getattr(loss, "level", "token") in ("sequence", "sequence-token"):
+            return self._of_sequence(self.log_rho).exp()
+        return self.log_rho.exp()
+
+    @cached_property
+    def advantages(self) -> Float[Tensor, "*tokens"]:
+        """Of the token, or the mean of its sequence where the loss takes that."""
+        pooled = getattr(self.loss, "advantage", "token") == "sequence"
+        return self._of_sequence(self.terms.advantages) if pooled else self.terms.advantages
+
+    def _of_sequence(self, value: Tensor) -> Tensor:
+        scope: str = getattr(self.loss, "scope", "kept")
+        mean = self.terms.sequence_mean(value * self.terms.tokens(scope), scope)
+        return self.terms.layout.spread(mean).expand(self.valid.shape)
+
+    @property
+    def value(self) -> Float[Tensor, "*tokens"]:
+        """The loss of each token before its weight."""
+        return self.surrogate.value.detach().expand(self.valid.shape)
 
     def toward(self, policy: str) -> Float[Tensor, "*tokens"]:
         """log current − log of another policy; 0 outside the trained tokens."""
@@ -270,11 +285,11 @@ class Descended:
         """1 on the tokens under any of these marks; 0 for a mark the loss does not have."""
         found = torch.zeros_like(self.valid)
         for name in names:
-            if name in self.marks:
-                found = torch.maximum(found, self.marks[name]().expand(found.shape))
+            if name in self.surrogate.marks:
+                found = torch.maximum(found, self.surrogate.marks[name]().expand(found.shape))
         return found
 
     def before_rejection(self) -> Descended:
         """The same loss on every trained token."""
         terms = replace(self.terms, kept=self.valid, weight=self.valid)
-        return Descended(self.loss, terms, OBJECTIVES[type(self.loss)](self.loss, terms).marks, self.metrics, self.seen)
+        return replace(self, terms=terms, surrogate=OBJECTIVES[type(self.loss)](self.loss, terms))
