@@ -48,11 +48,17 @@ def agreed(reading: Reading, batch: Batch, their_leaf: Tensor, theirs: peers.Los
     same_scalars(reading, ours.metrics, theirs[1], {"mask": batch.mask}, "live")
 
 
+VERL = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
+VERL += ["clip_cov", "kl_cov"]
+
+
 @st.composite
 def verl(draw: st.DrawFn) -> Settings:
-    modes = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
-    mode, clip = draw(st.sampled_from(modes)), draw(CLIP)
+    mode, clip = draw(st.sampled_from(VERL)), draw(CLIP)
     policy: Settings = {"loss_mode": mode, "dro_beta": draw(numbers(0.01, 1))}
+    # every candidate is chosen: which are, when only some are, is left to chance
+    policy |= {"clip_cov_ratio": 1.0, "clip_cov_lb": draw(numbers(-0.5, 0.5)), "clip_cov_ub": draw(numbers(0.6, 2))}
+    policy |= {"kl_cov_ratio": draw(numbers(0.01, 0.5)), "ppo_kl_coef": draw(numbers(0.05, 1))}
     if mode == "bypass_mode":
         policy["rollout_correction"] = {
             "bypass_mode": True,
@@ -75,7 +81,7 @@ def verl(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(verl(), batches())
+@given(verl(), batches(empty=True))
 def test_verl(settings: Settings, batch: Batch) -> None:
     reading = read("verl", settings, width=batch.mask.shape[1])
     two = reading.correction is not None and reading.correction.policies == "bypass"
@@ -108,7 +114,7 @@ def areal(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(areal(), batches())
+@given(areal(), batches(empty=True))
 def test_areal(settings: Settings, batch: Batch) -> None:
     leaf = batch.leaf()
     sapo = settings.get("use_sapo_loss", False)
@@ -142,7 +148,7 @@ def skyrl(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(skyrl(), batches())
+@given(skyrl(), batches(empty=True))
 def test_skyrl(settings: Settings, batch: Batch) -> None:
     leaf = batch.leaf()
     rest = dict(settings)
@@ -167,25 +173,44 @@ def trl(draw: st.DrawFn) -> Settings:
     }
     if level == "token" and kind in ("grpo", "dapo"):
         found["delta"] = draw(st.none() | numbers(1.7, 4))
+    if draw(st.booleans()):
+        found |= {f"{IMPORTANCE}_{name}": value for name, value in draw(sampling()).items()}
     return found
 
 
+IMPORTANCE = "vllm_importance_sampling"
+
+
+@st.composite
+def sampling(draw: st.DrawFn) -> Settings:
+    """TRL's weights for what vLLM sampled."""
+    modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+    bounds = {"clip_min": draw(st.none() | numbers(0.2, 0.95)), "clip_max": draw(numbers(1.05, 5))}
+    return {"mode": draw(st.sampled_from(modes)), **bounds}
+
+
 @few
-@given(trl(), st.none() | numbers(0.01, 0.2), batches())
+@given(trl(), st.none() | numbers(0.01, 0.2), batches(empty=True))
 def test_trl(settings: Settings, delta: float | None, batch: Batch) -> None:
     settings = {**settings, "off_policy_mask_threshold": delta}
     leaf = batch.leaf()
     items = batch.mask.sum()
-    theirs = peers.trl_loss(
+    weights = {name: value for name, value in settings.items() if name.startswith(IMPORTANCE)}
+    weight, generated = None, {}
+    if weights:
+        weight, _, generated = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **weights)
+    loss, scalars = peers.trl_loss(
         leaf,
         batch.proximal,
         batch.advantages,
         batch.mask,
+        weight,
         behavior=batch.behavior,
         reference=batch.reference,
         num_items_in_batch=items,
         **settings,
     )
+    theirs = (loss, generated | scalars)
     agreed(read("trl", settings), batch, leaf, theirs, advantages=batch.advantages)
 
 
@@ -228,8 +253,8 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
 
 @st.composite
 def swift(draw: st.DrawFn) -> Settings:
-    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])), draw(CLIP)
-    levels = ["token"] if kind == "cispo" else ["token", "sequence", "sequence_token"]
+    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"])), draw(CLIP)
+    levels = ["token"] if kind in ("cispo", "sapo") else ["token", "sequence", "sequence_token"]
     found: Settings = {
         "loss_type": kind,
         "epsilon": clip["low"],
@@ -238,6 +263,8 @@ def swift(draw: st.DrawFn) -> Settings:
         "beta": draw(st.sampled_from([0.0, 0.05])),
         "max_completion_length": 48,
     }
+    if kind == "sapo":
+        found |= {"tau_pos": draw(numbers(0.5, 2)), "tau_neg": draw(numbers(0.5, 2))}
     if draw(st.booleans()):
         modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
         found["rollout_importance_sampling_mode"] = draw(st.sampled_from(modes))
@@ -248,7 +275,7 @@ def swift(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(swift(), batches())
+@given(swift(), batches(empty=True))
 def test_swift(settings: Settings, batch: Batch) -> None:
     leaf = batch.leaf()
     theirs = peers.swift_loss(
