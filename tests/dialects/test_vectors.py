@@ -9,6 +9,7 @@ from torch import Tensor
 import trimtab
 from tests.dialects.recorded import Case, cases
 from tests.dialects.scalars import same_scalars
+from tests.dialects.way import way
 from tests.parity.tally import count
 from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, PolicyLoss, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
@@ -214,35 +215,10 @@ def test_a_normalisation_read_from_areal_gives_its_numbers(case: Case) -> None:
 def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(case: Case, documented: bool) -> None:
     x, mask = case.inputs, case.outputs["mask_rolled"]
     reading = read("areal", case.config, documented=documented)
-    assert reading.advantage is not None
     size = (case.config["reward_norm"] or {}).get("group_size", 1)
-    group = torch.arange(len(mask)) // size
-    *first, last = reading.shaping
-    rewards = x["rewards"]
-    for shaping in first:
-        rewards = trimtab.shaped(shaping, rewards, mask=mask, group=group, baseline="all").rewards
-    behavior = x["behavior"].roll(-1, -1)  # the framework looks one token ahead
-    penalty = torch.zeros_like(behavior)
-    if reading.reward_kl is not None:
-        estimates = {"k1": lambda d: d, "k2": lambda d: d.square() / 2}
-        distance = behavior - x.get("reference", torch.zeros_like(behavior))
-        penalty = -reading.reward_kl.coefficient * estimates[reading.reward_kl.estimator](distance) * mask
-    values = x.get("values", torch.zeros_like(behavior))
-    found = trimtab.advantages(
-        reading.advantage,
-        rewards=rewards,
-        mask=mask,
-        group=group,
-        ended=x["attention_mask"].sum(1) < x["attention_mask"].shape[1],
-        values=values,
-        bootstrap=values[:, -1],
-        token_rewards=penalty,
-        shaping=last,
-    )
-    ours = found.advantages
-    if reading.advantage_norm is not None:
-        ours = trimtab.normalised(reading.advantage_norm, ours, mask=mask)
-    close(ours, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
-    count(case.framework, "normalise", "recorded")
+    given = {name: x[name] for name in x if name != "loss_mask"}
+    advantages, returns = way(reading, mask=mask, size=size, **given)
+    close(advantages, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
+    count(case.framework, "advantage", "recorded")
     if not documented:
-        close(found.returns, case.outputs["returns"] * mask)
+        close(returns, case.outputs["returns"] * mask)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trimtab
+from tests.dialects.way import way
 from tests.parity.batches import Batch, batches, few, numbers
 from tests.parity.tally import count
 from trimtab import Gae, Gdpo, ReinforcePlusPlus, ReMax
@@ -205,3 +206,64 @@ def test_areal_normalisation(
     assert reading.advantage_norm is not None
     ours = trimtab.normalised(reading.advantage_norm, scores, group=torch.arange(6) // 3)
     agreed("areal", ours, peers.areal_normalise(scores, None, **settings), "normalise")
+
+
+NORM = st.fixed_dictionaries(
+    {
+        "mean_level": st.sampled_from(["batch", "group", None]),
+        "std_level": st.sampled_from(["batch", "group"]),
+        "std_unbiased": st.booleans(),
+        "eps": st.sampled_from([1e-5, 1e-3]),
+        "group_size": st.just(2),
+    }
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Settings:
+    """What AReaL does to rewards on their way to advantages."""
+    found: Settings = {
+        "reward_scaling": draw(numbers(0.5, 5)),
+        "reward_bias": draw(numbers(-1, 1)),
+        "reward_clip": draw(numbers(0.5, 5)),
+        "kl_ctl": draw(st.sampled_from([0.0, 0.1])),
+        "kl_estimator": draw(st.sampled_from(["k1", "k2", "k3"])),
+        "mask_no_eos_with_zero": draw(st.booleans()),
+        "discount": draw(numbers(0.9, 1)),
+        "gae_lambda": draw(numbers(0.8, 1)),
+        "reward_norm": draw(st.none() | NORM),
+        "adv_norm": draw(
+            st.none() | NORM.map(lambda norm: norm | {"group_size": 1, "mean_level": "batch", "std_level": "batch"})
+        ),
+    }
+    if draw(st.booleans()):
+        found |= {"overlong_reward_penalty": True, "max_new_tokens": 7, "overlong_tokens": draw(st.integers(1, 5))}
+        found["overlong_penalty_factor"] = draw(numbers(0.2, 2))
+    return found
+
+
+@few
+@given(pipelines(), st.booleans(), st.booleans(), rewards(), batches())
+def test_areal(settings: Settings, learns: bool, compares: bool, scores: Tensor, batch: Batch) -> None:
+    rows, width = batch.mask.shape
+    place = torch.arange(width)
+    lengths = batch.mask.sum(1, keepdim=True).clamp(min=3)
+    lengths[0] = width  # cut off before it ended
+    attention, loss_mask = place < lengths, (place > 0) & (place < lengths)
+    given_tensors = {"reference": batch.reference} if compares else {}
+    given_tensors |= {"values": batch.current} if learns else {}
+    theirs = peers.areal_advantages(
+        scores[:rows], attention, loss_mask, batch.behavior, use_decoupled_loss=True, **given_tensors, **settings
+    )
+    mask = loss_mask.roll(-1, -1)
+    advantages, returns = way(
+        read("areal", settings),
+        rewards=scores[:rows],
+        mask=mask,
+        size=2,
+        attention_mask=attention,
+        behavior=batch.behavior,
+        **given_tensors,
+    )
+    agreed("areal", advantages, theirs["advantages"] * mask)
+    torch.testing.assert_close(returns, theirs["returns"] * mask, rtol=1e-5, atol=1e-5)
