@@ -14,6 +14,7 @@ from torch import Tensor
 import trimtab
 from tests.dialects.way import way
 from tests.parity.batches import Batch, batches, few, numbers
+from tests.parity.not_covered import NOT_RUN
 from tests.parity.tally import count
 from trimtab import Gae, Gdpo, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
@@ -267,3 +268,8 @@ def test_areal(settings: Settings, learns: bool, compares: bool, scores: Tensor,
     )
     agreed("areal", advantages, theirs["advantages"] * mask)
     torch.testing.assert_close(returns, theirs["returns"] * mask, rtol=1e-5, atol=1e-5)
+
+
+def test_every_registered_estimator_is_run_or_named_as_not_run() -> None:
+    assert set(peers.verl_advantages()) == {*VERL, "gdpo", *NOT_RUN["verl advantage"]}
+    assert set(peers.skyrl_advantages()) == {*SKYRL, *NOT_RUN["skyrl advantage"]}

@@ -12,6 +12,7 @@ from torch import Tensor
 import trimtab
 from tests.dialects.scalars import same_scalars
 from tests.parity.batches import Batch, batches, few, numbers, same_descent
+from tests.parity.not_covered import NOT_RUN
 from tests.parity.test_corrections import areal as areal_rejection
 from tests.parity.test_corrections import skyrl as skyrl_correction
 from trimtab import Denominator
@@ -123,10 +124,12 @@ def test_areal(settings: Settings, batch: Batch) -> None:
     agreed(read("areal", settings), batch, leaf, theirs)
 
 
+SKYRL = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
+
+
 @st.composite
 def skyrl(draw: st.DrawFn) -> Settings:
-    kinds = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
-    kind, clip = draw(st.sampled_from(kinds)), draw(CLIP)
+    kind, clip = draw(st.sampled_from(SKYRL)), draw(CLIP)
     found: Settings = {
         "policy_loss_type": kind,
         "loss_reduction": draw(st.sampled_from(["token_mean", "sequence_mean", "seq_mean_token_sum_norm"])),
@@ -291,3 +294,8 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     reading = read("ms-swift", settings)
     counted = {} if settings["loss_type"] != "bnpo" else {"denominator": None}  # local tokens, after the sequence mask
     agreed(reading, batch, leaf, theirs, advantages=batch.advantages, **counted)
+
+
+def test_every_registered_loss_is_run_or_named_as_not_run() -> None:
+    assert set(peers.verl_losses()) == {*VERL, *NOT_RUN["verl loss"]}
+    assert set(peers.skyrl_losses()) == {*SKYRL, *NOT_RUN["skyrl loss"]}
