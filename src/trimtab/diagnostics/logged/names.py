@@ -56,14 +56,16 @@ LOSSES: dict[str, Callable[[Descended], dict[str, Tensor]]] = {
 def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the framework would log, from the metrics of `correct` or of `policy_loss` on the same rows.
 
-    As the frameworks compute them: of the rows at hand, on one rank.
+    As the frameworks compute them: of the rows at hand, on one rank. Nothing for a batch without tokens.
     """
     if isinstance(metrics, Metrics):
-        return CORRECTIONS[reading.framework](Seen(metrics.trace))
+        return CORRECTIONS[reading.framework](Seen(metrics.trace)) if metrics.trace.batch.valid.numel() else {}
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
         )
+    if not metrics.terms.batch.valid.numel():
+        return {}
     seen = Seen(metrics.correction.trace) if isinstance(metrics.correction, Metrics) else None
     found = {} if seen is None else CORRECTIONS[reading.framework](seen)
     if reading.loss is None or reading.framework not in LOSSES:

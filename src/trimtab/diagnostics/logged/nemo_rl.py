@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from trimtab.diagnostics.logged.seen import Descended, Judged, Seen, Table, beyo
 def _k3_to_mixture(x: Seen, side: int) -> Tensor:
     """k3 of one policy against the even mixture of both."""
     ours, other = x.log_prob(side), x.log_prob(1 - side)
-    mixture = torch.logaddexp(ours, other) - torch.log(torch.tensor(2.0))
+    mixture = torch.logaddexp(ours, other) - math.log(2.0)
     return k3(ours - mixture)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ APART: Table[Seen] = {
 def _band(x: Seen) -> tuple[float, float]:
     """The bounds that count as extreme: a cap h stands for [1/h, h]."""
     assert x.weighed is not None
-    upper = x.weighed.weight.upper or torch.inf
+    upper = x.weighed.weight.upper or math.inf
     return x.weighed.weight.lower or 1 / upper, upper
 
 
@@ -42,7 +44,7 @@ def _raw_sides(x: Seen) -> tuple[Tensor, Tensor]:
     """Tokens whose raw ratio is extreme, or all rows whose product is, as means."""
     lower, upper = _band(x)
     if x.rule.weight is not None and x.rule.weight.level == "sequence":
-        high, low = beyond(x.total_log_r, torch.tensor(lower).log().item(), torch.tensor(upper).log().item())
+        high, low = beyond(x.total_log_r, math.log(lower) if lower else None, math.log(upper))
         return high.mean(), low.mean()
     high, low = beyond(x.raw, lower, upper)
     return x.mean(high), x.mean(low)
