@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import peers
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -51,6 +51,7 @@ def agreed(reading: Reading, batch: Batch, their_leaf: Tensor, theirs: peers.Los
 
 VERL = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
 VERL += ["clip_cov", "kl_cov"]
+MODES = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum"]
 
 
 @st.composite
@@ -69,7 +70,6 @@ def verl(draw: st.DrawFn) -> Settings:
             "rollout_rs": draw(st.sampled_from([None, "token_k2", "token_k3"])),
             "rollout_rs_threshold": draw(numbers(0.3, 2)),
         }
-    aggregations = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
     return {
         "policy_loss": policy,
         "clip_ratio_low": clip["low"],
@@ -77,7 +77,7 @@ def verl(draw: st.DrawFn) -> Settings:
         "clip_ratio_c": draw(numbers(1.2, 5)),
         "tau_pos": draw(numbers(0.5, 2)),
         "tau_neg": draw(numbers(0.5, 2)),
-        "loss_agg_mode": draw(st.sampled_from(aggregations)),
+        "loss_agg_mode": draw(st.sampled_from([*MODES, "seq-mean-token-sum-norm"])),
     }
 
 
@@ -94,6 +94,17 @@ def test_verl(settings: Settings, batch: Batch) -> None:
         policy.pop("loss_mode"), leaf, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
     )
     agreed(reading, batch, leaf, theirs)
+
+
+@few
+@given(st.sampled_from(["kl", "abs", "mse", "low_var_kl", "k3+"]), numbers(0.01, 1), st.sampled_from(MODES), batches())
+def test_verl_kl_loss(kind: str, coefficient: float, mode: str, batch: Batch) -> None:
+    """The term its worker adds to the policy loss."""
+    settings = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_type": kind, "kl_loss_coef": coefficient}
+    leaf = batch.leaf()
+    loss, scalars = peers.verl_loss("vanilla", leaf, batch.proximal, batch.per_token, batch.mask, loss_agg_mode=mode)
+    penalty = peers.verl_aggregate(peers.verl_kl(leaf, batch.reference, kind), batch.mask, mode)
+    agreed(read("verl", settings), batch, leaf, (loss + coefficient * penalty, scalars))
 
 
 @st.composite
@@ -119,6 +130,9 @@ def areal(draw: st.DrawFn) -> Settings:
 def test_areal(settings: Settings, batch: Batch) -> None:
     leaf = batch.leaf()
     sapo = settings.get("use_sapo_loss", False)
+    if "m2_threshold" in settings:  # where no token fits it trains on one, ours on none
+        nearest = (batch.proximal - batch.behavior).square()[batch.mask].min()
+        assume(bool(nearest < settings["m2_threshold"]))
     behavior = batch.proximal if sapo else batch.behavior  # SAPO divides by what sampled; ours calls that proximal
     theirs = peers.areal_actor_loss(leaf, batch.proximal, batch.per_token, batch.mask, behavior, **settings)
     agreed(read("areal", settings), batch, leaf, theirs)

@@ -15,9 +15,9 @@ from trimtab.losses.vespo import phi
 
 
 def _weighed(x: Seen) -> tuple[Tensor, Tensor]:
-    """The weights, over tokens or over all rows."""
+    """The weights, over tokens or over all rows; they are logged before the sequence mask is known."""
     assert x.weighed is not None
-    return (x.weight, x.valid) if x.weighed.units is None else (x.unit_weight, x.every)
+    return x.unit_weight, x.valid if x.weighed.units is None else x.every
 
 
 TRL: Table[Seen] = {
