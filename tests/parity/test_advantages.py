@@ -53,9 +53,7 @@ VERL += ["reinforce_plus_plus_baseline", "remax"]
 
 
 @few
-@given(
-    st.sampled_from(VERL), numbers(0.9, 1), numbers(0.8, 1), st.booleans(), rewards(), rewards(), batches(empty=True)
-)
+@given(st.sampled_from(VERL), numbers(0.9, 1), numbers(0.8, 1), st.booleans(), rewards(), rewards(), batches())
 def test_verl(name: str, gamma: float, lam: float, by_std: bool, scores: Tensor, greedy: Tensor, batch: Batch) -> None:
     settings = {"adv_estimator": name, "gamma": gamma, "lam": lam, "norm_adv_by_std_in_grpo": by_std}
     tokens = placed(batch, scores)

@@ -191,7 +191,8 @@ def trl(draw: st.DrawFn) -> Settings:
     if level == "token" and kind in ("grpo", "dapo"):
         found["delta"] = draw(st.none() | numbers(1.7, 4))
     if draw(st.booleans()):
-        found |= {f"{IMPORTANCE}_{name}": value for name, value in draw(sampling()).items()}
+        weights = draw(sampling(["token"] if kind == "vespo" else ["token", "sequence"]))
+        found |= {f"{IMPORTANCE}_{name}": value for name, value in weights.items()}
     return found
 
 
@@ -199,9 +200,9 @@ IMPORTANCE = "vllm_importance_sampling"
 
 
 @st.composite
-def sampling(draw: st.DrawFn) -> Settings:
+def sampling(draw: st.DrawFn, levels: list[str]) -> Settings:
     """TRL's weights for what vLLM sampled."""
-    modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+    modes = [f"{level}_{action}" for level in levels for action in ("truncate", "mask")]
     bounds = {"clip_min": draw(st.none() | numbers(0.2, 0.95)), "clip_max": draw(numbers(1.05, 5))}
     return {"mode": draw(st.sampled_from(modes)), **bounds}
 
