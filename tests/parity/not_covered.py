@@ -9,8 +9,8 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "tir_optimal_token_baseline": "needs the sum of squared probabilities of each step",
     },
     "skyrl loss": {
-        "clip_cov": "fails on its first call in 0.3.0",
-        "kl_cov": "fails on its first call in 0.3.0",
+        "clip_cov": "its bounds meet advantages already divided by the token count; `read` gives a defect and no loss",
+        "kl_cov": "its penalty is a sum beside a mean; `read` gives a defect and no loss",
         "cross_entropy": "supervised, no policy gradient",
     },
     "skyrl advantage": {},
