@@ -8,9 +8,11 @@ from torch import Tensor
 
 import trimtab
 from tests.dialects.recorded import Case, cases
-from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, ReinforcePlusPlus, ReMax
+from tests.dialects.scalars import same_scalars
+from tests.dialects.way import way
+from tests.parity.tally import count
+from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, PolicyLoss, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
-from trimtab.dialects.logged import logged
 
 
 def named(family: str) -> pytest.MarkDecorator:
@@ -35,17 +37,6 @@ def corrected(case: Case, rule: Correction) -> Corrected:
     )
 
 
-def same_scalars(case: Case, reading: Reading, out: Corrected) -> None:
-    """What the framework logs and we log too."""
-    rows = len(out.kept) if out.kept.ndim == 2 else len(case.inputs["cu_seqlens"]) - 1
-    for name, value in logged(reading, out.metrics, rows).items():
-        if name in case.metrics:
-            assert float(value) == pytest.approx(case.metrics[name], rel=1e-4, abs=1e-5), name
-
-
-WITH_METRICS = {case.framework for case in cases("metrics")}
-
-
 @named("correction")
 def test_a_correction_read_from_a_framework_gives_its_weights_its_mask_and_its_scalars(case: Case) -> None:
     reading = read(case.framework, case.config)
@@ -55,15 +46,18 @@ def test_a_correction_read_from_a_framework_gives_its_weights_its_mask_and_its_s
     weight = case.outputs["weight"]
     assert torch.equal(out.weight == 0, weight == 0)
     torch.testing.assert_close(out.weight, weight, rtol=1e-5, atol=1e-6)
-    if case.framework not in WITH_METRICS:  # those have cases of their own
-        same_scalars(case, reading, out)
+    count(case.framework, "correction", "recorded")
+    same_scalars(reading, out.metrics, case.metrics, case.inputs, "recorded")
 
 
-@named("metrics")
+METRICS = [case for case in cases("metrics") if "current" not in case.inputs]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in METRICS])
 def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
     reading = read(case.framework, case.config)
     assert reading.correction is not None
-    same_scalars(case, reading, corrected(case, reading.correction))
+    same_scalars(reading, corrected(case, reading.correction).metrics, case.metrics, case.inputs, "recorded")
 
 
 def step_of(case: Case, reading: Reading, mask: Tensor) -> Denominator | None:
@@ -90,10 +84,9 @@ def groups_of(case: Case, reading: Reading, mask: Tensor) -> Tensor | None:
 LOSSES = [case for case in [*cases("loss"), *cases("correction")] if "loss" in case.outputs]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-loss") for case in LOSSES])
-def test_a_loss_read_from_a_framework_gives_its_number_and_its_gradient(case: Case) -> None:
+def descended(case: Case, reading: Reading, current: Tensor) -> PolicyLoss:
+    """The loss read from a case's settings on its batch."""
     x, mask = case.inputs, case.inputs["mask"]
-    reading = read(case.framework, case.config, width=mask.shape[-1])
     assert reading.loss is not None
     assert reading.reduction is not None
     correction: Correction | Corrected | None = reading.correction
@@ -101,9 +94,8 @@ def test_a_loss_read_from_a_framework_gives_its_number_and_its_gradient(case: Ca
         zeros = torch.zeros_like(x["weight"])
         correction = Corrected(weight=x["weight"], kept=mask, trained=mask, log_r=zeros, metrics={})
     group = groups_of(case, reading, mask)
-    current = x["current"].clone().requires_grad_()
     by_row = case.framework == "trl"  # one advantage per sequence
-    found = trimtab.policy_loss(
+    return trimtab.policy_loss(
         reading.loss,
         current=current,
         proximal=x.get("proximal"),
@@ -118,12 +110,34 @@ def test_a_loss_read_from_a_framework_gives_its_number_and_its_gradient(case: Ca
         group=group,
         denominator=None if group is not None else step_of(case, reading, mask),
     )
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-loss") for case in LOSSES])
+def test_a_loss_read_from_a_framework_gives_its_number_its_gradient_and_its_scalars(case: Case) -> None:
+    reading = read(case.framework, case.config, width=case.inputs["mask"].shape[-1])
+    current = case.inputs["current"].clone().requires_grad_()
+    found = descended(case, reading, current)
     found.loss.backward()
     want = case.outputs["grad"]
     assert current.grad is not None
     assert torch.equal(current.grad == 0, want == 0), "a decision differs"
     torch.testing.assert_close(current.grad, want, rtol=0, atol=1e-5 * float(want.abs().max()))
-    torch.testing.assert_close(found.loss.detach(), case.outputs["loss"].reshape(()), rtol=1e-4, atol=1e-6)
+    count(case.framework, "gradient", "recorded")
+    torch.testing.assert_close(found.loss.detach(), case.outputs["loss"].reshape(()), rtol=1e-5, atol=1e-5)
+    count(case.framework, "loss", "recorded")
+    if case in cases("loss"):  # those of a correction were compared with it
+        same_scalars(reading, found.metrics, case.metrics, case.inputs, "recorded")
+
+
+OF_THE_LOSS = [case for case in cases("metrics") if "current" in case.inputs]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in OF_THE_LOSS])
+def test_the_scalars_a_loss_logs_come_out_under_its_names(case: Case) -> None:
+    reading = read(case.framework, {"token_level_loss": True, **case.config})
+    same_scalars(
+        reading, descended(case, reading, case.inputs["current"]).metrics, case.metrics, case.inputs, "recorded"
+    )
 
 
 NOT_REPRODUCED = {
@@ -134,7 +148,7 @@ NOT_REPRODUCED = {
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def rewards_of(case: Case, reading: Reading) -> Tensor:
@@ -170,6 +184,7 @@ def test_an_advantage_read_from_a_framework_gives_its_numbers(case: Case) -> Non
     )
     want = case.outputs["advantages"]
     close(found.advantages if want.ndim == 2 else found.rows, want)
+    count(case.framework, "advantage", "recorded")
     learns = isinstance(reading.advantage, Gae | ReMax | ReinforcePlusPlus)
     if "returns" in case.outputs and learns and "baseline" not in str(case.config):
         close(found.returns, case.outputs["returns"])
@@ -192,6 +207,7 @@ def test_a_normalisation_read_from_areal_gives_its_numbers(case: Case) -> None:
         trimtab.normalised(reading.advantage_norm, x["x"], mask=x.get("mask"), group=x.get("group")),
         case.outputs["normalised"],
     )
+    count(case.framework, "normalise", "recorded")
 
 
 @pytest.mark.parametrize("documented", [False, True])
@@ -199,34 +215,10 @@ def test_a_normalisation_read_from_areal_gives_its_numbers(case: Case) -> None:
 def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(case: Case, documented: bool) -> None:
     x, mask = case.inputs, case.outputs["mask_rolled"]
     reading = read("areal", case.config, documented=documented)
-    assert reading.advantage is not None
     size = (case.config["reward_norm"] or {}).get("group_size", 1)
-    group = torch.arange(len(mask)) // size
-    *first, last = reading.shaping
-    rewards = x["rewards"]
-    for shaping in first:
-        rewards = trimtab.shaped(shaping, rewards, mask=mask, group=group, baseline="all").rewards
-    behavior = x["behavior"].roll(-1, -1)  # the framework looks one token ahead
-    penalty = torch.zeros_like(behavior)
-    if reading.reward_kl is not None:
-        estimates = {"k1": lambda d: d, "k2": lambda d: d.square() / 2}
-        distance = behavior - x.get("reference", torch.zeros_like(behavior))
-        penalty = -reading.reward_kl.coefficient * estimates[reading.reward_kl.estimator](distance) * mask
-    values = x.get("values", torch.zeros_like(behavior))
-    found = trimtab.advantages(
-        reading.advantage,
-        rewards=rewards,
-        mask=mask,
-        group=group,
-        ended=x["attention_mask"].sum(1) < x["attention_mask"].shape[1],
-        values=values,
-        bootstrap=values[:, -1],
-        token_rewards=penalty,
-        shaping=last,
-    )
-    ours = found.advantages
-    if reading.advantage_norm is not None:
-        ours = trimtab.normalised(reading.advantage_norm, ours, mask=mask)
-    close(ours, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
+    given = {name: x[name] for name in x if name != "loss_mask"}
+    advantages, returns = way(reading, mask=mask, size=size, **given)
+    close(advantages, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
+    count(case.framework, "advantage", "recorded")
     if not documented:
-        close(found.returns, case.outputs["returns"] * mask)
+        close(returns, case.outputs["returns"] * mask)

@@ -9,6 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.parity.tally import count
+
 torch.set_num_threads(1)
 few = hypothesis.settings(
     max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), derandomize=True
@@ -34,8 +36,8 @@ class Batch:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batch:
-    """Padded rows of different lengths, one of them short, gaps inside; log-ratios from tiny to large."""
+def batches(draw: st.DrawFn, empty: bool = False) -> Batch:
+    """Padded rows of different lengths, gaps inside, if asked for one without tokens; log-ratios from tiny to large."""
     make = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     rows, width = 2 * draw(st.integers(2, 3)), draw(st.integers(4, 12))
     spread = draw(st.sampled_from([0.02, 0.2, 0.8]))
@@ -50,6 +52,8 @@ def batches(draw: st.DrawFn) -> Batch:
     if draw(st.booleans()):
         mask = mask & (torch.rand(rows, width, generator=make) > 0.2)
     mask[:, 0] = True
+    if empty and draw(st.booleans()):
+        mask[draw(st.integers(0, rows - 1))] = False
     return Batch(
         behavior=behavior,
         proximal=proximal,
@@ -71,10 +75,12 @@ def same_weights(ours: Tensor, theirs: Tensor | None, kept: Tensor) -> None:
     torch.testing.assert_close(ours, torch.where(kept, expected, 0.0), rtol=1e-5, atol=1e-6)
 
 
-def same_descent(ours: Tensor, leaf: Tensor, theirs: Tensor, their_leaf: Tensor, mask: Tensor) -> None:
+def same_descent(framework: str, ours: Tensor, leaf: Tensor, theirs: Tensor, their_leaf: Tensor, mask: Tensor) -> None:
     """Equal losses, and equal gradients on trained tokens."""
     (mine,) = torch.autograd.grad(ours, leaf)
     (other,) = torch.autograd.grad(theirs, their_leaf)
     torch.testing.assert_close(ours.detach(), theirs.detach().reshape(()), rtol=1e-5, atol=1e-5)
+    count(framework, "loss", "live")
     other = torch.where(mask, other, 0.0)
     torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.abs().max())))
+    count(framework, "gradient", "live")

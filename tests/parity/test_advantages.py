@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import peers
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trimtab
+from tests.dialects.way import way
 from tests.parity.batches import Batch, batches, few, numbers
+from tests.parity.not_covered import NOT_RUN
+from tests.parity.tally import count
 from trimtab import Gae, Gdpo, ReinforcePlusPlus, ReMax
 from trimtab.dialects import Reading, read
 
@@ -24,9 +28,11 @@ def rewards(draw: st.DrawFn, rows: int = 6, columns: int = 0) -> Tensor:
     return torch.randn((rows, columns) if columns else (rows,), generator=torch.Generator().manual_seed(seed))
 
 
-def close(ours: Tensor | None, theirs: Tensor) -> None:
+def agreed(framework: str, ours: Tensor | None, theirs: Tensor, family: str = "advantage") -> None:
+    """The framework's numbers are ours."""
     assert ours is not None
-    torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, theirs.float(), rtol=1e-5, atol=1e-5)
+    count(framework, family, "live")
 
 
 def placed(batch: Batch, scores: Tensor) -> Tensor:
@@ -43,30 +49,59 @@ def estimated(reading: Reading, batch: Batch, tokens: Tensor, **more: Any) -> tr
 
 
 VERL = ["gae", "grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus", "opo", "gpg", "grpo_passk"]
-VERL += ["reinforce_plus_plus_baseline"]
+VERL += ["reinforce_plus_plus_baseline", "remax"]
 
 
 @few
-@given(st.sampled_from(VERL), numbers(0.9, 1), numbers(0.8, 1), st.booleans(), rewards(), batches())
-def test_verl(name: str, gamma: float, lam: float, by_std: bool, scores: Tensor, batch: Batch) -> None:
+@given(st.sampled_from(VERL), numbers(0.9, 1), numbers(0.8, 1), st.booleans(), rewards(), rewards(), batches())
+def test_verl(name: str, gamma: float, lam: float, by_std: bool, scores: Tensor, greedy: Tensor, batch: Batch) -> None:
     settings = {"adv_estimator": name, "gamma": gamma, "lam": lam, "norm_adv_by_std_in_grpo": by_std}
     tokens = placed(batch, scores)
     values = {"values": batch.behavior * batch.mask} if name == "gae" else {}
+    greedy = greedy[: len(tokens)]
     rest = {key: value for key, value in settings.items() if key != "adv_estimator"}
-    group = None if name in ("gae", "reinforce_plus_plus") else batch.group
-    theirs, _ = peers.verl_advantage(name, tokens, batch.mask, group=group, **values, **rest)
-    found = estimated(read("verl", settings), batch, tokens, **values)
-    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+    group = None if name in ("gae", "reinforce_plus_plus", "remax") else batch.group
+    more = {"reward_baselines": greedy} if name == "remax" else {}
+    theirs, _ = peers.verl_advantage(name, tokens, batch.mask, group=group, **values, **more, **rest)
+    baselines = {"baselines": greedy} if name == "remax" else {}
+    found = estimated(read("verl", settings), batch, tokens, **values, **baselines)
+    agreed("verl", found.advantages, torch.where(batch.mask, theirs, 0.0))
 
 
 @few
-@given(st.sampled_from(["grpo", "rloo", "reinforce++"]), st.booleans(), numbers(0.9, 1), rewards(), batches())
-def test_skyrl(name: str, by_std: bool, gamma: float, scores: Tensor, batch: Batch) -> None:
-    settings = {"advantage_estimator": name, "grpo_norm_by_std": by_std, "gamma": gamma}
+@given(rewards(columns=2), numbers(0.2, 2), batches())
+def test_verl_gdpo(scores: Tensor, weight: float, batch: Batch) -> None:
+    settings: Settings = {"adv_estimator": "gdpo", "gdpo_reward_weights": [1.0, weight]}
+    columns = scores[: len(batch.mask)]
+    rest: Settings = {"gdpo_reward_keys": ["right", "short"], "gdpo_reward_weights": [1.0, weight]}
+    tokens = placed(batch, columns.sum(-1))
+    theirs, _ = peers.verl_advantage("gdpo", tokens, batch.mask, group=batch.group, rewards_per_func=columns, **rest)
+    reading = read("verl", settings)
+    assert reading.advantage is not None
+    found = trimtab.advantages(reading.advantage, rewards=columns, mask=batch.mask, group=batch.group)
+    agreed("verl", found.advantages, torch.where(batch.mask, theirs, 0.0))
+
+
+SKYRL = ["grpo", "rloo", "reinforce++", "maxrl", "gae"]
+
+
+@few
+@given(st.sampled_from(SKYRL), st.booleans(), numbers(0.9, 1), numbers(0.8, 1), rewards(), batches())
+def test_skyrl(name: str, by_std: bool, gamma: float, lam: float, scores: Tensor, batch: Batch) -> None:
+    settings: Settings = {"advantage_estimator": name, "grpo_norm_by_std": by_std, "gamma": gamma, "lambd": lam}
+    values: Settings = {}
+    if (
+        name == "gae"
+    ):  # it reads the values of masked tokens, which here can change nothing: no gaps, and 0 after the end
+        whole = torch.arange(batch.mask.shape[1]) < batch.mask.sum(1, keepdim=True)
+        batch = replace(batch, mask=whole)
+        values = {"values": batch.behavior * whole}
+    scores = scores.abs() + 0.1 if name == "maxrl" else scores  # it divides by the mean of the group
     tokens = placed(batch, scores)
-    theirs, _ = peers.skyrl_advantage(name, tokens, batch.mask, group=batch.group, grpo_norm_by_std=by_std, gamma=gamma)
-    found = estimated(read("skyrl", settings), batch, tokens)
-    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+    rest = {key: value for key, value in settings.items() if key != "advantage_estimator"}
+    theirs, _ = peers.skyrl_advantage(name, tokens, batch.mask, group=batch.group, **values, **rest)
+    found = estimated(read("skyrl", settings), batch, tokens, **values)
+    agreed("skyrl", found.advantages, torch.where(batch.mask, theirs, 0.0))
 
 
 @few
@@ -76,7 +111,7 @@ def test_trl(scale: str, scores: Tensor, each: bool) -> None:
     if each:
         settings["multi_objective_aggregation"] = "normalize_then_sum"
     theirs = peers.trl_advantage(scores, **settings)
-    close(by_row(read("trl", settings), scores, settings), theirs)
+    agreed("trl", by_row(read("trl", settings), scores, settings), theirs)
 
 
 def by_row(reading: Reading, scores: Tensor, settings: Settings) -> Tensor | None:
@@ -95,7 +130,7 @@ def by_row(reading: Reading, scores: Tensor, settings: Settings) -> Tensor | Non
 def test_trl_rloo(normalize: bool, scores: Tensor) -> None:
     settings: Settings = {"normalize_advantages": normalize, "num_generations": 3}
     theirs = peers.trl_rloo_advantage(scores, **settings)
-    close(by_row(read("trl", settings), scores, settings | {"reward_weights": [1.0]}), theirs)
+    agreed("trl", by_row(read("trl", settings), scores, settings | {"reward_weights": [1.0]}), theirs)
 
 
 SWIFT = [
@@ -115,7 +150,7 @@ def test_swift(kind: tuple[str, str], scores: Tensor) -> None:
         "reward_weights": [1.0, 0.5],
     }
     theirs = peers.swift_advantage(scores, **settings)
-    close(by_row(read("ms-swift", settings), scores, settings), theirs)
+    agreed("ms-swift", by_row(read("ms-swift", settings), scores, settings), theirs)
 
 
 OPENRLHF = ["gae", "reinforce", "reinforce_baseline", "flash_reinforce", "rloo", "group_norm", "dr_grpo"]
@@ -141,7 +176,7 @@ def test_openrlhf(name: str, gamma: float, plain: bool, scores: Tensor, batch: B
         shaping=reading.shaping[-1] if reading.shaping else None,
         **values,
     )
-    close(found.advantages, torch.where(batch.mask, theirs, 0.0))
+    agreed("openrlhf", found.advantages, torch.where(batch.mask, theirs, 0.0))
 
 
 @few
@@ -169,4 +204,70 @@ def test_areal_normalisation(
     reading = read("areal", {"actor": {"adv_norm": settings}})
     assert reading.advantage_norm is not None
     ours = trimtab.normalised(reading.advantage_norm, scores, group=torch.arange(6) // 3)
-    close(ours, peers.areal_normalise(scores, None, **settings))
+    agreed("areal", ours, peers.areal_normalise(scores, None, **settings), "normalise")
+
+
+NORM = st.fixed_dictionaries(
+    {
+        "mean_level": st.sampled_from(["batch", "group", None]),
+        "std_level": st.sampled_from(["batch", "group"]),
+        "std_unbiased": st.booleans(),
+        "eps": st.sampled_from([1e-5, 1e-3]),
+        "group_size": st.just(2),
+    }
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Settings:
+    """What AReaL does to rewards on their way to advantages."""
+    found: Settings = {
+        "reward_scaling": draw(numbers(0.5, 5)),
+        "reward_bias": draw(numbers(-1, 1)),
+        "reward_clip": draw(numbers(0.5, 5)),
+        "kl_ctl": draw(st.sampled_from([0.0, 0.1])),
+        "kl_estimator": draw(st.sampled_from(["k1", "k2", "k3"])),
+        "mask_no_eos_with_zero": draw(st.booleans()),
+        "discount": draw(numbers(0.9, 1)),
+        "gae_lambda": draw(numbers(0.8, 1)),
+        "reward_norm": draw(st.none() | NORM),
+        "adv_norm": draw(
+            st.none() | NORM.map(lambda norm: norm | {"group_size": 1, "mean_level": "batch", "std_level": "batch"})
+        ),
+    }
+    if draw(st.booleans()):
+        found |= {"overlong_reward_penalty": True, "max_new_tokens": 7, "overlong_tokens": draw(st.integers(1, 5))}
+        found["overlong_penalty_factor"] = draw(numbers(0.2, 2))
+    return found
+
+
+@few
+@given(pipelines(), st.booleans(), st.booleans(), rewards(), batches())
+def test_areal(settings: Settings, learns: bool, compares: bool, scores: Tensor, batch: Batch) -> None:
+    rows, width = batch.mask.shape
+    place = torch.arange(width)
+    lengths = batch.mask.sum(1, keepdim=True).clamp(min=3)
+    lengths[0] = width  # cut off before it ended
+    attention, loss_mask = place < lengths, (place > 0) & (place < lengths)
+    given_tensors = {"reference": batch.reference} if compares else {}
+    given_tensors |= {"values": batch.current} if learns else {}
+    theirs = peers.areal_advantages(
+        scores[:rows], attention, loss_mask, batch.behavior, use_decoupled_loss=True, **given_tensors, **settings
+    )
+    mask = loss_mask.roll(-1, -1)
+    advantages, returns = way(
+        read("areal", settings),
+        rewards=scores[:rows],
+        mask=mask,
+        size=2,
+        attention_mask=attention,
+        behavior=batch.behavior,
+        **given_tensors,
+    )
+    agreed("areal", advantages, theirs["advantages"] * mask)
+    torch.testing.assert_close(returns, theirs["returns"] * mask, rtol=1e-5, atol=1e-5)
+
+
+def test_every_registered_estimator_is_run_or_named_as_not_run() -> None:
+    assert set(peers.verl_advantages()) == {*VERL, "gdpo", *NOT_RUN["verl advantage"]}
+    assert set(peers.skyrl_advantages()) == {*SKYRL, *NOT_RUN["skyrl advantage"]}

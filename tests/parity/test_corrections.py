@@ -11,9 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import trimtab
+from tests.dialects.scalars import same_scalars
 from tests.parity.batches import Batch, batches, few, numbers, same_weights
+from tests.parity.tally import count
 from trimtab.dialects import read
-from trimtab.dialects.logged import logged
 from trimtab.dialects.verl import REJECTIONS
 from trimtab.errors import ConfigError
 
@@ -37,11 +38,20 @@ def corrected(framework: str, settings: Settings, batch: Batch) -> trimtab.Corre
     )
 
 
-def same_scalars(framework: str, settings: Settings, ours: trimtab.Corrected, theirs: dict[str, Any]) -> None:
-    """What both log, under the framework's names."""
-    found = logged(read(framework, settings), dict(ours.metrics), len(ours.kept))
-    for name in found.keys() & theirs.keys():
-        assert float(found[name]) == pytest.approx(float(theirs[name]), rel=1e-4, abs=1e-5), name
+def agreed(framework: str, settings: Settings, batch: Batch, theirs: peers.Correction) -> trimtab.Corrected:
+    """The framework's weights, mask and scalars are ours."""
+    weight, kept, scalars = theirs
+    reading, ours = read(framework, settings), corrected(framework, settings, batch)
+    if framework not in ZEROING:
+        assert torch.equal(ours.kept, kept.bool())
+    same_weights(ours.weight, weight, kept.bool())
+    count(framework, "correction", "live")
+    same_scalars(reading, ours.metrics, scalars, {"mask": batch.mask}, "live")
+    return ours
+
+
+ZEROING = ("trl", "openrlhf", "ms-swift")
+"""Frameworks that leave the mask alone and hand back the one they were given."""
 
 
 @st.composite
@@ -69,16 +79,13 @@ def verl(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(verl(), batches())
+@given(verl(), batches(empty=True))
 def test_verl(settings: Settings, batch: Batch) -> None:
     try:
-        weight, kept, scalars = peers.verl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+        theirs = peers.verl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
     except ZeroDivisionError:  # verl's effective sample size of weights that are all zero
         return
-    ours = corrected("verl", settings, batch)
-    assert torch.equal(ours.kept, kept)
-    same_weights(ours.weight, weight, kept)
-    same_scalars("verl", settings, ours, scalars)
+    agreed("verl", settings, batch, theirs)
 
 
 @st.composite
@@ -96,20 +103,18 @@ def areal(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(areal(), batches())
+@given(areal(), batches(empty=True))
 @pytest.mark.parametrize("packed", [False, True])
 def test_areal(packed: bool, settings: Settings, batch: Batch) -> None:
-    ours = corrected("areal", settings, batch)
+    given = (batch.proximal, batch.behavior, batch.mask)
+    rows, width = batch.mask.shape
     if packed:
-        flat = [each.flatten() for each in (batch.proximal, batch.behavior, batch.mask)]
-        rows, width = batch.mask.shape
         bounds = torch.arange(0, rows * width + 1, width, dtype=torch.int32)
-        weight, kept, _ = peers.areal_correction(*flat, cu_seqlens=bounds, **settings)
+        weight, kept, scalars = peers.areal_correction(*(x.flatten() for x in given), cu_seqlens=bounds, **settings)
         weight, kept = weight.reshape(rows, width), kept.reshape(rows, width)
     else:
-        weight, kept, _ = peers.areal_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    assert torch.equal(ours.kept, kept.bool())
-    same_weights(ours.weight, weight, kept.bool())
+        weight, kept, scalars = peers.areal_correction(*given, **settings)
+    agreed("areal", settings, batch, (weight, kept, scalars))
 
 
 @st.composite
@@ -133,13 +138,10 @@ def skyrl(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(skyrl(), batches())
+@given(skyrl(), batches(empty=True))
 def test_skyrl(settings: Settings, batch: Batch) -> None:
-    weight, kept, scalars = peers.skyrl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    ours = corrected("skyrl", settings, batch)
-    assert torch.equal(ours.kept, kept.bool())
-    same_weights(ours.weight, weight, kept.bool())
-    same_scalars("skyrl", settings, ours, scalars)
+    theirs = peers.skyrl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    agreed("skyrl", settings, batch, theirs)
 
 
 @few
@@ -147,16 +149,14 @@ def test_skyrl(settings: Settings, batch: Batch) -> None:
     st.sampled_from(["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]),
     st.none() | numbers(0.2, 0.95),
     st.none() | numbers(1.05, 5),
-    batches(),
+    batches(empty=True),
 )
 def test_trl(mode: str, low: float | None, high: float | None, batch: Batch) -> None:
     assume(not mode.endswith("truncate") or (low, high) != (None, None))
     names = {"mode": mode, "clip_min": low, "clip_max": high}
     settings = {f"vllm_importance_sampling_{name}": value for name, value in names.items()}
-    weight, kept, scalars = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    ours = corrected("trl", settings, batch)
-    same_weights(ours.weight, weight, kept.bool())
-    same_scalars("trl", settings, ours, scalars)
+    theirs = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    ours = agreed("trl", settings, batch, theirs)
     assert torch.equal(ours.kept, batch.mask)
 
 
@@ -166,9 +166,11 @@ def test_trl_and_swift_sequence_masks(delta: float, batch: Batch) -> None:
     ours = corrected("trl", {"off_policy_mask_threshold": delta}, batch)
     rows = peers.trl_off_policy_mask(batch.current, batch.behavior, batch.advantages, batch.mask, delta)
     same_weights(ours.weight, rows.float().reshape(-1, 1), batch.mask)
+    count("trl", "correction", "live")
     swift = corrected("ms-swift", {"off_policy_sequence_mask_delta": delta}, batch)
     rows = peers.swift_off_policy_mask(batch.current, batch.behavior, batch.advantages, batch.mask, delta)
     assert torch.equal(swift.kept, batch.mask & rows.reshape(-1, 1).bool())
+    count("ms-swift", "correction", "live")
 
 
 @st.composite
@@ -190,21 +192,19 @@ def openrlhf(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(openrlhf(), batches())
+@given(openrlhf(), batches(empty=True))
 def test_openrlhf(settings: Settings, batch: Batch) -> None:
-    weight, kept, scalars = peers.openrlhf_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    ours = corrected("openrlhf", settings, batch)
-    same_weights(ours.weight, weight, kept.bool())
-    same_scalars("openrlhf", settings, ours, scalars)
+    theirs = peers.openrlhf_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    agreed("openrlhf", settings, batch, theirs)
 
 
 @few
 @given(
-    st.sampled_from(["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]), numbers(1.02, 4), batches()
+    st.sampled_from(["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]),
+    numbers(1.02, 4),
+    batches(empty=True),
 )
 def test_swift(mode: str, threshold: float, batch: Batch) -> None:
     settings = {"rollout_importance_sampling_mode": mode, "rollout_importance_sampling_threshold": threshold}
-    weight, kept, scalars = peers.swift_correction(batch.proximal, batch.behavior, batch.mask, **settings)
-    ours = corrected("ms-swift", settings, batch)
-    same_weights(ours.weight, weight, kept.bool())
-    same_scalars("ms-swift", settings, ours, scalars)
+    theirs = peers.swift_correction(batch.proximal, batch.behavior, batch.mask, **settings)
+    agreed("ms-swift", settings, batch, theirs)

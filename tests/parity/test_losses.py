@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import peers
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import trimtab
+from tests.dialects.scalars import same_scalars
 from tests.parity.batches import Batch, batches, few, numbers, same_descent
+from tests.parity.not_covered import NOT_RUN
 from tests.parity.test_corrections import areal as areal_rejection
 from tests.parity.test_corrections import skyrl as skyrl_correction
 from trimtab import Denominator
@@ -20,7 +22,7 @@ Settings = dict[str, Any]
 CLIP = st.fixed_dictionaries({"low": numbers(0.05, 0.4), "high": numbers(0.05, 0.6)})
 
 
-def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> Tensor:
+def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> trimtab.PolicyLoss:
     assert reading.loss is not None
     assert reading.reduction is not None
     step = Denominator(batch.mask.sum(), len(batch.mask)) if reading.rows == "all" else None
@@ -36,14 +38,29 @@ def descended(reading: Reading, batch: Batch, current: Tensor, **more: Any) -> T
         reduction=reading.reduction,
         kl=reading.kl,
         **arguments,
-    ).loss
+    )
+
+
+def agreed(reading: Reading, batch: Batch, their_leaf: Tensor, theirs: peers.Loss, **more: Any) -> None:
+    """The framework's loss, gradient and scalars are ours."""
+    leaf = batch.leaf()
+    ours = descended(reading, batch, leaf, **more)
+    same_descent(reading.framework, ours.loss, leaf, theirs[0], their_leaf, batch.mask)
+    same_scalars(reading, ours.metrics, theirs[1], {"mask": batch.mask}, "live")
+
+
+VERL = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
+VERL += ["clip_cov", "kl_cov"]
+MODES = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum"]
 
 
 @st.composite
 def verl(draw: st.DrawFn) -> Settings:
-    modes = ["vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "dppo_tv", "dppo_kl", "dro", "bypass_mode"]
-    mode, clip = draw(st.sampled_from(modes)), draw(CLIP)
+    mode, clip = draw(st.sampled_from(VERL)), draw(CLIP)
     policy: Settings = {"loss_mode": mode, "dro_beta": draw(numbers(0.01, 1))}
+    # every candidate is chosen: which are, when only some are, is left to chance
+    policy |= {"clip_cov_ratio": 1.0, "clip_cov_lb": draw(numbers(-0.5, 0.5)), "clip_cov_ub": draw(numbers(0.6, 2))}
+    policy |= {"kl_cov_ratio": draw(numbers(0.01, 0.5)), "ppo_kl_coef": draw(numbers(0.05, 1))}
     if mode == "bypass_mode":
         policy["rollout_correction"] = {
             "bypass_mode": True,
@@ -53,7 +70,6 @@ def verl(draw: st.DrawFn) -> Settings:
             "rollout_rs": draw(st.sampled_from([None, "token_k2", "token_k3"])),
             "rollout_rs_threshold": draw(numbers(0.3, 2)),
         }
-    aggregations = ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
     return {
         "policy_loss": policy,
         "clip_ratio_low": clip["low"],
@@ -61,46 +77,73 @@ def verl(draw: st.DrawFn) -> Settings:
         "clip_ratio_c": draw(numbers(1.2, 5)),
         "tau_pos": draw(numbers(0.5, 2)),
         "tau_neg": draw(numbers(0.5, 2)),
-        "loss_agg_mode": draw(st.sampled_from(aggregations)),
+        "loss_agg_mode": draw(st.sampled_from([*MODES, "seq-mean-token-sum-norm"])),
     }
 
 
 @few
-@given(verl(), batches())
+@given(verl(), batches(empty=True))
 def test_verl(settings: Settings, batch: Batch) -> None:
     reading = read("verl", settings, width=batch.mask.shape[1])
     two = reading.correction is not None and reading.correction.policies == "bypass"
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     rest, policy = dict(settings), dict(settings["policy_loss"])
     rest.pop("policy_loss")
     anchor = batch.behavior if two else batch.proximal
-    loss, _ = peers.verl_loss(
-        policy.pop("loss_mode"), theirs, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
+    theirs = peers.verl_loss(
+        policy.pop("loss_mode"), leaf, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
     )
-    same_descent(descended(reading, batch, ours), ours, loss, theirs, batch.mask)
+    agreed(reading, batch, leaf, theirs)
 
 
 @few
-@given(
-    CLIP, st.none() | numbers(1.1, 4), st.sampled_from(["token", "sequence"]), st.none() | areal_rejection(), batches()
-)
-def test_areal(clip: Settings, dual: float | None, level: str, rejection: Settings | None, batch: Batch) -> None:
-    settings = {
-        "eps_clip": clip["low"],
-        "eps_clip_higher": clip["high"],
-        "c_clip": dual,
-        "importance_sampling_level": level,
-        "rejection_sampling": rejection,
-    }
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.areal_loss(theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior, **settings)
-    same_descent(descended(read("areal", settings), batch, ours), ours, loss, theirs, batch.mask)
+@given(st.sampled_from(["kl", "abs", "mse", "low_var_kl", "k3+"]), numbers(0.01, 1), st.sampled_from(MODES), batches())
+def test_verl_kl_loss(kind: str, coefficient: float, mode: str, batch: Batch) -> None:
+    """The term its worker adds to the policy loss."""
+    settings = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_type": kind, "kl_loss_coef": coefficient}
+    leaf = batch.leaf()
+    loss, scalars = peers.verl_loss("vanilla", leaf, batch.proximal, batch.per_token, batch.mask, loss_agg_mode=mode)
+    penalty = peers.verl_aggregate(peers.verl_kl(leaf, batch.reference, kind), batch.mask, mode)
+    agreed(read("verl", settings), batch, leaf, (loss + coefficient * penalty, scalars))
+
+
+@st.composite
+def areal(draw: st.DrawFn) -> Settings:
+    """PPO with or without rejection, M2PO, or SAPO."""
+    level = draw(st.sampled_from(["token", "sequence"]))
+    found: Settings = {"importance_sampling_level": level}
+    kind = draw(st.sampled_from(["ppo", "rejection", "m2po", "sapo"]))
+    if kind == "sapo":
+        taus = {"sapo_tau_pos": draw(numbers(0.5, 2)), "sapo_tau_neg": draw(numbers(0.5, 2))}
+        return found | {"use_sapo_loss": True, **taus}
+    clip = draw(CLIP)
+    found |= {"eps_clip": clip["low"], "eps_clip_higher": clip["high"], "c_clip": draw(st.none() | numbers(1.1, 4))}
+    if kind == "rejection":
+        found["rejection_sampling"] = draw(areal_rejection())
+    if kind == "m2po":
+        found["m2_threshold"] = draw(numbers(0.005, 0.5))
+    return found
+
+
+@few
+@given(areal(), batches(empty=True))
+def test_areal(settings: Settings, batch: Batch) -> None:
+    leaf = batch.leaf()
+    sapo = settings.get("use_sapo_loss", False)
+    if "m2_threshold" in settings:  # where no token fits it trains on one, ours on none
+        nearest = (batch.proximal - batch.behavior).square()[batch.mask].min()
+        assume(bool(nearest < settings["m2_threshold"]))
+    behavior = batch.proximal if sapo else batch.behavior  # SAPO divides by what sampled; ours calls that proximal
+    theirs = peers.areal_actor_loss(leaf, batch.proximal, batch.per_token, batch.mask, behavior, **settings)
+    agreed(read("areal", settings), batch, leaf, theirs)
+
+
+SKYRL = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
 
 
 @st.composite
 def skyrl(draw: st.DrawFn) -> Settings:
-    kinds = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
-    kind, clip = draw(st.sampled_from(kinds)), draw(CLIP)
+    kind, clip = draw(st.sampled_from(SKYRL)), draw(CLIP)
     found: Settings = {
         "policy_loss_type": kind,
         "loss_reduction": draw(st.sampled_from(["token_mean", "sequence_mean", "seq_mean_token_sum_norm"])),
@@ -122,13 +165,13 @@ def skyrl(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(skyrl(), batches())
+@given(skyrl(), batches(empty=True))
 def test_skyrl(settings: Settings, batch: Batch) -> None:
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     rest = dict(settings)
-    tensors = (theirs, batch.proximal, batch.per_token, batch.mask, batch.behavior)
-    loss, _ = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
-    same_descent(descended(read("skyrl", settings), batch, ours), ours, loss, theirs, batch.mask)
+    tensors = (leaf, batch.proximal, batch.per_token, batch.mask, batch.behavior)
+    theirs = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
+    agreed(read("skyrl", settings), batch, leaf, theirs)
 
 
 @st.composite
@@ -147,27 +190,46 @@ def trl(draw: st.DrawFn) -> Settings:
     }
     if level == "token" and kind in ("grpo", "dapo"):
         found["delta"] = draw(st.none() | numbers(1.7, 4))
+    if draw(st.booleans()):
+        weights = draw(sampling(["token"] if kind == "vespo" else ["token", "sequence"]))
+        found |= {f"{IMPORTANCE}_{name}": value for name, value in weights.items()}
     return found
 
 
+IMPORTANCE = "vllm_importance_sampling"
+
+
+@st.composite
+def sampling(draw: st.DrawFn, levels: list[str]) -> Settings:
+    """TRL's weights for what vLLM sampled."""
+    modes = [f"{level}_{action}" for level in levels for action in ("truncate", "mask")]
+    bounds = {"clip_min": draw(st.none() | numbers(0.2, 0.95)), "clip_max": draw(numbers(1.05, 5))}
+    return {"mode": draw(st.sampled_from(modes)), **bounds}
+
+
 @few
-@given(trl(), st.none() | numbers(0.01, 0.2), batches())
+@given(trl(), st.none() | numbers(0.01, 0.2), batches(empty=True))
 def test_trl(settings: Settings, delta: float | None, batch: Batch) -> None:
     settings = {**settings, "off_policy_mask_threshold": delta}
-    theirs, ours = batch.leaf(), batch.leaf()
+    leaf = batch.leaf()
     items = batch.mask.sum()
-    loss, _ = peers.trl_loss(
-        theirs,
+    weights = {name: value for name, value in settings.items() if name.startswith(IMPORTANCE)}
+    weight, generated = None, {}
+    if weights:
+        weight, _, generated = peers.trl_correction(batch.proximal, batch.behavior, batch.mask, **weights)
+    loss, scalars = peers.trl_loss(
+        leaf,
         batch.proximal,
         batch.advantages,
         batch.mask,
+        weight,
         behavior=batch.behavior,
         reference=batch.reference,
         num_items_in_batch=items,
         **settings,
     )
-    mine = descended(read("trl", settings), batch, ours, advantages=batch.advantages)
-    same_descent(mine, ours, loss, theirs, batch.mask)
+    theirs = (loss, generated | scalars)
+    agreed(read("trl", settings), batch, leaf, theirs, advantages=batch.advantages)
 
 
 @few
@@ -188,9 +250,9 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
         "loss_agg_mode": mode,
         **correction,
     }
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.openrlhf_loss(
-        theirs,
+    leaf = batch.leaf()
+    theirs = peers.openrlhf_loss(
+        leaf,
         batch.proximal,
         batch.per_token,
         batch.mask,
@@ -204,13 +266,13 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
         token_level_loss=mode == "token-mean",
         **correction,
     )
-    same_descent(descended(read("openrlhf", settings), batch, ours), ours, loss, theirs, batch.mask)
+    agreed(read("openrlhf", settings), batch, leaf, theirs)
 
 
 @st.composite
 def swift(draw: st.DrawFn) -> Settings:
-    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])), draw(CLIP)
-    levels = ["token"] if kind == "cispo" else ["token", "sequence", "sequence_token"]
+    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"])), draw(CLIP)
+    levels = ["token"] if kind in ("cispo", "sapo") else ["token", "sequence", "sequence_token"]
     found: Settings = {
         "loss_type": kind,
         "epsilon": clip["low"],
@@ -219,6 +281,8 @@ def swift(draw: st.DrawFn) -> Settings:
         "beta": draw(st.sampled_from([0.0, 0.05])),
         "max_completion_length": 48,
     }
+    if kind == "sapo":
+        found |= {"tau_pos": draw(numbers(0.5, 2)), "tau_neg": draw(numbers(0.5, 2))}
     if draw(st.booleans()):
         modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
         found["rollout_importance_sampling_mode"] = draw(st.sampled_from(modes))
@@ -229,11 +293,11 @@ def swift(draw: st.DrawFn) -> Settings:
 
 
 @few
-@given(swift(), batches())
+@given(swift(), batches(empty=True))
 def test_swift(settings: Settings, batch: Batch) -> None:
-    theirs, ours = batch.leaf(), batch.leaf()
-    loss, _ = peers.swift_loss(
-        theirs,
+    leaf = batch.leaf()
+    theirs = peers.swift_loss(
+        leaf,
         batch.proximal,
         batch.per_token,
         batch.mask,
@@ -244,5 +308,9 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     )
     reading = read("ms-swift", settings)
     counted = {} if settings["loss_type"] != "bnpo" else {"denominator": None}  # local tokens, after the sequence mask
-    mine = descended(reading, batch, ours, advantages=batch.advantages, **counted)
-    same_descent(mine, ours, loss, theirs, batch.mask)
+    agreed(reading, batch, leaf, theirs, advantages=batch.advantages, **counted)
+
+
+def test_every_registered_loss_is_run_or_named_as_not_run() -> None:
+    assert set(peers.verl_losses()) == {*VERL, *NOT_RUN["verl loss"]}
+    assert set(peers.skyrl_losses()) == {*SKYRL, *NOT_RUN["skyrl loss"]}

@@ -47,11 +47,11 @@ def weighing(weight: Weight, pair: str, scope: Scope) -> Weighing:
     if weight.limit is not None and weight.limit.at == "gathered":
         gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
     raw = torch.exp(gathered, out=batch.room()) if units is None else gathered.exp()
-    return Weighing(weight, gathered, _bounded(raw, weight), counted, units)
+    return Weighing(weight, gathered, bounded(raw, weight), counted, units)
 
 
-def _bounded(raw: Tensor, weight: Weight) -> Tensor:
-    """`raw` is written over."""
+def bounded(raw: Tensor, weight: Weight) -> Tensor:
+    """A raw ratio held within the bounds of a weight, or 0 outside them; `raw` is written over."""
     most = torch.finfo(raw.dtype).max
     if weight.outside == "clamp":
         return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)

@@ -324,6 +324,7 @@ DIALECT = Dialect(
     apart=(
         "A non-finite log-ratio counts as 0 (kept, weight 1) with metric ratio and is rejected with KL metrics; ours takes the "
         "token as never trained.",
+        "Where not even the nearest token fits m2_threshold, AReaL trains on that one; ours on none.",
     ),
     candidates=candidates,
 )

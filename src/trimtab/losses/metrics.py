@@ -29,6 +29,8 @@ class PolicyMetrics(Mapping[str, Tensor]):
 
     sections: dict[str, Section]
     correction: Seen
+    terms: Terms
+    surrogate: Surrogate
     _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -67,7 +69,7 @@ def policy_metrics(
     if terms.anchor != "current":
         names = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
         table |= dict.fromkeys([f"policy/{name}" for name in names], partial(_drift, terms))
-    return PolicyMetrics(table, correction)
+    return PolicyMetrics(table, correction, terms, surrogate)
 
 
 def _summed(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,72 @@
+"""SkyRL's scalars; ratios of sequences are over all rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trimtab.config.losses import ImportancePg
+from trimtab.diagnostics.logged.seen import Descended, Judged, Seen, Table, deviation, filled, mean
+from trimtab.losses.terms import above
+
+LIMIT = 20.0
+
+
+def _with_zeros(x: Seen) -> Tensor:
+    """The ratio, 0 on masked tokens: SkyRL lets them into the spread and the ends."""
+    return x.held(LIMIT).exp() * x.valid
+
+
+RATIO: Table[Seen] = {
+    "is_ratio_mean": lambda x: x.mean(_with_zeros(x)),
+    "is_ratio_std": lambda x: deviation(_with_zeros(x), torch.ones_like(x.valid)),
+    "is_ratio_max": lambda x: _with_zeros(x).amax(),
+    "is_ratio_min": lambda x: _with_zeros(x).amin(),
+}
+
+SEQUENCES: Table[Judged] = {
+    "masked_ratio": lambda x: (1.0 - x.verdict.passes).mean(),
+    "over_high_ratio": lambda x: x.sides[0].mean(),
+    "under_low_ratio": lambda x: x.sides[1].mean(),
+}
+
+NAMES = {"mean": "geo_sequence_mask", "sum": "product_sequence_mask"}
+"""By agg; the others are the veto of outliers."""
+
+
+def _gate(x: Judged) -> dict[str, Tensor]:
+    if x.gate.level == "token":
+        return {"token_mask_ratio": mean(x.fails, x.verdict.scope.laid())}
+    return filled(SEQUENCES, x, f"{NAMES.get(x.gate.agg or '', 'outlier_seq')}_")
+
+
+def _capped(x: Seen) -> dict[str, Tensor]:
+    """How much the cap takes, over what the veto and the token mask left: sequences are masked after the weight."""
+    weighed, upper = x.weighed, None if x.rule.weight is None else x.rule.weight.upper
+    if weighed is None or upper is None:
+        return {}
+    left = x.valid
+    for each in x.gates():
+        left = left if each.gate.agg in NAMES else left * each.verdict.laid()
+    if weighed.units is None:
+        return {"tis_token_clip_high_ratio": mean(above(x.held(LIMIT).exp(), upper), left)}
+    product = x.layout.total(x.log_r * left).clamp(-LIMIT, LIMIT).exp()
+    return {"tis_seq_clip_high_ratio": above(product, upper).mean()}
+
+
+def correction(x: Seen) -> dict[str, Tensor]:
+    """Nothing where no correction is switched on."""
+    if x.weighed is None and not x.rule.gates:
+        return {}
+    found = filled(RATIO, x)
+    for judged in x.gates():
+        found |= _gate(judged)
+    return found | _capped(x)
+
+
+def loss(x: Descended) -> dict[str, Tensor]:
+    """Clipping counts the tokens before rejection."""
+    whole = x.before_rejection()
+    if isinstance(x.loss, ImportancePg):
+        return {"importance_ratio": mean(whole.rho, x.valid)}
+    return {"clip_ratio": mean(whole.mark("clip_high", "clip_low"), x.valid)}
