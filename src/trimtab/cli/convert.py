@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,10 @@ from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect
 from trimtab.dialects.migration import migrated
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
+PARTS = ("correction", "loss", "advantage")
 COLORS = {"note": "dim", "surprise": "yellow", "defect": "bold red"}
 
 
@@ -34,6 +36,12 @@ def convert(
     documented: Annotated[
         bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only", metavar="PARTS", help="Carry only these: correction, loss, advantage; joined by commas."
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Rewrite replaced keys of one framework, comments and layout kept.")
@@ -42,9 +50,11 @@ def convert(
 ) -> None:
     """Convert a framework's settings to another's, or to ours.
 
-    Prints the target's settings on stdout and what there is to know about the source's on stderr. What the target cannot say
-    is an error that names it.
+    Prints the target's settings on stdout and what there is to know about the source's on stderr. Correction, loss (with its
+    reduction and KL term) and advantage are carried where the source speaks of them; a part the target cannot say is an error
+    that names it and says what the rest would need.
     """
+    parts = _parts(only)
     if in_place:
         if target is not None and dialect(target) != dialect(source):
             raise ConfigError(
@@ -54,21 +64,47 @@ def convert(
         return
     defects = 0
     for file in files:
-        reading = read(source, file, documented)
+        reading = _only(read(source, file, documented), parts)
         _report(reading.findings)
         defects += len(reading.defects)
-        if reading.correction is None:
-            raise ConfigError(
-                f"{file}: no correction was read, so there is nothing to convert. See the findings above."
-            )
+        if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
+            raise ConfigError(f"{file}: nothing was read that could be converted. See the findings above.")
         if target is None:
-            show.put_raw(_yaml(reading.correction.settings()))
+            show.put_raw(_yaml(_ours(file, reading)))
             continue
         result = write(target, reading)
         _report([each for each in result.findings if each not in reading.findings])
         show.put_raw(_yaml(result.settings))
     if check and defects:
         raise typer.Exit(1)
+
+
+def _parts(only: str | None) -> tuple[str, ...]:
+    named = tuple(part.strip() for part in only.split(",")) if only is not None else PARTS
+    for part in named:
+        if part not in PARTS:
+            raise UnknownNameError(f"--only needs correction, loss or advantage, got {part!r}. {nearest(part, PARTS)}")
+    return named
+
+
+def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
+    """A reading with the other parts left out."""
+    if "correction" not in parts:
+        reading = replace(reading, correction=None)
+    if "loss" not in parts:
+        reading = replace(reading, loss=None, reduction=None, kl=None)
+    if "advantage" not in parts:
+        reading = replace(reading, advantage=None, shaping=(), advantage_norm=None, reward_kl=None)
+    return reading
+
+
+def _ours(file: Path, reading: Reading) -> dict[str, Any]:
+    """The correction as our files hold it; what else was read is shown by `explain --from`."""
+    if reading.correction is None:
+        raise ConfigError(
+            f"{file}: no correction was read, and files of ours hold nothing else. See the findings above."
+        )
+    return reading.correction.settings()
 
 
 def _report(findings: Iterable[Finding]) -> None:

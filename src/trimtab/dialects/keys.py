@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -170,7 +171,7 @@ def number(path: str, value: Any) -> float:
     if not isinstance(value, bool) and isinstance(value, int | float | str):
         try:
             found = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
         else:
             if found == found:
@@ -181,7 +182,7 @@ def number(path: str, value: Any) -> float:
 def whole(path: str, value: Any) -> int:
     """A whole number."""
     found = number(path, value)
-    if found != int(found):
+    if math.isinf(found) or found != int(found):
         raise ConfigError(f"{path} needs a whole number, got {shown(value)}.")
     return int(found)
 
@@ -208,17 +209,24 @@ def raw(path: str, value: Any) -> Any:
     return value
 
 
-def choice(*names: str) -> Kind:
+@dataclass(frozen=True)
+class Choice:
     """One of these names."""
 
-    def chosen(path: str, value: Any) -> str:
-        if str(value) in names:
+    names: tuple[str, ...]
+
+    def __call__(self, path: str, value: Any) -> str:
+        """The name that was given."""
+        if str(value) in self.names:
             return str(value)
         raise UnknownNameError(
-            f"{path} needs one of {', '.join(names)}, got {shown(value)}. {nearest(str(value), names)}"
+            f"{path} needs one of {', '.join(self.names)}, got {shown(value)}. {nearest(str(value), self.names)}"
         )
 
-    return chosen
+
+def choice(*names: str) -> Choice:
+    """One of these names."""
+    return Choice(names)
 
 
 def numbers(path: str, value: Any) -> list[float]:
