@@ -150,11 +150,11 @@ def _solved(sought: Inverse, said: Said, key: Key) -> Any:
         if path not in sought.goal or agrees(one, other) or not (is_number(one) and is_number(other)):
             continue
         slope = (other - one) / (high - low)
-        return _reached(sought, said, key, path, lambda want, s=slope, o=one: low + (want - o) / s)
+        return _reached(sought, said, key, path, (slope, one - slope * low))
     return None
 
 
-def _reached(sought: Inverse, said: Said, key: Key, path: str, solve: Any) -> Any:
+def _reached(sought: Inverse, said: Said, key: Key, path: str, line: tuple[float, float]) -> Any:
     """The roundest number that gives the goal exactly; a number beyond all ratios where the goal is open and the key is not."""
     want = sought.goal[path]
     if want is None and path.endswith(".lower"):
@@ -163,7 +163,8 @@ def _reached(sought: Inverse, said: Said, key: Key, path: str, solve: Any) -> An
         return UNSAID if key.default is None else OPEN
     if not isinstance(want, int | float):
         return UNSAID
-    exact = float(solve(want))
+    slope, start = line
+    exact = (float(want) - start) / slope
     for digits in (6, 9, 12, 15, 17):
         value = float(f"{exact:.{digits}g}")
         if agrees((sought.read({**said, key.label: value}) or {}).get(path), sought.goal[path]):

@@ -22,9 +22,12 @@ PARTS: dict[str, tuple[str, ...]] = {
 """What is written together → the fields of a Reading it holds."""
 
 LIMITS = ("log_limit", "log_upper", "input_limit", "output_limit")
-SOFT: dict[str, tuple[Level, str]] = dict.fromkeys(
-    LIMITS, ("note", "holds log-ratios or estimates within other safety limits; numbers differ only beyond them.")
-) | {
+_LIMITED: tuple[Level, str] = (
+    "note",
+    "holds log-ratios or estimates within other safety limits; numbers differ only beyond them.",
+)
+SOFT: dict[str, tuple[Level, str]] = {
+    **dict.fromkeys(LIMITS, _LIMITED),
     "eps": ("note", "keeps the divisor from 0 by another number; advantages differ by about that part of themselves."),
     "singleton": ("note", "treats a group of one in its own way; groups of two and more are the same."),
     "rows": ("note", "counts rows without tokens in its own way in means over sequences; batches without any agree."),

@@ -9,9 +9,10 @@ import yaml
 
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.keys import Dialect, Given, given
+from trimtab.dialects.proposals import nested
 from trimtab.dialects.same import compared
 from trimtab.dialects.settings import flat
-from trimtab.dialects.writing import nested, write
+from trimtab.dialects.writing import write
 from trimtab.errors import ConfigError
 
 
