@@ -265,6 +265,14 @@ def given(
     return found
 
 
+def is_theirs(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
+    """Whether any of these keys is one of the framework's."""
+    paths = [path for key in dialect.keys for path in key.paths]
+    return _is_whole(dialect, settings) or any(
+        next(_matches(path, settings), None) is not None for path in (*paths, *dialect.closed)
+    )
+
+
 def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
     """The user's keys that may mean this full name: itself, its end (a section given alone), or nested deeper. Best first."""
     for key in written:

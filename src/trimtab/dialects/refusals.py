@@ -28,7 +28,7 @@ def _named(speech: Dialect, rule: Correction) -> str:
         alone = Correction(policies=rule.policies, gates=(gate,))
         if any(sayings(speech, alone.but(weight=weight)) for weight in (None, rule.weight)):
             continue
-        named = f"{_gate(gate)} with action {gate.action}"
+        named = f"a {_gate(gate)} with action {gate.action}"
         levels = ("geometric", "token", "sequence")
         forced = next((each for each in levels if sayings(speech, alone.but(weight=Weight(level=each)))), None)
         return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
@@ -47,29 +47,38 @@ def _named(speech: Dialect, rule: Correction) -> str:
 def _gate(gate: Gate) -> str:
     where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
     tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
-    return f"a gate on {tested} of {UNITS[gate.level]}{where}"
+    return f"gate on {tested} of {UNITS[gate.level]}{where}"
 
 
 def _nearest(speech: Dialect, rule: Correction) -> Iterator[str]:
-    """What the framework could say instead, the least loss first: another gate for a veto, fewer gates, another weight."""
-    for gate in rule.gates:
-        for words, other in _vetoes(gate):
-            if sayings(speech, _with_gates(rule, [other if each is gate else each for each in rule.gates])):
-                yield f"{words} in place of the veto"
-    weight = rule.weight
-    if weight is not None and (weight.lower, weight.upper) != (None, None):
-        if sayings(speech, rule.but(weight=Weight(level=weight.level, limit=weight.limit, scope=weight.scope))):
-            yield f"the same with {weight.level} weights that nothing bounds"
+    """What the framework could say instead, the least loss first."""
+    yield from _other_vetoes(speech, rule)
+    if rule.weight is not None:
+        yield from _other_weights(speech, rule, rule.weight)
     for count in range(1, len(rule.gates) + 1):
         for dropped in itertools.combinations(rule.gates, count):
             rest = [each for each in rule.gates if each not in dropped]
-            if (rest or rule.weight) and sayings(speech, _with_gates(rule, rest)):
-                yield f"the same without {' and '.join(_gate(each) for each in dropped)}"
-    if rule.weight is not None and not rule.normalize:
-        levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
-        found = [level for level in levels if level != rule.weight.level and _weighs(speech, rule, rule.weight, level)]
-        if found:
-            yield f"the same with a weight at level {' or '.join(found)}"
+            if (rest or rule.weight) and sayings(speech, rule.but(gates=tuple(rest))):
+                yield f"the same without {' and '.join(f'the {_gate(each)}' for each in dropped)}"
+
+
+def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
+    for gate in rule.gates:
+        for words, other in _vetoes(gate):
+            if sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
+                yield f"{words} in place of the veto"
+
+
+def _other_weights(speech: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
+    """The weight unbounded, or of another level."""
+    bare = Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
+    if bare != weight and sayings(speech, rule.but(weight=bare)):
+        yield f"the same with {weight.level} weights that nothing bounds"
+    limit = None if weight.limit is None else weight.limit.but(at="token")
+    levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
+    for level in levels:
+        if level != weight.level and sayings(speech, rule.but(weight=weight.but(level=level, limit=limit))):
+            yield f"the same with {level} weights"
 
 
 def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
@@ -80,18 +89,7 @@ def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
         yield f"one on any r below {gate.lower:g} only", gate.but(upper=None)
     size = max(abs(math.log(bound)) for bound in (gate.lower, gate.upper) if bound)
     other = Gate(metric="k2", level="sequence", agg="max", upper=float(f"{size**2 / 2:.6g}"), action=gate.action)
-    yield f"{_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
-
-
-def _with_gates(rule: Correction, gates: list[Gate]) -> Correction:
-    return rule.but(gates=tuple(gates))
-
-
-def _weighs(
-    speech: Dialect, rule: Correction, weight: Weight, level: Literal["token", "geometric", "sequence"]
-) -> bool:
-    limit = None if weight.limit is None else weight.limit.but(at="token")
-    return bool(sayings(speech, rule.but(weight=weight.but(level=level, limit=limit))))
+    yield f"a {_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
 
 
 def missing(speech: Dialect, part: str) -> str:
