@@ -25,6 +25,11 @@ Said = dict[str, Any]
 """Label of a key → its value; what is left out is not in it."""
 
 
+MOST_READ = 20_000
+_READ: dict[tuple[str, str, frozenset[tuple[str, str]]], Leaves | None] = {}
+"""What the readers answered: every search begins with the same questions."""
+
+
 @dataclass(frozen=True)
 class Inverse:
     """One part of one framework's settings, sought."""
@@ -57,11 +62,18 @@ class Inverse:
 
     def read(self, said: Mapping[str, Any]) -> Leaves | None:
         """What the reader makes of them; None where it refuses."""
+        values = {**self.pinned, **said}
+        key = (self.speech.name, self.part, frozenset((label, repr(value)) for label, value in values.items()))
+        if key not in _READ:
+            if len(_READ) > MOST_READ:
+                _READ.clear()
+            _READ[key] = self._read(said)
+        return _READ[key]
+
+    def _read(self, said: Mapping[str, Any]) -> Leaves | None:
         reader = self.speech.descent if self.part == "loss" else self.speech.estimation
-        if reader is None:
-            return None
         try:
-            return plain(reader(self.given(said)))
+            return None if reader is None else plain(reader(self.given(said)))
         except (ConfigError, TypeError, ValueError):
             return None
 
@@ -113,14 +125,16 @@ def _groups(sought: Inverse) -> list[list[Key]]:
 
 
 def _chosen(sought: Inverse, said: Said, group: Sequence[Key]) -> Said:
-    """The values of a group that come nearest; among equals the one with the fewest remarks, then the one that says least."""
+    """The values of a group that come nearest; among equals the one that says nothing, else the one with the fewest remarks."""
     tried: list[tuple[tuple[float, ...], Said]] = []
     for values in itertools.product(*(sought.options(key) for key in group)):
         attempt = _with(said, {key.label: value for key, value in zip(group, values, strict=True)})
         tried.append((sought.distance(attempt), attempt))
     best = min(distance for distance, _ in tried)
     equals = [attempt for distance, attempt in tried if distance == best]
-    return equals[0] if len(equals) == 1 else min(equals, key=lambda each: _remarks(sought, each))
+    if tried[0][0] == best or len(equals) == 1:
+        return equals[0]
+    return min(equals, key=lambda each: _remarks(sought, each))
 
 
 def _with(said: Said, more: Mapping[str, Any]) -> Said:
@@ -199,7 +213,8 @@ def _named(sought: Inverse, said: Said) -> Said:
     for key in sought.keys:
         here = said.get(key.label, key.default)
         others = [value for value in sought.options(key) if value is not UNSAID and value != here]
-        matters = any(not _same(sought, before, _with(said, {key.label: value})) for value in others)
+        attempts = [attempt for value in others if sought.read(attempt := _with(said, {key.label: value})) is not None]
+        matters = any(not _same(sought, before, attempt) for attempt in attempts)
         if not matters and key.label in said and _same(sought, before, _with(said, {key.label: UNSAID})):
             if sought.options(key):
                 del said[key.label]

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from trimtab.config.algebra import Correction
@@ -35,7 +36,7 @@ class Key:
     legacy: bool = False
     """Removed from the version read; still understood."""
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What the rules call it."""
         return self.name or self.path.rpartition(".")[2]
@@ -62,7 +63,7 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
-        self._keys = {key.label: key for key in dialect.keys}
+        self._keys = dialect.by_label
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
@@ -161,6 +162,11 @@ class Dialect:
     )
     """Whether the settings use keys, or values, that the framework has since replaced."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+    @cached_property
+    def by_label(self) -> dict[str, Key]:
+        """The keys by what the rules call them."""
+        return {key.label: key for key in self.keys}
 
 
 # ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -49,6 +49,8 @@ def wanted(value: Reading) -> dict[str, Leaves]:
         spoken = {"loss": value.loss, "reduction": value.reduction}
         said = {name: each for name, each in spoken.items() if each is not None}
         beside = {name: getattr(value, name) for name in PARTS["loss"][2:]} if value.loss is not None else {}
+        if value.reduction is None:
+            beside.pop("rows", None)
         found["loss"] = plain(said | beside)
     if value.advantage is not None:
         found["advantage"] = plain({name: getattr(value, name) for name in PARTS["advantage"]})

@@ -39,7 +39,6 @@ def _names(table: Mapping[str, Any]) -> tuple[Any, ...]:
     return (UNSAID, *table)
 
 
-_NORM = ("mean_level", "mean_leave1out", "std_level", "std_unbiased")
 _LEVELS = (UNSAID, "batch", "group", None)
 _SCALED = ("scale_rewards", "multi_objective_aggregation", "normalize_advantages")
 
@@ -62,7 +61,8 @@ TURNS: dict[str, Turn] = {
         },
         joint=(
             ("use_sapo_loss", "importance_sampling_level"),
-            *(tuple(f"{section}.{name}" for name in _NORM) for section in ("reward_norm", "adv_norm")),
+            ("reward_norm.mean_level", "reward_norm.std_level"),
+            ("adv_norm.mean_level", "adv_norm.std_level"),
             ("kl_ctl", "kl_estimator"),
         ),
         seeds={"overlong_tokens": 100, "overlong_penalty_factor": 1.0},
