@@ -140,3 +140,16 @@ def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict
     assert "cannot say a gate on ratio (every r) of each sequence" in err
     assert "up to 42.4152 (any r outside [0.0001, 1e+04]) in place of the veto" in err
     assert "one on any r below 0.0001 only" in run("convert", "--from", "skyrl", files["skyrl"], "--to", "slime")[2]
+
+
+def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(tmp_path: Path) -> None:
+    file = tmp_path / "areal.yaml"
+    file.write_text(
+        "actor: {rejection_sampling: {level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
+    )
+    code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
+    assert code == 0
+    assert yaml.safe_load(out)["algorithm"]["rollout_correction"]["rollout_rs"] == "seq_mean_k1,token_k1"
+    assert "note: algorithm.rollout_correction.rollout_rs_threshold: Taken into account" in err
+    assert "defect" not in err
+    assert "cannot fire" not in err

@@ -261,10 +261,9 @@ def given(
     sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
     _refuse_misspelt(dialect, free, roots)
     if settings and not taken and not sections and not _is_whole(dialect, settings):
-        names = [key.label for key in dialect.keys]
-        raise UnknownNameError(
-            f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {nearest(next(iter(settings)), names)}"
-        )
+        close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
+        hint = close if close.startswith("Did") else "Check that these are its settings."
+        raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
     values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
     found.places = taken

@@ -108,7 +108,7 @@ def _replacement(speech: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], d
 def _suffices(speech: Dialect, here: Mapping[str, Any], went: list[str], before: Correction) -> bool:
     """Whether what stays already says it, as where a file holds both generations of keys."""
     rest = {path: value for path, value in here.items() if path not in went}
-    if not is_theirs(speech, rest) or not went:
+    if not went or not is_theirs(speech, rest) or not given(speech, rest).speaks_of("correction"):
         return False
     after = read(speech.name, rest).correction
     return after is not None and after == before

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab.config.advantages import Estimator
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import KlPenalty, Objective, Reduction
+from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.inverse import inverse
 from trimtab.dialects.keys import Dialect, given
@@ -111,7 +113,17 @@ def _beside(speech: Dialect, asked: Reading, goals: dict[str, Leaves], start: di
             lost[part] = lost_fields(speech, part, hard, there)
         key = next((path for path in settings if path not in start), next(iter(settings)))
         found += _soft(speech, asked, key, off)
-    return Attempt(settings, lost, (*found, *back.findings))
+    return Attempt(settings, lost, (*found, *_known(speech, settings, back)))
+
+
+def _known(speech: Dialect, settings: dict[str, Any], back: Reading) -> Iterator[Finding]:
+    """The target's own findings. What it computes is what was wanted, so a defect needs no remedy; doubts are the source's."""
+    doubted = {each.text for each in doubts(given(speech, flat(nested(settings))), back.correction)}
+    for each in back.findings:
+        if each.level == "defect":
+            yield Finding(each.key, "note", f"Taken into account in these settings, change nothing: {each.text}")
+        elif each.text not in doubted:
+            yield each
 
 
 def _said(speech: Dialect, part: str, goal: Leaves, settings: dict[str, Any]) -> dict[str, Any]:
