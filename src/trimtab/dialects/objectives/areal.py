@@ -122,6 +122,10 @@ def _overlong(given: Given) -> Overlong | None:
     )
 
 
+def _by_group(value: Normalise | None) -> bool:
+    return value is not None and "group" in (value.mean, value.std)
+
+
 def _spoken(given: Given) -> bool:
     return given.speaks_of("advantage")
 
@@ -156,6 +160,12 @@ REMARKS = (
         "Groups are blocks of group_size rows; where the batch is not a multiple of it the tail is divided by eps, 1e5 times too "
         "large.",
         lambda given: norm(given, "reward_norm") is not None and given["reward_norm.group_size"] > 1,
+    ),
+    Remark(
+        "reward_norm.group_size",
+        "surprise",
+        "Normalised by group with group_size 1 every row is its own group; set group_size to the number of samples per prompt.",
+        lambda given: _by_group(norm(given, "reward_norm")) and given["reward_norm.group_size"] <= 1,
     ),
     Remark(
         "importance_sampling_level",
