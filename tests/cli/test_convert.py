@@ -105,19 +105,51 @@ def test_a_file_is_told_in_words_with_its_findings_first(files: dict[str, str]) 
     assert "0.99 ≤ e^(mean ℓ) ≤ 1.01" in out
 
 
-def test_a_folder_is_rewritten_with_every_other_character_kept(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(LEGACY)
-    (tmp_path / "b.yaml").write_text("actor: {eps_clip: 0.2}\n")
-    (tmp_path / "c.yaml").write_text("actor: {behave_imp_weight_cap: 5.0}\n")
-    words = ["convert", "--from", "areal", "--to", "areal", "--in-place", str(tmp_path)]
-    code, out, err = run(*words, "--dry-run")
-    assert (tmp_path / "a.yaml").read_text() == LEGACY
-    assert "1 would be rewritten, 1 need nothing, 1 refused." in out
-    assert "inside braces" in err
-    assert code == 1
-    run(*words)
-    assert (tmp_path / "a.yaml").read_text() == LEGACY.replace(
-        "  behave_imp_weight_cap: 5.0  # Bound\n  behave_imp_weight_mode: sequence_mask\n",
-        "  rejection_sampling:  # Bound\n    level: sequence\n    metric: ratio\n    upper: 5.0\n    agg: mean\n    action: mask\n",
+def test_loss_and_advantage_are_carried_across_with_the_correction(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(VERL + "  adv_estimator: grpo\nactor_rollout_ref:\n  actor:\n    clip_ratio_high: 0.28\n")
+    code, out, err = run("convert", "--from", "verl", str(file), "--to", "skyrl")
+    found = yaml.safe_load(out)["trainer"]["algorithm"]
+    assert code == 0
+    assert (found["policy_loss_type"], found["eps_clip_high"], found["clip_ratio_c"]) == ("dual_clip", 0.28, 3.0)
+    assert (found["advantage_estimator"], found["loss_reduction"]) == ("grpo", "token_mean")
+    assert found["use_kl_loss"] is False  # SkyRL's is on unless it is said
+    assert "safety limits" in err
+
+
+def test_a_part_that_cannot_be_said_is_refused_and_the_rest_can_be_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: grpo}\n")
+    words = ("convert", "--from", "verl", str(file), "--to", "areal")
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "AReaL cannot say the advantage: it has no grpo, only gae." in err
+    assert "(--only correction)" in err
+    code, out, _ = run(*words, "--only", "correction")
+    assert code == 0
+    assert yaml.safe_load(out) == {"actor": {"rejection_sampling": {"level": "token", "action": "clamp", "upper": 2.0}}}
+    code, _, err = run(*words, "--only", "corection")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "Did you mean 'correction'?" in err
+
+
+def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict[str, str]) -> None:
+    code, _, err = run("convert", "--from", "skyrl", files["skyrl"], "--to", "verl")
+    assert code == 2
+    # the wider side is 1e-4: log² / 2 = 9.21² / 2 = 42.415
+    assert "cannot say a gate on ratio (every r) of each sequence" in err
+    assert "up to 42.4152 (any r outside [0.0001, 1e+04]) in place of the veto" in err
+    assert "one on any r below 0.0001 only" in run("convert", "--from", "skyrl", files["skyrl"], "--to", "slime")[2]
+
+
+def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(tmp_path: Path) -> None:
+    file = tmp_path / "areal.yaml"
+    file.write_text(
+        "actor: {rejection_sampling: {level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
     )
-    assert "0 rewritten" in run(*words)[1]
+    code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
+    assert code == 0
+    assert yaml.safe_load(out)["algorithm"]["rollout_correction"]["rollout_rs"] == "seq_mean_k1,token_k1"
+    assert "note: algorithm.rollout_correction.rollout_rs_threshold: Taken into account" in err
+    assert "defect" not in err
+    assert "cannot fire" not in err

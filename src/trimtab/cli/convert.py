@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +20,12 @@ from trimtab.config.base import Config
 from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect
-from trimtab.dialects.migration import migrated
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.dialects.migration import TODAY, migrated
+from trimtab.dialects.settings import text_of
+from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
+PARTS = ("correction", "loss", "advantage")
 COLORS = {"note": "dim", "surprise": "yellow", "defect": "bold red"}
 
 
@@ -34,6 +38,12 @@ def convert(
     documented: Annotated[
         bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only", metavar="PARTS", help="Carry only these: correction, loss, advantage; joined by commas."
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Rewrite replaced keys of one framework, comments and layout kept.")
@@ -42,9 +52,11 @@ def convert(
 ) -> None:
     """Convert a framework's settings to another's, or to ours.
 
-    Prints the target's settings on stdout and what there is to know about the source's on stderr. What the target cannot say
-    is an error that names it.
+    Prints the target's settings on stdout and what there is to know about the source's on stderr. Correction, loss (with its
+    reduction and KL term) and advantage are carried where the source speaks of them; a part the target cannot say is an error
+    that names it and says what the rest would need.
     """
+    parts = _parts(only)
     if in_place:
         if target is not None and dialect(target) != dialect(source):
             raise ConfigError(
@@ -54,21 +66,47 @@ def convert(
         return
     defects = 0
     for file in files:
-        reading = read(source, file, documented)
+        reading = _only(read(source, file, documented), parts)
         _report(reading.findings)
         defects += len(reading.defects)
-        if reading.correction is None:
-            raise ConfigError(
-                f"{file}: no correction was read, so there is nothing to convert. See the findings above."
-            )
+        if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
+            raise ConfigError(f"{file}: nothing was read that could be converted. See the findings above.")
         if target is None:
-            show.put_raw(_yaml(reading.correction.settings()))
+            show.put_raw(_yaml(_ours(file, reading)))
             continue
         result = write(target, reading)
         _report([each for each in result.findings if each not in reading.findings])
         show.put_raw(_yaml(result.settings))
     if check and defects:
         raise typer.Exit(1)
+
+
+def _parts(only: str | None) -> tuple[str, ...]:
+    named = tuple(part.strip() for part in only.split(",")) if only is not None else PARTS
+    for part in named:
+        if part not in PARTS:
+            raise UnknownNameError(f"--only needs correction, loss or advantage, got {part!r}. {nearest(part, PARTS)}")
+    return named
+
+
+def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
+    """A reading with the other parts left out."""
+    if "correction" not in parts:
+        reading = replace(reading, correction=None)
+    if "loss" not in parts:
+        reading = replace(reading, loss=None, reduction=None, kl=None)
+    if "advantage" not in parts:
+        reading = replace(reading, advantage=None, shaping=(), advantage_norm=None, reward_kl=None)
+    return reading
+
+
+def _ours(file: Path, reading: Reading) -> dict[str, Any]:
+    """The correction as our files hold it; what else was read is shown by `explain --from`."""
+    if reading.correction is None:
+        raise ConfigError(
+            f"{file}: no correction was read, and files of ours hold nothing else. See the findings above."
+        )
+    return reading.correction.settings()
 
 
 def _report(findings: Iterable[Finding]) -> None:
@@ -85,41 +123,60 @@ def _yaml(settings: Any) -> str:
 
 
 def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
-    """Rewrite, or show, every file that uses replaced keys; say how many did, did not, and could not."""
-    changed, same, refused = 0, 0, 0
+    """Rewrite, or show, every file that uses replaced keys; say how many did, did not, and could not, and why."""
+    count = {"changed": 0, "same": 0, "passed": 0, "refused": 0}
     for file in _yaml_files(places):
-        text = file.read_text(encoding="utf-8")
         try:
+            text = text_of(file)
             result = migrated(framework, text)
-        except (TrimtabError, yaml.YAMLError) as error:
-            refused += 1
-            show.complain(f"{file}: {str(error).splitlines()[0]}")
+            if result.changed and not dry_run:
+                written(file, result.text)
+        except TrimtabError as error:
+            count["refused"] += 1
+            show.complain(_about(file, str(error)))
             continue
-        if result is None:
-            same += 1
-            continue
-        changed += 1
-        lines = difflib.unified_diff(
-            text.splitlines(keepends=True), result.text.splitlines(keepends=True), str(file), str(file)
-        )
-        show.put_raw("".join(lines))
-        if not dry_run:
-            written(file, result.text)
+        if result.changed:
+            count["changed"] += 1
+            show.put_raw(_diff(file, text, result.text))
+        elif result.reason == TODAY:
+            count["same"] += 1
+        else:
+            count["passed"] += 1
+            show.note(f"{file} is left as it is: {result.reason}.")
     done = "would be rewritten" if dry_run else "rewritten"
-    show.put_raw(f"{changed} {done}, {same} need nothing, {refused} refused.\n")
-    if refused:
+    counted = f"{count['changed']} {done}, {count['same']} need nothing, {count['refused']} refused"
+    others = f", {count['passed']} not {dialect(framework).title} settings" if count["passed"] else ""
+    show.put_raw(f"{counted}{others}.\n")
+    if count["refused"]:
         raise typer.Exit(1)
 
 
+def _about(file: Path, problem: str) -> str:
+    if problem.startswith(str(file)):
+        return problem
+    own = problem.removeprefix("The text ")
+    return f"{file} {own}" if own != problem else f"{file} is left as it is: {problem}"
+
+
+def _diff(file: Path, before: str, after: str) -> str:
+    """A unified diff; a last line without a break says so, as diff does."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), str(file), str(file)
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
 def _yaml_files(places: list[Path]) -> list[Path]:
-    found: list[Path] = []
+    """The files named, and those under the folders named, each once however many links lead to it."""
+    found: dict[str, Path] = {}
     for place in places:
-        if not place.exists():
+        if not place.exists() and not place.is_symlink():
             raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
-        found += (
-            sorted(file for file in place.rglob("*") if file.suffix in (".yaml", ".yml")) if place.is_dir() else [place]
-        )
-    return found
+        inside = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml")) if place.is_dir() else []
+        for file in inside if place.is_dir() else [place]:
+            if not file.is_dir():
+                found.setdefault(os.path.realpath(file), file)
+    return list(found.values())
 
 
 # ── in words ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from trimtab.errors import TrimtabError
@@ -17,7 +18,9 @@ def written(path: Path, text: str) -> None:
             path.write_text(text, encoding="utf-8")
             return
         try:
-            neighbour.write_text(text, encoding="utf-8")
+            neighbour.write_text(text, encoding="utf-8", newline="")
+            if target.exists():
+                shutil.copymode(target, neighbour)
             neighbour.replace(target)
         finally:
             neighbour.unlink(missing_ok=True)

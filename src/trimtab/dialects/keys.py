@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from trimtab.config.algebra import Correction
@@ -36,7 +38,7 @@ class Key:
     legacy: bool = False
     """Removed from the version read; still understood."""
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What the rules call it."""
         return self.name or self.path.rpartition(".")[2]
@@ -63,7 +65,7 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
-        self._keys = {key.label: key for key in dialect.keys}
+        self._keys = dialect.by_label
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
@@ -163,6 +165,11 @@ class Dialect:
     """Whether the settings use keys, or values, that the framework has since replaced."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
+    @cached_property
+    def by_label(self) -> dict[str, Key]:
+        """The keys by what the rules call them."""
+        return {key.label: key for key in self.keys}
+
 
 # ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +179,7 @@ def number(path: str, value: Any) -> float:
     if not isinstance(value, bool) and isinstance(value, int | float | str):
         try:
             found = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
         else:
             if found == found:
@@ -183,7 +190,7 @@ def number(path: str, value: Any) -> float:
 def whole(path: str, value: Any) -> int:
     """A whole number."""
     found = number(path, value)
-    if found != int(found):
+    if math.isinf(found) or found != int(found):
         raise ConfigError(f"{path} needs a whole number, got {shown(value)}.")
     return int(found)
 
@@ -210,17 +217,24 @@ def raw(path: str, value: Any) -> Any:
     return value
 
 
-def choice(*names: str) -> Kind:
+@dataclass(frozen=True)
+class Choice:
     """One of these names."""
 
-    def chosen(path: str, value: Any) -> str:
-        if str(value) in names:
+    names: tuple[str, ...]
+
+    def __call__(self, path: str, value: Any) -> str:
+        """The name that was given."""
+        if str(value) in self.names:
             return str(value)
         raise UnknownNameError(
-            f"{path} needs one of {', '.join(names)}, got {shown(value)}. {nearest(str(value), names)}"
+            f"{path} needs one of {', '.join(self.names)}, got {shown(value)}. {nearest(str(value), self.names)}"
         )
 
-    return chosen
+
+def choice(*names: str) -> Choice:
+    """One of these names."""
+    return Choice(names)
 
 
 def numbers(path: str, value: Any) -> list[float]:
@@ -249,14 +263,21 @@ def given(
     sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
     _refuse_misspelt(dialect, free, roots)
     if settings and not taken and not sections and not _is_whole(dialect, settings):
-        names = [key.label for key in dialect.keys]
-        raise UnknownNameError(
-            f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {nearest(next(iter(settings)), names)}"
-        )
+        close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
+        hint = close if close.startswith("Did") else "Check that these are its settings."
+        raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
     values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
     found.places = taken
     return found
+
+
+def is_theirs(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
+    """Whether any of these keys is one of the framework's."""
+    paths = [path for key in dialect.keys for path in key.paths]
+    return _is_whole(dialect, settings) or any(
+        next(_matches(path, settings), None) is not None for path in (*paths, *dialect.closed)
+    )
 
 
 def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:

@@ -2,127 +2,151 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import yaml
 
+from trimtab.config.algebra import Correction
+from trimtab.dialects.edits import Document, Edit, edited
 from trimtab.dialects.frameworks import dialect, read
-from trimtab.dialects.keys import Dialect, Given, given
+from trimtab.dialects.keys import Dialect, Given, given, is_theirs
 from trimtab.dialects.same import compared
-from trimtab.dialects.settings import flat
-from trimtab.dialects.writing import nested, write
+from trimtab.dialects.settings import documents, flat
+from trimtab.dialects.writing import write
 from trimtab.errors import ConfigError
+
+TODAY = "its keys are today's"
+BESIDE = (
+    "use_v1",
+    "use_decoupled_loss",
+    "recompute_logprob",
+    "prox_logp_method",
+    "use_vllm",
+    "enable_old_logprobs_recompute",
+)
+"""Keys of a correction that only stand by it and are left alone."""
 
 
 @dataclass(frozen=True)
 class Migration:
-    """A file rewritten: its text, and the keys that went and came."""
+    """A file brought up to date: its text, the keys that went and came, and why nothing did where nothing did."""
 
     text: str
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is to be written."""
+        return bool(self.removed or self.added)
 
 
-def migrated(framework: str, text: str) -> Migration | None:
-    """The text of a YAML file with today's keys; None where it already has them, or says nothing of them."""
+def migrated(framework: str, text: str) -> Migration:
+    """The text of a YAML file, all its documents, with today's keys."""
     speech = dialect(framework)
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode):
-        return None
-    tree = cast("dict[str, Any]", yaml.safe_load(text))
-    asked = given(speech, flat(tree))
-    if not speech.outdated(asked):
-        return None
-    before = read(framework, tree).correction
+    parsed = documents(text)
+    if not parsed:
+        return Migration(text, reason="it is empty")
+    edits: list[Edit] = []
+    removed: list[str] = []
+    added: list[str] = []
+    reasons: list[str] = []
+    for root, tree in parsed:
+        reason = _untouched(speech, tree)
+        if reason:
+            reasons.append(reason)
+            continue
+        went, came = _replacement(speech, cast("Mapping[str, Any]", tree))
+        document = Document(text, cast("yaml.MappingNode", root))
+        document.replace(went, came)
+        edits += document.edits
+        removed += went
+        added += came
+    if not edits:
+        return Migration(text, reason=reasons[0])
+    result = edited(text, edits)
+    _check(speech, [tree for _, tree in parsed], result)
+    return Migration(result, tuple(removed), tuple(added))
+
+
+def _untouched(speech: Dialect, tree: object) -> str:
+    """Why a document needs nothing; empty where it does."""
+    if not isinstance(tree, Mapping):
+        return "it holds no keys"
+    keys = flat(cast("Mapping[str, Any]", tree))
+    if not is_theirs(speech, keys):
+        return f"{speech.title} reads none of its keys"
+    return "" if speech.outdated(given(speech, keys)) else TODAY
+
+
+def _replacement(speech: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The keys that go, as the user wrote them, and those that come, with their values."""
+    before = read(speech.name, tree).correction
     if before is None:
         raise ConfigError(
             f"{speech.title}: these settings have no correction to keep. See the findings of `trimtab explain`."
         )
-    wanted = flat(write(framework, before).settings)
-    here = flat(tree)
-    changed = {path: value for path, value in wanted.items() if path not in here or here[path] != value}
-    removed = _replaced(speech, asked, {path: value for path, value in wanted.items() if path not in changed})
-    lines = _Lines(text, root)
-    lines.replace(removed, changed)
-    after = read(framework, yaml.safe_load(lines.text)).correction
-    if after is None or not compared(before, after).weights:
-        raise ConfigError(f"{speech.title}: the rewritten keys would not mean the same. Rewrite this file by hand.")
-    return Migration(lines.text, tuple(removed), tuple(changed))
-
-
-def _replaced(speech: Dialect, asked: Given, stays: dict[str, Any]) -> list[str]:
-    """What the user wrote about the correction that does not stay as it is; keys that only stand by are left alone."""
+    here, asked = flat(tree), given(speech, flat(tree))
+    stem = _stem(asked)
+    wanted = {f"{stem}{path}": value for path, value in flat(write(speech.name, before).settings).items()}
+    came = {path: value for path, value in wanted.items() if path not in here or here[path] != value}
     own = {key.label: key for key in speech.keys}
-    beside = {
-        "use_v1",
-        "use_decoupled_loss",
-        "recompute_logprob",
-        "prox_logp_method",
-        "use_vllm",
-        "enable_old_logprobs_recompute",
-    }
-    return [
-        written
-        for label, written in asked.places.items()
-        if own[label].part == "correction" and label not in beside and written not in stays
+    labels = {written: label for label, written in asked.places.items()}
+    mine = [
+        written for label, written in asked.places.items() if own[label].part == "correction" and label not in BESIDE
     ]
+    gone = [written for written in mine if own[labels[written]].legacy]
+    if _suffices(speech, here, gone, before):
+        return gone, {}
+    went = [written for written in mine if written not in wanted or written in came]
+    return went, came
 
 
-class _Lines:
-    """A YAML text edited line by line, by the places its parser saw."""
-
-    def __init__(self, text: str, root: yaml.MappingNode) -> None:
-        self._lines = text.splitlines(keepends=True)
-        self._root = root
-
-    @property
-    def text(self) -> str:
-        return "".join(self._lines)
-
-    def replace(self, removed: list[str], added: dict[str, Any]) -> None:
-        """Take keys out and put others where the first of them stood."""
-        spans = sorted(self._span(path) for path in removed)
-        parent = removed[0].rpartition(".")[0]
-        at, indent = spans[0][0], spans[0][2]
-        comments = [self._comment(line) for line, _, _ in spans]
-        block = _block(parent, added)
-        new = [f"{' ' * indent}{line}\n" for line in block]
-        if new:
-            kept = "; ".join(comment for comment in comments if comment)
-            new[0] = f"{new[0].rstrip()}  # {kept}\n" if kept else new[0]
-        for start, end, _ in reversed(spans):
-            del self._lines[start:end]
-        self._lines[at:at] = new
-
-    def _span(self, path: str) -> tuple[int, int, int]:
-        """First line, line after the last, and indentation of a key."""
-        node: yaml.Node = self._root
-        found: yaml.Node | None = None
-        for name in path.split("."):
-            if not isinstance(node, yaml.MappingNode) or node.flow_style:
-                raise ConfigError(f"{path} stands inside braces; write one key per line, then it can be rewritten.")
-            pairs = cast("list[tuple[yaml.ScalarNode, yaml.Node]]", node.value)
-            found, node = next((key, value) for key, value in pairs if key.value == name)
-        assert found is not None
-        start = found.start_mark
-        end = node.end_mark
-        last = end.line if end.column == 0 and end.line > start.line else end.line + 1
-        return start.line, last, start.column
-
-    def _comment(self, line: int) -> str:
-        _, sign, comment = self._lines[line].partition(" #")
-        return comment.strip() if sign else ""
+def _suffices(speech: Dialect, here: Mapping[str, Any], went: list[str], before: Correction) -> bool:
+    """Whether what stays already says it, as where a file holds both generations of keys."""
+    rest = {path: value for path, value in here.items() if path not in went}
+    if not went or not is_theirs(speech, rest) or not given(speech, rest).speaks_of("correction"):
+        return False
+    after = read(speech.name, rest).correction
+    return after is not None and after == before
 
 
-def _block(parent: str, added: dict[str, Any]) -> list[str]:
-    """The new keys as YAML lines, relative to the mapping that held the removed ones."""
-    if not added:
-        return []
-    prefix = f"{parent}." if parent else ""
-    outside = [path for path in added if not path.startswith(prefix)]
-    if outside:
-        raise ConfigError(f"{outside[0]} belongs elsewhere in the file; move the section there by hand.")
-    inner = nested({path.removeprefix(prefix): value for path, value in added.items()})
-    text = yaml.safe_dump(inner, sort_keys=False, default_flow_style=False, allow_unicode=True)
-    return text.splitlines()
+def _stem(asked: Given) -> str:
+    """What stands above the framework's own names where a file nests them deeper."""
+    for label, written in asked.places.items():
+        path = asked.path(label)
+        if written.endswith(f".{path}"):
+            return written[: -len(path)]
+    return ""
+
+
+def _check(speech: Dialect, before: list[object], text: str) -> None:
+    """The new text says the same correction, document by document, and uses nothing that was replaced."""
+    after = [tree for _, tree in documents(text)]
+    same = len(before) == len(after) and all(
+        _says_the_same(speech, one, other) for one, other in zip(before, after, strict=True)
+    )
+    if not same:
+        raise ConfigError(f"{speech.title}: the rewritten keys would not mean the same. Rewrite this file by hand.")
+
+
+def _says_the_same(speech: Dialect, one: object, other: object) -> bool:
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping) or one == other:
+        return one == other
+    trees = [cast("Mapping[str, Any]", each) for each in (one, other)]
+    if _untouched(speech, trees[1]) == "":
+        return False
+    own = {written for tree in trees for written in _own(speech, tree)}
+    rests = [{key: value for key, value in flat(tree).items() if key not in own} for tree in trees]
+    first, second = (read(speech.name, tree).correction for tree in trees)
+    return rests[0] == rests[1] and first is not None and second is not None and compared(first, second).weights
+
+
+def _own(speech: Dialect, tree: Mapping[str, Any]) -> list[str]:
+    """What the user calls the keys of the correction, empty sections and what they leave behind included."""
+    keys = flat(tree)
+    written = [*given(speech, keys).places.values()]
+    return written + [key for key, value in keys.items() if value is None or value == {}]

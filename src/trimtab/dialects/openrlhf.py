@@ -72,7 +72,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     weight = rule.weight
     if not rule.gates:
         if weight is None or weight.level == "one":
-            yield {f"{P}_level": "off"}
+            gspo = rule.policies == "bypass"  # its ratio is current/behavior where a correction is on, and that is all
+            yield {f"{P}_level": "token", "actor.policy_loss_type": "gspo"} if gspo else {f"{P}_level": "off"}
             return
         mode = "mask" if weight.outside == "zero" else "clip"
         bounds = [weight.lower or 0.0, weight.upper or 1e12]

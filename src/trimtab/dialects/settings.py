@@ -24,7 +24,29 @@ MOST_LEVELS = 60
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as the frameworks' own loaders read it: 1e-4 is a number, dates stay text."""
+    """YAML as the frameworks' own loaders read it: 1e-4 is a number, dates stay text, a key stands once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping; refused where it says a key twice."""
+        _refuse_twice(node)
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """`<<` written out; refused where that never ends."""
+        super().flatten_mapping(node)
+        if len(cast("list[object]", node.value)) > MOST_KEYS:
+            raise yaml.constructor.ConstructorError(
+                problem=f"more than {MOST_KEYS} keys merged by <<", problem_mark=node.start_mark
+            )
+
+
+def _refuse_twice(node: yaml.MappingNode) -> None:
+    seen: set[str] = set()
+    for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
+        name = str(key.value) if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge" else None
+        if name is not None and name in seen:
+            raise yaml.constructor.ConstructorError(problem=f"the key {name!r} twice", problem_mark=key.start_mark)
+        seen.update([name] if name is not None else [])
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -48,9 +70,20 @@ def flat(source: Source) -> dict[str, Any]:
     return {key: _followed(value, keys) for key, value in keys.items()}
 
 
+def documents(text: str) -> list[tuple[yaml.Node, object]]:
+    """Every document of a YAML text: where its parts stand, and what it says."""
+    try:
+        nodes = cast("list[yaml.Node]", list(yaml.compose_all(text, Loader=_Loader)))
+        return list(
+            zip(nodes, yaml.load_all(text, Loader=_Loader), strict=True)
+        )  # loading writes merges into its nodes
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigFileError(f"The text needs to be YAML, got a problem: {_reason(error)}.") from None
+
+
 def tree(path: Path) -> Mapping[str, Any]:
     """A settings file as plain nested data; a shell script is read for its flags."""
-    text = _text(path)
+    text = text_of(path)
     parse = _PARSERS.get(path.suffix.lower(), _yaml)
     try:
         found = parse(text)
@@ -59,7 +92,7 @@ def tree(path: Path) -> Mapping[str, Any]:
             f"{path} needs to be {_NAMES.get(parse, 'YAML')}, got a problem: {_reason(error)}."
         ) from None
     if found is None:
-        return {}
+        raise ConfigFileError(f"{path} needs `key: value` lines, got an empty file. Check the path.")
     if not isinstance(found, Mapping):
         raise ConfigFileError(f"{path} needs `key: value` lines, got {_kind(found)}. Settings are a mapping.")
     return cast("Mapping[str, Any]", found)
@@ -103,14 +136,15 @@ def _scalar(text: str) -> Any:
         return text
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a settings file, its line ends as they are."""
     try:
         size = path.stat().st_size
         if size > MOST_BYTES:
             raise ConfigFileError(
                 f"{path} needs to be at most {MOST_BYTES / 1e6:g} MB of settings, got {size / 1e6:.1f} MB. Check the path."
             )
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode()
     except OSError as error:
         raise ConfigFileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
     except UnicodeDecodeError as error:
@@ -126,7 +160,15 @@ def _toml(text: str) -> Any:
 
 
 def _json(text: str) -> Any:
-    return json.loads(text)
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
 
 
 def _shell(text: str) -> Any:
@@ -151,6 +193,11 @@ def _flattened(source: Mapping[str, Any], origin: str) -> dict[str, Any]:
         prefix, value, level = pending.pop()
         if not isinstance(value, Mapping):
             found[prefix] = value
+            if isinstance(value, list) and _grows(cast("list[object]", value)):
+                raise ConfigFileError(
+                    f"{origin} needs lists of at most {MOST_KEYS} values, got more under {prefix}. "
+                    "Look for an anchor that repeats itself."
+                )
             continue
         if level > MOST_LEVELS or len(found) + len(pending) > MOST_KEYS:
             raise ConfigFileError(
@@ -163,6 +210,18 @@ def _flattened(source: Mapping[str, Any], origin: str) -> dict[str, Any]:
         for key, inner in reversed(list(keys.items())):
             pending.append((f"{prefix}.{key}" if prefix else str(key), inner, level + 1))
     return found
+
+
+def _grows(values: list[object]) -> bool:
+    """Whether a list holds more values, nested ones and repeated anchors counted each time, than settings ever do."""
+    pending, count = list(values), 0
+    while pending and count + len(pending) <= MOST_KEYS:
+        value = pending.pop()
+        count += 1
+        if isinstance(value, list | Mapping):
+            inner = cast("list[object] | Mapping[object, object]", value)
+            pending += inner.values() if isinstance(inner, Mapping) else inner
+    return bool(pending)
 
 
 _REFERENCE = re.compile(r"^\$\{([A-Za-z_][\w.]*)\}$")
@@ -186,6 +245,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        if "another document" in error.problem:
+            return "several documents; keep one, or split the file at its ---"
         place = error.problem_mark
         return f"{error.problem} at line {place.line + 1}, column {place.column + 1}" if place else error.problem
     text = str(error).strip()

@@ -159,6 +159,10 @@ def _overlong(given: Given) -> Overlong | None:
     )
 
 
+def _by_group(value: Normalise | None) -> bool:
+    return value is not None and "group" in (value.mean, value.std)
+
+
 def _spoken(given: Given) -> bool:
     return given.speaks_of("advantage")
 
@@ -208,6 +212,12 @@ REMARKS = (
         "note",
         "use_cispo_loss is younger than 1.0.4; read as in v2.0.0.",
         lambda given: bool(given["use_cispo_loss"]),
+    ),
+    Remark(
+        "reward_norm.group_size",
+        "surprise",
+        "Normalised by group with group_size 1 every row is its own group; set group_size to the number of samples per prompt.",
+        lambda given: _by_group(norm(given, "reward_norm")) and given["reward_norm.group_size"] <= 1,
     ),
     Remark(
         "importance_sampling_level",

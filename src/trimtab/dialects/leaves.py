@@ -1,0 +1,145 @@
+"""Losses and advantages field by field: what two of them differ in, and which differences are no more than a remark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from trimtab.config.algebra import Correction
+from trimtab.config.base import Config
+from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.reading import Level, Reading
+from trimtab.dialects.same import OPEN, plainest
+
+Leaves = dict[str, Any]
+"""Dotted field → value; the name of a part itself → its kind, None where it is absent."""
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "loss": ("loss", "reduction", "kl", "kl_to", "advantage_scale", "rows"),
+    "advantage": ("advantage", "shaping", "advantage_norm", "reward_kl"),
+}
+"""What is written together → the fields of a Reading it holds."""
+
+LIMITS = ("log_limit", "log_upper", "input_limit", "output_limit")
+_LIMITED: tuple[Level, str] = (
+    "note",
+    "holds log-ratios or estimates within other safety limits; numbers differ only beyond them.",
+)
+SOFT: dict[str, tuple[Level, str]] = {
+    **dict.fromkeys(LIMITS, _LIMITED),
+    "eps": ("note", "keeps the divisor from 0 by another number; advantages differ by about that part of themselves."),
+    "singleton": ("note", "treats a group of one in its own way; groups of two and more are the same."),
+    "rows": ("note", "counts rows without tokens in its own way in means over sequences; batches without any agree."),
+    "scope": ("surprise", "gathers over other tokens once a gate has turned some away."),
+    "mask": ("surprise", "pays the KL term on other tokens once a gate has turned some away."),
+    "baseline": ("note", "lets other rows vote in baselines once a gate has turned some away."),
+}
+"""The end of a field's name → how much a difference matters, and what it means. All others are refused."""
+AFTER_GATES = ("scope", "mask", "baseline")
+"""Fields that mean nothing where every token stays."""
+OPENING = ("dual", "ratio_cap", "upper")
+"""Bounds that a number beyond all ratios leaves open."""
+
+
+def wanted(value: Reading) -> dict[str, Leaves]:
+    """The leaves that a writing of each part has to reproduce; parts the reading does not speak of are left out."""
+    found: dict[str, Leaves] = {}
+    if value.loss is not None or value.reduction is not None:
+        spoken = {"loss": value.loss, "reduction": value.reduction}
+        said = {name: each for name, each in spoken.items() if each is not None}
+        beside = {name: getattr(value, name) for name in PARTS["loss"][2:]} if value.loss is not None else {}
+        if value.reduction is None:
+            beside.pop("rows", None)
+        found["loss"] = plain(said | beside)
+    if value.advantage is not None:
+        found["advantage"] = plain({name: getattr(value, name) for name in PARTS["advantage"]})
+    return found
+
+
+def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
+    """Every field of some parts in one mapping, what makes no difference left out."""
+    parts = (
+        value
+        if isinstance(value, Mapping)
+        else {name: getattr(value, name) for names in PARTS.values() for name in names if hasattr(value, name)}
+    )
+    found: Leaves = {}
+    for name, each in parts.items():
+        _lay(found, name, each)
+    for path in list(found):
+        _settle(found, path)
+    if found.get("kl", True) is None:
+        found.pop("kl_to", None)
+    if str(found.get("reduction.mode", "")).startswith("token"):
+        found.pop("rows", None)
+    if found.get("kl.reduction.mode") is not None and found["kl.reduction.mode"] == found.get("reduction.mode"):
+        for path in [path for path in found if path.startswith("kl.reduction")]:
+            del found[path]
+        found["kl.reduction"] = None
+    return found
+
+
+def _lay(found: Leaves, name: str, value: Any) -> None:
+    if isinstance(value, Config):
+        fields = value.model_dump()
+        found[name] = fields.pop("kind", "on")
+        for field in fields:
+            _lay(found, f"{name}.{field}", getattr(value, field))
+    elif isinstance(value, tuple) and any(isinstance(each, Config) for each in cast("tuple[Any, ...]", value)):
+        for place, each in enumerate(cast("tuple[Any, ...]", value)):
+            _lay(found, f"{name}.{place}", each)
+    else:
+        found[name] = None if value == () else value
+
+
+def _settle(found: Leaves, path: str) -> None:
+    """One spelling for what computes the same."""
+    if path not in found:
+        return
+    parent, _, name = path.rpartition(".")
+    value = found[path]
+    if name in OPENING and is_number(value) and value >= OPEN:
+        found[path] = None
+    if name == "lower" and value == 0 and found.get(parent) == "cispo":
+        found[path] = None
+    if name == "std" and value in (False, None):
+        for idle in ("eps", "unbiased", "std_over", "eps_at", "about"):
+            found.pop(f"{parent}.{idle}", None)
+        if found.get(parent) == "leave-one-out":  # without a deviation it is RLOO
+            found[parent] = "rloo"
+            del found[path]
+    if name == "level" and value == "token":
+        found.pop(f"{parent}.scope", None)
+        found.pop(f"{parent}.advantage", None)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a leaf is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def agrees(one: Any, other: Any) -> bool:
+    """The same value, up to the rounding of 1 + (x − 1)."""
+    if is_number(one) and is_number(other):
+        return math.isclose(one, other, rel_tol=1e-12, abs_tol=1e-15)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return list(cast("list[Any]", one)) == list(cast("list[Any]", other))
+    return bool(one == other)
+
+
+def differences(goal: Leaves, found: Leaves) -> dict[str, tuple[Any, Any]]:
+    """Field → what was wanted and what was found, where they do not agree; what the goal does not speak of is free."""
+    tops = {path.partition(".")[0] for path in goal}
+    paths = [*goal, *(path for path in found if path not in goal and path.partition(".")[0] in tops)]
+    return {path: (goal.get(path), found.get(path)) for path in paths if not agrees(goal.get(path), found.get(path))}
+
+
+def is_soft(path: str) -> bool:
+    """Whether a difference in this field is no more than a remark."""
+    return path.rpartition(".")[2] in SOFT
+
+
+def turns_away(rule: Correction | None) -> bool:
+    """Whether a correction takes tokens out of the mask."""
+    return rule is not None and any(gate.action == "reject" for gate in plainest(rule).gates)

@@ -1,0 +1,50 @@
+"""Settings that might say a correction, and those among them that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trimtab.config.algebra import Correction
+from trimtab.dialects.frameworks import read
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, zeroing
+from trimtab.errors import ConfigError
+
+
+def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
+    """Settings that read back to the same decisions; those that agree in everything go first."""
+    found: list[tuple[dict[str, Any], Same]] = []
+    for settings in proposals(speech, rule):
+        try:
+            back = read(speech.name, nested(settings))
+        except ConfigError:
+            continue
+        if back.correction is None:
+            continue
+        agreement = compared(rule, back.correction)
+        if agreement.weights and settings not in [each for each, _ in found]:
+            found.append((settings, agreement))
+    found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to)))
+    return [settings for settings, _ in found]
+
+
+def proposals(speech: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
+    """Proposals for each way of writing the same correction."""
+    plain = plainest(rule)
+    forms = [rule, plain, as_gate(rule), as_gate(plain), zeroing(plain), as_gate(zeroing(plain)), rejecting(plain)]
+    for form in forms:
+        if form is not None:
+            yield from speech.candidates(form)
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys as a tree."""
+    tree: dict[str, Any] = {}
+    for path, value in settings.items():
+        *parents, name = path.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[name] = value
+    return tree

@@ -1,0 +1,119 @@
+"""What a framework cannot say, named; and the nearest thing it can."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.words import UNITS, metric_name, statistic
+from trimtab.dialects.inverse import kinds
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.leaves import Leaves
+from trimtab.dialects.proposals import sayings
+
+
+def obstacle(speech: Dialect, rule: Correction) -> str:
+    """The first part that cannot be said by itself, else the combination; and the nearest that can."""
+    near = list(itertools.islice(_nearest(speech, rule), 2))
+    return _named(speech, rule) + (f" (nearest: {', or '.join(near)})" if near else "")
+
+
+def _named(speech: Dialect, rule: Correction) -> str:
+    for gate in rule.gates:
+        if gate.action == "clamp":
+            continue
+        alone = Correction(policies=rule.policies, gates=(gate,))
+        if any(sayings(speech, alone.but(weight=weight)) for weight in (None, rule.weight)):
+            continue
+        named = f"a {_gate(gate)} with action {gate.action}"
+        levels = ("geometric", "token", "sequence")
+        forced = next((each for each in levels if sayings(speech, alone.but(weight=Weight(level=each)))), None)
+        return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
+    if rule.weight is not None and rule.weight.level != "one":
+        alone = Correction(policies=rule.policies, weight=rule.weight, normalize=rule.normalize)
+        if not sayings(speech, alone):
+            normal = ", normalised" if rule.normalize else ""
+            return f"a weight at level {rule.weight.level} with outside {rule.weight.outside}{normal}"
+    names = [f"{metric_name(gate)} of {UNITS[gate.level]}" for gate in rule.gates]
+    weight = rule.weight.level if rule.weight is not None else "one"
+    return (
+        f"this combination: gates on {', '.join(names) or 'nothing'} with a weight at level {weight} ({rule.policies})"
+    )
+
+
+def _gate(gate: Gate) -> str:
+    where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
+    tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
+    return f"gate on {tested} of {UNITS[gate.level]}{where}"
+
+
+def _nearest(speech: Dialect, rule: Correction) -> Iterator[str]:
+    """What the framework could say instead, the least loss first."""
+    yield from _other_vetoes(speech, rule)
+    if rule.weight is not None:
+        yield from _other_weights(speech, rule, rule.weight)
+    for count in range(1, len(rule.gates) + 1):
+        for dropped in itertools.combinations(rule.gates, count):
+            rest = [each for each in rule.gates if each not in dropped]
+            if (rest or rule.weight) and sayings(speech, rule.but(gates=tuple(rest))):
+                yield f"the same without {' and '.join(f'the {_gate(each)}' for each in dropped)}"
+
+
+def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
+    for gate in rule.gates:
+        for words, other in _vetoes(gate):
+            if sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
+                yield f"{words} in place of the veto"
+
+
+def _other_weights(speech: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
+    """The weight unbounded, or of another level."""
+    bare = Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
+    if bare != weight and sayings(speech, rule.but(weight=bare)):
+        yield f"the same with {weight.level} weights that nothing bounds"
+    limit = None if weight.limit is None else weight.limit.but(at="token")
+    levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
+    for level in levels:
+        if level != weight.level and sayings(speech, rule.but(weight=weight.but(level=level, limit=limit))):
+            yield f"the same with {level} weights"
+
+
+def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
+    """A veto on any token's ratio as one that looks down only, or as a bound on the largest ℓ²/2, as wide as its wider side."""
+    if gate.agg != "every" or gate.metric != "ratio":
+        return
+    if gate.lower is not None and gate.upper is not None:
+        yield f"one on any r below {gate.lower:g} only", gate.but(upper=None)
+    size = max(abs(math.log(bound)) for bound in (gate.lower, gate.upper) if bound)
+    other = Gate(metric="k2", level="sequence", agg="max", upper=float(f"{size**2 / 2:.6g}"), action=gate.action)
+    yield f"a {_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
+
+
+def missing(speech: Dialect, part: str) -> str:
+    """A framework whose settings for a part are not read."""
+    return f"no {part} of {speech.title}'s is read here, so none can be written"
+
+
+def lost_fields(speech: Dialect, part: str, hard: dict[str, tuple[Any, Any]], back: Leaves) -> str:
+    """The fields that would change, with what would become of them."""
+    if part in hard:
+        known = kinds(speech, part)
+        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(speech, part)
+    seen = {path: ends for path, ends in hard.items() if path in back} or hard
+    return ", ".join(f"{path} {told(want)} would become {told(there)}" for path, (want, there) in seen.items())
+
+
+def told(value: Any) -> str:
+    """A leaf in words."""
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def refusal(speech: Dialect, parts: list[str], lost: dict[str, str]) -> str:
+    """Every part that is lost and how, then what can be said without it."""
+    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in lost.items())
+    rest = [part for part in parts if part not in lost]
+    offer = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
+    return f"{speech.title} cannot say {named}.{offer}"

@@ -1,0 +1,68 @@
+"""Files that are no settings: one clear message each, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trimtab.cli.app import app
+
+LAUGHS = ["a0: &a0 {x: 1, y: 2}"] + [f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}" for n in range(1, 40)]
+LISTS = ["a0: &a0 [1, 1]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
+MERGES = ["a0: &a0 {x: 1}"] + [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 40)]
+BAD: dict[str, tuple[str, str | bytes, str]] = {
+    "not YAML": ("a.yaml", "a: [1", "needs to be YAML"),
+    "a tab": ("a.yaml", "a:\n\tb: 1\n", "needs to be YAML"),
+    "a list": ("a.yaml", "- 1\n- 2\n", "a list"),
+    "words": ("a.yaml", "just words", "one piece of text"),
+    "10 MB": ("a.yaml", "x" * 10_000_000, "10.0 MB"),
+    "an anchor in itself": ("a.yaml", "a: &x\n  b: *x\n", "anchor"),
+    "a list in itself": ("a.yaml", "a: &x [*x]\n", "anchor"),
+    "a bomb of mappings": ("a.yaml", "\n".join(LAUGHS), "anchor"),
+    "a bomb of lists": ("a.yaml", "\n".join(LISTS), "anchor"),
+    "a bomb of merges": ("a.yaml", "\n".join(MERGES), "merged by <<"),
+    "too deep": ("a.yaml", "[" * 5000, "needs to be YAML"),
+    "bytes": ("a.yaml", b"\xff\xfe\x00\x01", "UTF-8"),
+    "a zero byte": ("a.yaml", b"a: \x00", "needs to be YAML"),
+    "empty": ("a.yaml", "", "empty file"),
+    "only comments": ("a.yaml", "# nothing\n", "empty file"),
+    "a key twice": ("a.yaml", "algorithm:\n  gamma: 1\n  gamma: 2\n", "the key 'gamma' twice at line 3"),
+    "several documents": ("a.yaml", "a: 1\n---\nb: 2\n", "several documents"),
+    "a tag of one's own": ("a.yaml", "a: !mine 1\n", "tag"),
+    "broken TOML": ("a.toml", "= 3", "TOML"),
+    "a TOML key twice": ("a.toml", "a = 1\na = 2\n", "TOML"),
+    "broken JSON": ("a.json", "{", "JSON"),
+    "a JSON key twice": ("a.json", '{"a": 1, "a": 2}', "the key 'a' twice"),
+    "a JSON list": ("a.json", "[1]", "a list"),
+    "deep JSON": ("a.json", "[" * 100_000, "JSON"),
+    "an open quote": ("a.sh", "run 'open", "quotes"),
+    "a number beyond numbers": ("a.yaml", f"rollout_is: token\nrollout_is_threshold: 1{'0' * 400}\n", "needs a number"),
+    "none of its keys": ("a.yaml", "services: {web: 1}\n", "reads none of these keys"),
+}
+
+
+@pytest.mark.parametrize("command", [("convert", "--from", "verl"), ("explain", "--from", "verl"), ("compare",)])
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_file_gives_one_clear_message(tmp_path: Path, command: tuple[str, ...], what: str) -> None:
+    name, content, words = BAD[what]
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    places = (f"verl:{file}", f"verl:{file}") if command == ("compare",) else (str(file),)
+    done = CliRunner().invoke(app, [*command, *places])
+    assert done.exit_code == 2, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert len(done.stderr) < 600
+
+
+@pytest.mark.parametrize(("place", "words"), [("nowhere.yaml", "No such file"), (".", "Is a directory")])
+def test_a_path_that_is_no_file_is_one_message(tmp_path: Path, place: str, words: str) -> None:
+    done = CliRunner().invoke(app, ["convert", "--from", "verl", str(tmp_path / place)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
