@@ -67,6 +67,7 @@ class Rotary:
         self.eps = float(source.model.norm.variance_epsilon)
         self.rows, self.capacity = rows, 0
         self.every = torch.arange(rows, device=self.device)
+        self.nothing: Tensor = weight.new_zeros(1)
         self.targets: dict[str, tuple[Tensor, bool]] = {}
         self.embedding = self._own(source.model.embed_tokens.weight, "model.embed_tokens.weight")
         self.layers = [self._layer(each, f"model.layers.{i}.") for i, each in enumerate(source.model.layers)]
@@ -78,8 +79,11 @@ class Rotary:
         self.frequencies: Tensor = rope.inv_freq.clone()
         self.stretch = float(rope.attention_scaling)
         self.ignored = {"lm_head.weight"} if tied else set[str]()
-        self.turns: Tensor = torch.empty(0)
-        self.cache = self._room(ROOM)
+        self.turns: Tensor = self.nothing
+        self.cache: Tensor = self.nothing
+        self.by_layer: tuple[Tensor, ...] = ()
+        self.flat: list[tuple[Tensor, ...]] = []
+        self._reach(ROOM)
         self.load(model.state_dict().items())
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -123,20 +127,18 @@ class Rotary:
         rows, width = len(tokens), int(positions.max()) + 1
         self._reach(width)
         at = torch.from_numpy(positions).to(self.device)
-        hidden = nnf.embedding(torch.from_numpy(tokens).to(self.device), self.embedding)
-        turn = self.turns[at].unsqueeze(1)
+        hidden = self.embedding.index_select(0, torch.from_numpy(tokens).to(self.device))
+        turn = self.turns.index_select(0, at).unsqueeze(1)
         even = int(positions.min()) + 1 == width
-        column = (
-            (slice(None), slice(rows), slice(None), width - 1)
-            if even
-            else (slice(None), self.every[:rows], slice(None), at)
-        )
         hidden_columns = self._hidden_columns(at, width, even)
-        for layer, cache in zip(self.layers, self.cache, strict=True):
+        for layer, cache, (all_keys, all_values) in zip(self.layers, self.by_layer, self.flat, strict=True):
             qkv = self._qkv(layer, hidden, turn)
-            made = qkv[:, self.heads :].unflatten(1, (2, self.kv))
-            cache[column] = made.transpose(0, 1) if even else made
-            keys, values = cache[:, :rows, :, :width].flatten(1, 2)
+            made = qkv[:, self.heads :].view(rows, 2, self.kv, self.size)
+            if even:
+                cache[:, :rows, :, width - 1] = made.transpose(0, 1)
+            else:
+                cache[:, self.every[:rows], :, at] = made
+            keys, values = all_keys[: rows * self.kv, :width], all_values[: rows * self.kv, :width]
             queries = qkv[:, : self.heads].reshape(rows * self.kv, self.shared, self.size)
             scores = torch.baddbmm(
                 hidden_columns, queries, keys.transpose(1, 2), beta=0 if even else 1, alpha=self.size**-0.5
@@ -148,7 +150,7 @@ class Rotary:
     def _hidden_columns(self, at: Tensor, width: int, even: bool) -> Tensor:
         """-inf for the columns behind each row's position, 0 for the others; nothing needs it where all are even."""
         if even:
-            return self.embedding.new_zeros(1)
+            return self.nothing
         behind = torch.arange(width, device=self.device) > at.unsqueeze(1)
         bias = self.embedding.new_zeros(len(at), width).masked_fill_(behind, -torch.inf)
         return bias.repeat_interleave(self.kv, 0).unsqueeze(1)
@@ -168,16 +170,19 @@ class Rotary:
         return result
 
     def _normal(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return nnf.rms_norm(hidden, weight.shape, weight, self.eps)
+        return torch.rms_norm(hidden, weight.shape, weight, self.eps)
 
     def _qkv(self, layer: Layer, hidden: Tensor, turn: Complex[Tensor, "tokens 1 pairs"]) -> Tensor:
         """Queries, keys, both rotated, and values, one below the other: [tokens, heads + 2 kv, size]."""
-        made = nnf.linear(self._normal(hidden, layer.before), layer.qkv, layer.qkv_bias).unflatten(1, (-1, self.size))
+        made = nnf.linear(self._normal(hidden, layer.before), layer.qkv, layer.qkv_bias).view(
+            len(hidden), -1, self.size
+        )
         rotated = made[:, : self.heads + self.kv]
+        pairs = (len(hidden), self.heads + self.kv, -1, 2)
         if self.dtype == torch.float32:
-            torch.view_as_complex(rotated.unflatten(-1, (-1, 2))).mul_(turn)
+            torch.view_as_complex(rotated.view(pairs)).mul_(turn)
         else:
-            wide = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2))).mul_(turn)
+            wide = torch.view_as_complex(rotated.float().view(pairs)).mul_(turn)
             rotated.copy_(torch.view_as_real(wide).flatten(-2))
         return made
 
@@ -222,18 +227,20 @@ class Rotary:
         return weight.unflatten(0, (-1, 2, self.size // 2)).transpose(1, 2).flatten(0, 2)
 
     def _reach(self, width: int) -> None:
-        """Room for so many positions."""
-        if width > self.capacity:
-            wider = self._room(max(width, self.capacity * 3 // 2))
-            wider[..., : self.cache.shape[4], :] = self.cache
-            self.cache = wider
-
-    def _room(self, width: int) -> Tensor:
-        self.capacity = -(-width // ROOM) * ROOM
+        """Room for so many positions; what is cached stays."""
+        if width <= self.capacity:
+            return
+        filled = self.capacity
+        self.capacity = -(-max(width, filled * 3 // 2) // ROOM) * ROOM
         angles = torch.arange(self.capacity, device=self.device).float().unsqueeze(1) * self.frequencies
         self.turns = torch.polar(torch.full_like(angles, self.stretch), angles)
         shape = (len(self.layers), 2, self.rows, self.kv, self.capacity, self.size)
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        wider = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        if filled:
+            wider[..., :filled, :] = self.cache
+        self.cache = wider
+        self.by_layer = wider.unbind()
+        self.flat = [layer.flatten(1, 2).unbind() for layer in self.by_layer]
 
 
 def _added(stream: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
