@@ -179,8 +179,9 @@ def test_a_fast_path_that_computes_something_else_is_not_used(monkeypatch: pytes
     assert not isinstance(engine.decoder, Rotary)
 
 
-def test_weights_that_are_not_finite_end_everything_and_the_next_ones_begin_anew() -> None:
-    model = model_of("qwen2")
+@pytest.mark.parametrize("family", ["qwen2", "gpt2"])
+def test_weights_that_are_not_finite_end_everything_and_the_next_ones_begin_anew(family: str) -> None:
+    model = model_of(family)
     engine = HfEngine(model, stop=[], slots=5)
     engine.submit(jobs_of(SIZES))
     engine.step()
