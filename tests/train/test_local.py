@@ -159,7 +159,7 @@ def test_a_run_with_a_kill_in_it_trains_every_group_once_and_in_bound(tmp_path: 
                 batch = buffer.take(per_step, version, bound)
             for entry in batch:
                 assert entry.group is not None
-                assert 0 <= version - entry.group.oldest <= bound
+                assert 0 <= version - (entry.group.oldest or 0) <= bound
                 assert all(sample.tokens.tolist() == sample.versions.tolist() for sample in entry.group.samples)
                 trained.append(entry.job.group)
             model.becomes(version + 1)

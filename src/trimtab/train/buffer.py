@@ -211,8 +211,8 @@ COLUMNS = {"tokens": np.int32, "behavior": np.float32, "raw": np.float32, "versi
 def _late(entry: Entry, version: int, max_staleness: int) -> bool:
     """Whether a ready entry is too old; one without a single token has nothing to be old."""
     assert entry.group is not None
-    sampled = any(len(sample.versions) for sample in entry.group.samples)
-    return sampled and is_late(entry.group.oldest, version, max_staleness)
+    oldest = entry.group.oldest
+    return oldest is not None and is_late(oldest, version, max_staleness)
 
 
 def _values(entry: Entry) -> dict[str, Any]:

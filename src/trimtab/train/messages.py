@@ -63,9 +63,9 @@ class Group:
     samples: tuple[Sample, ...]
 
     @property
-    def oldest(self) -> int:
-        """The oldest version among all tokens of the group."""
-        return min(int(sample.versions.min()) for sample in self.samples if len(sample.versions))
+    def oldest(self) -> int | None:
+        """The oldest version among all tokens of the group; None where it has none."""
+        return min((int(sample.versions.min()) for sample in self.samples if len(sample.versions)), default=None)
 
 
 @dataclass(frozen=True)
