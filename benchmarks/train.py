@@ -12,6 +12,7 @@ the medians. TRL is measured where it is installed (`make bench` installs it); i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -111,7 +112,7 @@ def trl(steps: int) -> dict[str, float]:
             callbacks=[Clock()],
         )
         trainer.train()
-    gaps = [after - before for before, after in zip(marks[1:], marks[2:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(marks[1:])]
     return {"time/step": statistics.fmean(gaps), "samples": GROUPS * SAMPLES}
 
 
@@ -163,7 +164,8 @@ def main() -> None:
         one = turns["lockstep"][-1]
         rest = one["time/step"] - one["time/wait"] - one["time/proximal"] - one["time/train"]
         print(
-            f"where a lockstep step goes: sampling and scoring {one['time/wait'] * 1e3:.0f} ms, proximal {one['time/proximal'] * 1e3:.0f} ms, "
+            f"where a lockstep step goes: sampling and scoring {one['time/wait'] * 1e3:.0f} ms, "
+            f"proximal {one['time/proximal'] * 1e3:.0f} ms, "
             f"updates {one['time/train'] * 1e3:.0f} ms, the rest {rest * 1e3:.0f} ms; {one['rows']:.0f} of 128 rows had a gradient"
         )
 

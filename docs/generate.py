@@ -2,7 +2,7 @@
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
 between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `presets`, `losses`, `estimators`,
-or the fields of a settings class, as `fields of Clip`.
+`settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trimtab.config import training
 from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
@@ -26,6 +27,7 @@ from trimtab.config.worked import SETTING, examples
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
+TRAINING_PAGE = ROOT / "docs" / "training.md"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
@@ -184,7 +186,10 @@ def values(described: dict[str, Any]) -> str:
     if "enum" in described or "const" in described:
         return ", ".join(f"`{each}`" for each in described.get("enum", [described.get("const")]))
     if described.get("type") == "array":
-        return f"list of {values(described['items'])}"
+        items = described.get("items") or described["prefixItems"][0]
+        return f"list of {values(items)}"
+    if "oneOf" in described:
+        return "a value with a `kind`"
     return described["type"]
 
 
@@ -192,7 +197,7 @@ def _default(value: object) -> str:
     if isinstance(value, Config):
         changed = ", ".join(f"{name}={each!r}" for name, each in value.settings().items())
         return f"`{type(value).__name__}({changed})`"
-    return "none" if value is None else "empty" if value == () else f"`{value}`"
+    return "none" if value is None else "empty" if value in ((), {}) else f"`{value}`"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -206,10 +211,48 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+RUN_SETTINGS: tuple[type[Config], ...] = (
+    training.Train,
+    training.Model,
+    training.Tiny,
+    training.WarmStart,
+    training.Task,
+    training.Reward,
+    training.Rollout,
+    training.Learner,
+    training.Evaluate,
+    training.Checkpoint,
+    training.Record,
+)
+
+
+def run_settings() -> str:
+    """Every setting of a run, section by section; those of corrections, losses and advantages have pages of their own."""
+    parts = [
+        "Train",
+        "Model",
+        "Tiny",
+        "WarmStart",
+        "Task",
+        "Reward",
+        "Rollout",
+        "Learner",
+        "Evaluate",
+        "Checkpoint",
+        "Record",
+    ]
+    kinds_of = [getattr(training, name) for name in parts]
+    return "\n".join(
+        f"### {kind.__name__}\n\n{kind.__doc__}\n\n{table(('field', 'values', 'default', 'meaning'), field_rows(kind))}"
+        for kind in RUN_SETTINGS
+    )
+
+
 MADE: dict[str, Callable[[], str]] = {
     "presets": lambda: preset_table("docs/corrections.md"),
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
+    "settings of a run": run_settings,
 }
 
 
@@ -230,7 +273,7 @@ def renewed(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
-    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE)
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE)
     return {PAGE: page()} | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 

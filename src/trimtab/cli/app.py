@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 from rich.table import Table
@@ -24,6 +24,7 @@ from trimtab.cli.write import written
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, to_yaml
 from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.training import Train
 from trimtab.config.words import number
 from trimtab.errors import ConfigError, ConfigWarning, TrimtabError
 
@@ -97,6 +98,8 @@ def _print_version(wanted: bool | None) -> None:
   trimtab presets                                     every named correction
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
   trimtab explain rule.yaml gates.0.upper=1.05        the same for a file of yours
+  trimtab convert --from verl run.yaml --to areal     another framework's settings
+  trimtab train                                       a run on this machine, with a report
   trimtab schema -o correction.schema.json            completion in your editor"""
 )
 def trimtab(
@@ -108,7 +111,8 @@ def trimtab(
     """Off-policy correction for reinforcement learning of language models.
 
     A correction says which tokens stay (gates) and how much each counts (weight) when the policy that sampled the data is
-    not the policy being trained. These commands list, explain and describe corrections; they need no GPU and load no torch.
+    not the policy being trained. These commands list, explain and translate corrections, which needs no GPU and loads no
+    torch; `train` uses them in a run of its own.
     """
 
 
@@ -236,6 +240,7 @@ def explain(
 \b
   trimtab schema
   trimtab schema -o correction.schema.json
+  trimtab schema train -o train.schema.json
 
 In the first line of a YAML file, editors with a YAML language server then complete and check it:
 
@@ -243,15 +248,21 @@ In the first line of a YAML file, editors with a YAML language server then compl
   # yaml-language-server: $schema=correction.schema.json"""
 )
 def schema(
+    of: Annotated[
+        Literal["correction", "train"], typer.Argument(help="What to describe: a correction, or a training run.")
+    ] = "correction",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here instead of to stdout.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of a correction.
+    """Print the JSON schema of a correction or a run.
 
     For completion and checking in editors, and for tools that write corrections.
     """
-    described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Correction.model_json_schema()}
+    described = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **(Correction if of == "correction" else Train).model_json_schema(),
+    }
     text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
     if output is None:
         show.put_raw(text)
