@@ -48,7 +48,7 @@ class Inverse:
     @property
     def keys(self) -> list[Key]:
         """The keys that may be said, those of other parts that this one reads included."""
-        also = self.turn.loss_reads if self.part == "loss" else ()
+        also = self.turn.reads.get(self.part, ())
         parts = (self.part, "other")
         return [
             key
@@ -104,10 +104,13 @@ def inverse(speech: Dialect, part: str, goal: Leaves, pinned: Mapping[str, Any])
     sought = Inverse(speech, part, goal, pinned)
     labels = {key.label for key in sought.keys}
     said: Said = {label: value for label, value in sought.turn.seeds.items() if label in labels}
+    for label, path in sought.turn.follows.items():
+        if label in labels and is_number(goal.get(path)):
+            said[label] = goal[path]
     for group in _groups(sought):
         said = _chosen(sought, said, group)
     for key in sought.keys:
-        if sought.options(key) and said.get(key.label, 0) != ON:
+        if sought.options(key) and not (is_number(said.get(key.label)) and said[key.label]):
             continue
         solved = _solved(sought, said, key)
         if solved is None:
@@ -120,7 +123,8 @@ def inverse(speech: Dialect, part: str, goal: Leaves, pinned: Mapping[str, Any])
 def _groups(sought: Inverse) -> list[list[Key]]:
     """Keys that choose, those that choose together in one group."""
     own = {key.label: key for key in sought.keys if sought.options(key)}
-    groups = [[own.pop(label) for label in names if label in own] for names in sought.turn.joint]
+    joint = [names for names in sought.turn.joint if names[0] in own]
+    groups = [[own.pop(label) for label in names if label in own] for names in joint]
     return [group for group in groups if group] + [[key] for key in own.values()]
 
 
@@ -151,15 +155,17 @@ def _remarks(sought: Inverse, said: Said) -> int:
 
 def _solved(sought: Inverse, said: Said, key: Key) -> Any:
     """The value of a key that brings its field to the goal; None where no field follows it."""
-    if key.kind is numbers:
+    kind = sought.turn.kinds.get(key.label, key.kind)
+    if kind is numbers:
         return _listed(sought, said, key)
-    probes = cast("tuple[float, ...]", PROBES.get(key.kind, ()))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    probes = cast("tuple[float, ...]", PROBES.get(kind, ()))  # pyright: ignore[reportArgumentType, reportCallIssue]
     read = ((probe, sought.read({**said, key.label: probe})) for probe in probes)
     ends = list(itertools.islice(((probe, found) for probe, found in read if found is not None), 2))
     if len(ends) < 2:
         return None
     (low, at_low), (high, at_high) = ends
-    for path, one in at_low.items():
+    follows = sought.turn.follows.get(key.label)
+    for path, one in at_low.items() if follows not in at_low else [(follows, at_low[follows])]:
         other = at_high.get(path)
         if path not in sought.goal or agrees(one, other) or not (is_number(one) and is_number(other)):
             continue
@@ -171,7 +177,9 @@ def _solved(sought: Inverse, said: Said, key: Key) -> Any:
 def _reached(sought: Inverse, said: Said, key: Key, path: str, line: tuple[float, float]) -> Any:
     """The roundest number that gives the goal exactly; a number beyond all ratios where the goal is open and the key is not."""
     want = sought.goal[path]
-    if want is None and path.endswith(".lower"):
+    if key.default is None and agrees((sought.read(_with(said, {key.label: UNSAID})) or {}).get(path), want):
+        return None
+    if want is None and path == "loss.lower":
         want = 0.0  # no ratio lies below
     if want is None:
         return UNSAID if key.default is None else OPEN
@@ -191,17 +199,26 @@ def _typed(key: Key, value: float) -> float | int:
 
 
 def _listed(sought: Inverse, said: Said, key: Key) -> Any:
-    """A list of numbers: one of the goal's own, or its two bounds."""
+    """A list of numbers: one of the goal's own, or two bounds, an open side beyond all values."""
     before = sought.read({label: value for label, value in said.items() if label != key.label})
     lists = [list(cast("Sequence[float]", each)) for each in sought.goal.values() if isinstance(each, tuple | list)]
-    bounds = [sought.goal.get("loss.low"), sought.goal.get("loss.high")]
-    for value in [*lists, *([bounds] if None not in bounds and bounds[0] != bounds[1] else [])]:
+    for value in [*lists, *_bounds(sought.goal)]:
         found = sought.read({**said, key.label: value})
         if found is not None and (
             before is None or len(differences(sought.goal, found)) < len(differences(sought.goal, before))
         ):
             return value
     return None
+
+
+def _bounds(goal: Leaves) -> list[list[float]]:
+    found: list[list[float]] = []
+    for path, low in goal.items():
+        above = {"low": "high", "lower": "upper"}.get(path.rpartition(".")[2])
+        high = goal.get(f"{path.rpartition('.')[0]}.{above}")
+        if above is not None:
+            found.append([-OPEN if low is None else low, OPEN if high is None else high])
+    return found
 
 
 # ── what is worth saying ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ Leaves = dict[str, Any]
 """Dotted field → value; the name of a part itself → its kind, None where it is absent."""
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "loss": ("loss", "reduction", "kl", "kl_to", "advantage_scale", "rows"),
+    "loss": ("loss", "reduction", "kl", "kl_to", "entropy", "advantage_scale", "rows"),
     "advantage": ("advantage", "shaping", "advantage_norm", "reward_kl"),
 }
 """What is written together → the fields of a Reading it holds."""
@@ -32,7 +32,7 @@ SOFT: dict[str, tuple[Level, str]] = {
     "singleton": ("note", "treats a group of one in its own way; groups of two and more are the same."),
     "rows": ("note", "counts rows without tokens in its own way in means over sequences; batches without any agree."),
     "scope": ("surprise", "gathers over other tokens once a gate has turned some away."),
-    "mask": ("surprise", "pays the KL term on other tokens once a gate has turned some away."),
+    "mask": ("surprise", "pays the KL or entropy term on other tokens once a gate has turned some away."),
     "baseline": ("note", "lets other rows vote in baselines once a gate has turned some away."),
 }
 """The end of a field's name → how much a difference matters, and what it means. All others are refused."""
@@ -73,11 +73,20 @@ def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
         found.pop("kl_to", None)
     if str(found.get("reduction.mode", "")).startswith("token"):
         found.pop("rows", None)
-    if found.get("kl.reduction.mode") is not None and found["kl.reduction.mode"] == found.get("reduction.mode"):
-        for path in [path for path in found if path.startswith("kl.reduction")]:
-            del found[path]
-        found["kl.reduction"] = None
+    for term in ("kl", "entropy"):
+        _share_reduction(found, term)
+    if found.get("advantage.value_lam") == found.get("advantage.lam"):
+        found.pop("advantage.value_lam", None)
     return found
+
+
+def _share_reduction(found: Leaves, term: str) -> None:
+    """A reduction of a term's own that is the policy term's is none of its own."""
+    own = f"{term}.reduction"
+    if found.get(f"{own}.mode") is not None and found[f"{own}.mode"] == found.get("reduction.mode"):
+        for path in [path for path in found if path.startswith(own)]:
+            del found[path]
+        found[own] = None
 
 
 def _lay(found: Leaves, name: str, value: Any) -> None:
@@ -99,7 +108,7 @@ def _settle(found: Leaves, path: str) -> None:
         return
     parent, _, name = path.rpartition(".")
     value = found[path]
-    if name in OPENING and is_number(value) and value >= OPEN:
+    if is_number(value) and ((name in OPENING and value >= OPEN) or (name == "lower" and value <= -OPEN)):
         found[path] = None
     if name == "lower" and value == 0 and found.get(parent) == "cispo":
         found[path] = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trimtab.dialects.objectives import openrlhf, roll, skyrl, slime, trl, verl
+from trimtab.dialects.keys import Kind, number
+from trimtab.dialects.objectives import openrlhf, roll, skyrl, trl, verl
 
 
 class Unsaid:
@@ -24,18 +25,22 @@ class Turn:
     """One framework's keys as a search sees them. Flags and choices speak for themselves; the rest is said here."""
 
     options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
-    """Values of a key whose kind does not name them, or does not name all."""
+    """Values of a key whose kind does not name them, or does not name all; a number among them is then moved to the goal."""
     joint: tuple[tuple[str, ...], ...] = ()
     """Keys that only together choose a loss or an estimator; every other key is chosen by itself."""
     seeds: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Numbers under which every option reads; those that turn out idle are left out again."""
+    """Values under which every option reads; those that turn out idle are left out again."""
+    follows: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Numbers that another key switches on or multiplies: the field of ours each stands for, whose value goes in first."""
+    kinds: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
+    """What a key that may hold anything holds here."""
     toggles: tuple[str, ...] = ()
     """Numbers whose 0 means off."""
-    loss_reads: tuple[str, ...] = ()
-    """Keys of the correction or the advantage that also choose the loss."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Part → keys of other parts that choose it too."""
 
 
-def _names(table: Mapping[str, Any]) -> tuple[Any, ...]:
+def _names(table: Iterable[str]) -> tuple[Any, ...]:
     return (UNSAID, *table)
 
 
@@ -49,8 +54,13 @@ TURNS: dict[str, Turn] = {
             "loss_agg_mode": _names(verl.MODES),
             "kl_loss_type": (UNSAID, *verl.KL, *(f"{name}+" for name in verl.KL)),
             "adv_estimator": _names(verl.ESTIMATORS),
+            "kl_penalty": _names(verl.KL),
         },
-        joint=(("use_kl_loss", "kl_loss_type"), ("adv_estimator", "norm_adv_by_std_in_grpo")),
+        joint=(
+            ("use_kl_loss", "kl_loss_type"),
+            ("adv_estimator", "norm_adv_by_std_in_grpo"),
+            ("use_kl_in_reward", "kl_penalty"),
+        ),
         seeds={"dro_beta": 0.1, "loss_scale_factor": 1024.0},
     ),
     "areal": Turn(
@@ -60,12 +70,13 @@ TURNS: dict[str, Turn] = {
             for name in ("mean_level", "std_level")
         },
         joint=(
-            ("use_sapo_loss", "importance_sampling_level"),
+            ("use_cispo_loss", "use_sapo_loss", "importance_sampling_level"),
             ("reward_norm.mean_level", "reward_norm.std_level"),
             ("adv_norm.mean_level", "adv_norm.std_level"),
             ("kl_ctl", "kl_estimator"),
         ),
-        seeds={"overlong_tokens": 100, "overlong_penalty_factor": 1.0},
+        seeds={"overlong_tokens": 100, "overlong_penalty_factor": 1.0, "eps_clip_higher": 0.2},
+        kinds={"gae_lambda": number},
         toggles=("kl_ctl",),
     ),
     "skyrl": Turn(
@@ -78,9 +89,11 @@ TURNS: dict[str, Turn] = {
         joint=(
             ("policy_loss_type", "dppo_type"),
             ("use_kl_loss", "kl_estimator_type"),
+            ("use_kl_in_reward", "kl_estimator_type"),
             ("advantage_estimator", "grpo_norm_by_std"),
         ),
         seeds={"max_seq_len": 1024.0},
+        reads={"advantage": ("kl_loss_coef", "kl_estimator_type")},
     ),
     "trl": Turn(
         options={"scale_rewards": _names(trl.SCALES), "normalize_advantages": (UNSAID, False, True)},
@@ -90,31 +103,68 @@ TURNS: dict[str, Turn] = {
     ),
     "openrlhf": Turn(
         options={"estimator": _names(openrlhf.ESTIMATORS)},
-        joint=(("init_coef", "use_loss", "kl.estimator"), ("estimator", "no_std_norm")),
-        toggles=("init_coef",),
-        loss_reads=("init_coef",),
+        joint=(("init_coef", "use_loss", "kl.estimator", "unbiased_gradient"), ("estimator", "no_std_norm")),
+        toggles=("init_coef", "overlong_buffer_len"),
+        reads={"loss": ("init_coef",)},
     ),
     "ms-swift": Turn(
-        options={"scale_rewards": (*_names(trl.SCALES), "gdpo")},
-        joint=(("loss_type", "importance_sampling_level"), ("advantage_estimator", "scale_rewards")),
+        options={"scale_rewards": (*_names(trl.SCALES), "gdpo"), "kl_in_reward": (UNSAID, False, True)},
+        joint=(("loss_type", "importance_sampling_level"), ("advantage_estimator", "scale_rewards", "kl_in_reward")),
         seeds={"epsilon_high": 5.0, "reward_weights": (1.0,)},
         toggles=("beta",),
     ),
     "slime": Turn(
-        options={"advantage_estimator": (UNSAID, *slime.GROUPED)},
-        joint=(("advantage_estimator", "grpo_std_normalization"),),
-        loss_reads=("advantage_estimator",),
+        joint=(
+            ("advantage_estimator", "grpo_std_normalization"),
+            ("use_kl_loss", "kl_loss_type", "use_unbiased_kl"),
+            ("kl_coef", "kl_loss_type"),
+        ),
+        seeds={"kl_loss_coef": 0.1},
+        toggles=("kl_coef",),
+        reads={"loss": ("advantage_estimator",)},
     ),
     "nemo-rl": Turn(
         joint=(
             ("disable_ppo_ratio", "use_cispo", "sequence_level_importance_ratios"),
-            ("reference_policy_kl_penalty", "reference_policy_kl_type"),
-            ("use_leave_one_out_baseline", "normalize_rewards"),
+            ("adv_estimator.name", "use_leave_one_out_baseline", "normalize_rewards"),
+            ("reference_policy_kl_penalty", "reference_policy_kl_type", "use_kl_in_reward"),
         ),
-        toggles=("reference_policy_kl_penalty",),
-        loss_reads=("sequence_level_importance_ratios",),
+        seeds={"reward_weights": (1.0,)},
+        toggles=("reference_policy_kl_penalty", "length_adaptive_alpha"),
+        reads={
+            "loss": ("sequence_level_importance_ratios",),
+            "advantage": ("reference_policy_kl_penalty", "use_kl_in_reward"),
+        },
     ),
-    "roll": Turn(options={"loss_agg_mode": _names(roll.MODES)}),
-    "prime-rl": Turn(toggles=("kl_tau",)),
+    "roll": Turn(
+        options={
+            "loss_agg_mode": (*_names(roll.MODES), "seq-mean-token-sum-norm"),
+            "pg_variant": _names(roll.LOSSES),
+            "adv_estimator": (UNSAID, "gae", "reinforce", "grpo"),
+        },
+        joint=(
+            ("pg_variant", "importance_sampling", "ratio_type"),
+            ("adv_estimator", "norm_mean_type", "norm_std_type"),
+            ("add_token_level_kl", "kl_penalty"),
+        ),
+        seeds={"sequence_length": 1025.0},
+        follows={
+            "pg_clip": "loss.low",
+            "pg_clip_low": "loss.low",
+            "pg_clip_high": "loss.high",
+            "rl_loss_coef": "advantage_scale",
+        },
+    ),
+    "prime-rl": Turn(
+        options={"algo.type": (UNSAID, "grpo", "max_rl")},
+        joint=(("algo.type", "length_weighted_baseline"),),
+        toggles=("kl_tau",),
+    ),
+    "open-instruct": Turn(
+        options={"loss_fn": (UNSAID, "dapo", "cispo"), "loss_denominator": (UNSAID, 1024.0)},
+        joint=(("beta", "kl_estimator"),),
+        kinds={"loss_denominator": number},
+        toggles=("beta",),
+    ),
 }
 """By framework; one that is not here has keys that speak for themselves."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from trimtab.config.advantages import Estimator
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import KlPenalty, Objective, Reduction
+from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.inverse import inverse
@@ -34,6 +34,7 @@ def write(
     reduction: Reduction | None = None,
     *,
     kl: KlPenalty | None = None,
+    entropy: EntropyBonus | None = None,
 ) -> Writing:
     """The settings under which a framework computes these; refused, part by part, where none does.
 
@@ -44,7 +45,8 @@ def write(
     if isinstance(correction, Reading):
         asked = correction
     else:
-        asked = Reading("trimtab", correction, loss=loss, reduction=reduction, kl=kl, advantage=advantage)
+        said = {"loss": loss, "reduction": reduction, "kl": kl, "entropy": entropy, "advantage": advantage}
+        asked = Reading("trimtab", correction, **said)  # pyright: ignore[reportArgumentType]
     goals = wanted(asked)
     if asked.correction is None and not goals:
         raise ConfigError(
