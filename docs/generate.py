@@ -228,20 +228,6 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
 
 def run_settings() -> str:
     """Every setting of a run, section by section; those of corrections, losses and advantages have pages of their own."""
-    parts = [
-        "Train",
-        "Model",
-        "Tiny",
-        "WarmStart",
-        "Task",
-        "Reward",
-        "Rollout",
-        "Learner",
-        "Evaluate",
-        "Checkpoint",
-        "Record",
-    ]
-    kinds_of = [getattr(training, name) for name in parts]
     return "\n".join(
         f"### {kind.__name__}\n\n{kind.__doc__}\n\n{table(('field', 'values', 'default', 'meaning'), field_rows(kind))}"
         for kind in RUN_SETTINGS

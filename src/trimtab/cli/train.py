@@ -12,7 +12,7 @@ import typer
 
 from trimtab.cli import show
 from trimtab.cli.progress import Progress
-from trimtab.config.files import plain_settings, to_yaml
+from trimtab.config.files import explained_yaml, plain_settings
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 
@@ -33,7 +33,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Go on from the newest checkpoint of a run.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every setting with its meaning, as YAML, and stop.")
+    ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
 ) -> None:
     """Train a policy with asynchronous rollouts and an off-policy correction.
@@ -43,7 +45,7 @@ def train(
     """
     config = resumed(resume, settings or []) if resume else configured(settings or [])
     if dry_run:
-        show.put_raw(to_yaml(config))
+        show.put_raw(explained_yaml(config) + "\n")
         return
     _quiet_libraries()
     from trimtab.records.run import free_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -112,6 +112,25 @@ def is_file_name(name: str) -> bool:
 def to_yaml(value: Config) -> str:
     """The YAML text that `load` reads back to an equal value."""
     return OmegaConf.to_yaml(OmegaConf.create(value.settings()))
+
+
+def explained_yaml(value: Config) -> str:
+    """Every setting of a value, defaults included, under the description its field carries; `load` reads it back."""
+    return "\n".join(_explained(value, ""))
+
+
+def _explained(value: Config, margin: str) -> Iterator[str]:
+    for name, info in type(value).model_fields.items():
+        given = getattr(value, name)
+        if info.description:
+            yield f"{margin}# {info.description}"
+        if isinstance(given, Config):
+            yield f"{margin}{name}:"
+            yield from _explained(given, f"{margin}  ")
+        else:
+            plain_value = value.model_dump(mode="json")[name]
+            text = OmegaConf.to_yaml(OmegaConf.create({name: plain_value})).rstrip("\n")
+            yield from (f"{margin}{line}" for line in text.splitlines())
 
 
 def _reason(error: BaseException) -> str:
