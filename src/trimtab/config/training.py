@@ -157,7 +157,7 @@ class Rollout(Config):
 class Learner(Config):
     """How the policy is trained on a batch."""
 
-    lr: Positive = Field(default=1e-4, description="Learning rate of AdamW after warm-up.")
+    lr: Positive = Field(default=2e-4, description="Learning rate of AdamW after warm-up.")
     warmup: Whole = Field(default=10, description="Steps over which it rises from 0.")
     betas: tuple[Share, Share] = Field(default=(0.9, 0.95), description="AdamW's decay rates.")
     weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
@@ -206,7 +206,7 @@ class Record(Config):
 class Train(Config):
     """One training run."""
 
-    steps: Count = Field(default=300, description="Learner steps.")
+    steps: Count = Field(default=200, description="Learner steps.")
     seed: Whole = Field(default=0, description="Of everything random in the run.")
     backend: Literal["local", "lockstep"] = Field(
         default="local",
@@ -216,7 +216,7 @@ class Train(Config):
     task: Task = Field(default=Task(), description="Prompts and rewards.")
     rollout: Rollout = Field(default=Rollout(), description="Sampling and staleness.")
     correction: Correction = Field(
-        default=preset("k2-rs"),
+        default=preset("seq-tis"),
         description="Off-policy correction: a preset's name, `preset: NAME` with its parameters, `off`, or its fields.",
     )
     loss: Loss = Field(default=Clip(), description="The policy loss.")

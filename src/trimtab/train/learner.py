@@ -65,7 +65,7 @@ class Learner:
         clock.lap("proximal")
         valid = _valid(rows, proximal)
         found = self._advantages(valid, proximal)
-        seen = None if proximal is None else self._seen(rows, proximal, proximal, found)
+        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid)
         update = Update(
             config=config,
             scorer=self.scorer,
@@ -81,10 +81,11 @@ class Learner:
         outcome = update.run()
         if seen is None:  # no pass ahead of the step: what was seen while training
             guess = loglinear(rows.behavior, update.current, rows.versions, self.version)
-            seen = self._seen(rows, guess, update.current, found)
+            seen = self._seen(rows, guess, update.current, found, valid)
         clock.lap("train")
         metrics = (
             floats(seen.metrics)
+            | _selection(rows, seen)
             | update.metrics()
             | _batch_metrics(rows, found, before, self.version)
             | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
@@ -109,10 +110,14 @@ class Learner:
 
     def _advantages(self, rows: Rows, proximal: Tensor | None) -> Advantages:
         """Advantages over the rows that the gates leave; gates that look at the advantage have no say yet."""
-        config, kept = self.config, None
-        early = without_advantage(config.correction)
-        if proximal is not None and early.gates:
-            kept = correct(early, proximal=proximal, current=proximal, behavior=rows.behavior, mask=rows.mask).kept
+        early = without_advantage(self.config.correction)
+        if proximal is None or not early.gates:
+            return self._estimated(rows, None)
+        kept = correct(early, proximal=proximal, current=proximal, behavior=rows.behavior, mask=rows.mask).kept
+        return self._estimated(rows, kept)
+
+    def _estimated(self, rows: Rows, kept: Tensor | None) -> Advantages:
+        config = self.config
         return advantages(
             config.advantage,
             rewards=rows.reward,
@@ -123,15 +128,20 @@ class Learner:
             ended=rows.ended,
         )
 
-    def _seen(self, rows: Rows, proximal: Tensor, current: Tensor, found: Advantages) -> Corrected:
-        """The correction over the whole batch; at the start of a step current and proximal are the same."""
+    def _seen(self, rows: Rows, proximal: Tensor, current: Tensor, found: Advantages, valid: Rows) -> Corrected:
+        """The correction over the whole batch; at the start of a step current and proximal are the same.
+
+        A row that is rejected has no advantage, so what a rule without use for them selects is told by those it would have had.
+        """
+        rule = self.config.correction
+        worth = found if rule.needs_advantages or not rule.gates else self._estimated(valid, None)
         return correct(
-            self.config.correction,
+            rule,
             proximal=proximal,
             current=current,
             behavior=rows.behavior,
             mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
-            advantages=found.advantages,
+            advantages=worth.advantages,
         )
 
 
@@ -145,6 +155,16 @@ def without_advantage(rule: Correction) -> Correction:
     """The gates that judge before advantages are known."""
     early = tuple(gate for gate in rule.gates if gate.when == "always" and gate.action == "reject")
     return Correction(policies=rule.policies, gates=early, weight=Weight(level="one"))
+
+
+def _selection(rows: Rows, seen: Corrected) -> dict[str, float]:
+    """How much of the right and of the wrong answers is left: shares of their tokens with a weight."""
+    stays = (seen.weight != 0).float()
+    found: dict[str, Tensor] = {}
+    for name, chosen in (("right", rows.correct), ("wrong", ~rows.correct)):
+        tokens = seen.trained & chosen.unsqueeze(-1)
+        found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum().clamp(min=1)
+    return floats(found)
 
 
 def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
