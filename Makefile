@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test check lint types imports docs examples parity parity-env bench browser format clean
 
 demo: .venv/ready
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/trimtab train
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q
@@ -43,6 +43,8 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/correction.py
 	.venv-parity/bin/python benchmarks/loss.py
 	.venv-parity/bin/python benchmarks/logprobs.py
+	.venv-parity/bin/python benchmarks/sampling.py
+	.venv-parity/bin/python benchmarks/train.py
 
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:
