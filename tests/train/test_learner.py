@@ -65,7 +65,9 @@ def test_one_update_is_the_policy_loss_and_adamw_written_out() -> None:
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     wanted = torch.cat([each.detach().flatten() for each in model.parameters()])
-    torch.testing.assert_close(weights(mine), wanted, rtol=1e-4, atol=3e-4)  # steps are 1e-2; near 0 a gradient is rounding
+    torch.testing.assert_close(
+        weights(mine), wanted, rtol=1e-4, atol=3e-4
+    )  # steps are 1e-2; near 0 a gradient is rounding
 
 
 @pytest.mark.parametrize("correction", ["token-tis", "geo-rs", "bypass-token-tis", "m2po", "opsm"])

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
@@ -89,4 +90,4 @@ def _has_plain_head(model: PreTrainedModel) -> bool:
     logits = cast("Tensor", model(input_ids=ids, use_cache=False).logits)
     hidden = cast("Tensor", _trunk(model)(input_ids=ids, use_cache=False).last_hidden_state)
     model.train(training)
-    return torch.allclose(head(hidden).float(), logits.float(), rtol=1e-4, atol=1e-5)
+    return torch.allclose(linear(hidden, head.weight, head.bias).float(), logits.float(), rtol=1e-4, atol=1e-5)

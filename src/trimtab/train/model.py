@@ -29,6 +29,7 @@ from trimtab.errors import ConfigError
 from trimtab.train.messages import Ints, Problem
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -81,7 +82,7 @@ def loaded(config: Model) -> Policy:
 def _tokenizer(path: str) -> PreTrainedTokenizerBase:
     """The tokenizer as it was saved; by the architecture's name alone, one of our characters would become Qwen's."""
     settings = Path(path) / "tokenizer_config.json"
-    if settings.is_file() and "TokenizerFast" in str(json.loads(settings.read_text("utf-8")).get("tokenizer_class")):
+    if settings.is_file() and json.loads(settings.read_text("utf-8")).get("tokenizer_class") in PLAIN_TOKENIZERS:
         return PreTrainedTokenizerFast.from_pretrained(path)
     return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path))
 
