@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from trimtab.cli import show
+from trimtab.cli.app import app
+from trimtab.cli.progress import Progress
+from trimtab.config.files import plain_settings
+from trimtab.config.training import Train
+
+METRICS = {
+    "eval/accuracy": 0.5,
+    "rollout/reward": 0.25,
+    "staleness/oldest_mean": 3.5,
+    "kept_fraction": 0.875,
+    "drift/k3": 0.0123,
+    "train/grad_norm": 1.5,
+    "throughput/samples": 512.0,
+}
+
+
+def ran(*arguments: str) -> str:
+    found = CliRunner().invoke(app, ["train", *arguments])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_a_dry_run_prints_settings_that_describe_the_same_run(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(ran("--dry-run", "rollout.max_staleness=8", "correction=off", "loss.kind=gspo", "learner.lr=1e-5"))
+    found = Train.from_settings(plain_settings(file))
+    wanted = {"rollout": {"max_staleness": 8}, "correction": "off", "loss": {"kind": "gspo"}, "learner": {"lr": 1e-5}}
+    assert found == Train.from_settings(wanted)
+
+
+def test_every_setting_of_a_dry_run_carries_its_meaning() -> None:
+    lines = ran("--dry-run").splitlines()
+    for place, line in enumerate(lines):
+        if line.strip().endswith(("max_staleness: 4", "clip_norm: 1.0", "slots: 128")):
+            assert lines[place - 1].strip().startswith("# ")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rollout.max_stalenes=8", "Did you mean 'max_staleness'?"),
+        ("correction=geo", "There is no preset 'geo'"),
+        ("learner.lr=-1", "greater than 0"),
+        ("steps", "cannot be read"),
+        ("backend=ray", "backend to be 'local' or 'lockstep'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_message_before_anything_starts(change: str, message: str) -> None:
+    found = CliRunner().invoke(app, ["train", change])
+    assert found.exit_code == 2
+    assert message in found.stderr
+    assert found.stderr.count("error:") == 1
+
+
+def test_without_a_terminal_a_line_stands_for_each_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Console(width=200, record=True, highlight=False, force_terminal=False)
+    monkeypatch.setattr(show, "console", lambda stderr=False: page)
+    with Progress(2) as display:
+        display.warm_start(25, 0.125)
+        display.begin(Path("runs/chain-0001"), 0)
+        display.step(1, {name: value for name, value in METRICS.items() if name != "eval/accuracy"})
+        display.step(2, METRICS)
+        display.note("gate 0 does nothing")
+    lines = page.export_text().splitlines()
+    assert lines[0].split() == ["warm", "start", "step", "25", "accuracy", "0.125"]
+    assert lines[1] == "run runs/chain-0001"
+    wanted = "accuracy 0.500 reward 0.250 staleness 3.5 kept 87.5% mismatch KL 1.23e-02 grad norm 1.50 samples/s 512"
+    assert " ".join(lines[2].split()) == f"step 2/2 {wanted}"
+    assert lines[3] == "note: gate 0 does nothing"
+
+
+def test_on_a_terminal_the_numbers_and_the_time_left_are_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Console(width=120, record=True, highlight=False, force_terminal=True)
+    monkeypatch.setattr(show, "console", lambda stderr=False: page)
+    with Progress(4) as display:
+        display.begin(Path("run"), 0)
+        display.step(1, METRICS)
+    shown = page.export_text()
+    for word in ("training", "1/4", "left", "mismatch KL", "1.23e-02", "87.5%"):
+        assert word in shown
