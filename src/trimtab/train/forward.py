@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.train.rows import Rows, micro_batches
+from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,31 +23,41 @@ class Scorer:
     temperature: float
     plain_head: bool
     """Whether the logits are the last hidden states times the head's weight, so that they need never be held whole."""
+    fast: SharedPrefix | None = None
+    """The trunk that works out a group's prompt once, for models it knows."""
 
     @classmethod
     def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
-        """The scorer of a model; tries on a few tokens whether its head is a plain product."""
-        return cls(model, temperature, _has_plain_head(model))
+        """The scorer of a model; tries on a few tokens whether its head is a plain product and the fast trunk agrees."""
+        plain = _has_plain_head(model)
+        return cls(model, temperature, plain, shared_prefix(model) if plain else None)
 
     def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
         """Log-probs of the responses' tokens `[rows, width]`, with gradient where it is on; 0 beyond the mask.
 
         Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.
         """
-        places, targets = _predicting(rows), torch.where(rows.mask, rows.tokens, -1)
+        targets = torch.where(rows.mask, rows.tokens, -1)
         if not self.plain_head:
             logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
+            places = _predicting(rows)
             return log_probs_of(_gathered(logits, places), targets, temperature=self.temperature, entropy=entropy)
-        hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
         head = cast("Any", self.model.get_output_embeddings())
         return selected_log_probs(
-            _gathered(hidden, places),
+            self._states(rows),
             head.weight,
             targets,
             temperature=self.temperature,
             bias=head.bias,
             entropy=entropy,
         )
+
+    def _states(self, rows: Rows) -> Float[Tensor, "rows width size"]:
+        """The hidden state that predicts each response token."""
+        if self.fast is not None:
+            return self.fast(rows)
+        hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
+        return _gathered(hidden, _predicting(rows))
 
     @torch.no_grad()
     def all(self, rows: Rows, most: int, *, entropy: bool = False) -> SelectedLogProbs:

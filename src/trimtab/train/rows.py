@@ -52,6 +52,27 @@ class Rows:
             **narrow,
         )
 
+    @classmethod
+    def bare(cls, ids: Tensor, prompts: Tensor, lengths: Tensor, group: Tensor) -> Rows:
+        """Rows of nothing but tokens: every response token counts, nobody sampled or scored them."""
+        steps = torch.arange(max(int(lengths.max()), 1), device=ids.device)
+        mask = steps < lengths.unsqueeze(1)
+        places = (prompts.unsqueeze(1) + steps).clamp(max=ids.shape[1] - 1)
+        nothing = torch.zeros(len(ids), device=ids.device)
+        return cls(
+            ids=ids,
+            prompts=prompts,
+            lengths=lengths,
+            tokens=torch.where(mask, ids.gather(1, places), 0),
+            mask=mask,
+            behavior=torch.zeros(mask.shape, device=ids.device),
+            versions=torch.where(mask, 0, -1),
+            group=group,
+            reward=nothing,
+            correct=nothing.bool(),
+            ended=nothing.bool(),
+        )
+
     @property
     def sizes(self) -> Int[Tensor, " rows"]:
         """Tokens of each row, prompt included."""
