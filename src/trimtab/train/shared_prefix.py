@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as nnf
@@ -30,41 +30,34 @@ class Plan:
 
     tokens: Int[Tensor, " tokens"]
     positions: Int[Tensor, " tokens"]
-    shared: int
-    """How many tokens are shared ones."""
     prefix: Padding
     own: Padding
     group: Int[Tensor, " rows"]
     """Which prefix each row goes on from."""
+    visible: Int[Tensor, " places"]
+    """The packed places of what a row's tokens may see: its prefix, then its own, each padded."""
     hidden: Float[Tensor, "rows 1 width columns"]
-    """Added to the scores: −inf for what a row's token does not see, of the prefix and then of its own tokens."""
+    """Added to the scores: −inf for what a row's token does not see of them."""
 
     @classmethod
     def of(cls, rows: Rows, dtype: torch.dtype) -> Plan:
         """The plan of a batch, its shared prompts found by group."""
         first, group = _distinct(rows)
-        common, length = rows.prompts[first] - 1, rows.lengths
-        prefix, own = Padding.of(common), Padding.of(length)
-        steps = torch.arange(own.width, device=length.device)
+        common = rows.prompts[first] - 1
+        prefix, own = Padding.of(common), Padding.of(rows.lengths)
+        steps, begun = (torch.arange(each.width, device=group.device) for each in (own, prefix))
         places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
-        begun = torch.arange(prefix.width, device=length.device)
-        seen = torch.cat(
-            [
-                (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1),
-                (steps <= steps.unsqueeze(1)).expand(len(length), -1, -1),
-            ],
-            dim=-1,
-        )
+        shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
+        seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1).unsqueeze(1)
+        later = own.packed.view(len(group), -1) + prefix.number
         return cls(
             tokens=torch.cat([rows.ids[first, : prefix.width][prefix.real], rows.ids.gather(1, places)[own.real]]),
             positions=torch.cat([begun.expand_as(prefix.real)[prefix.real], places[own.real]]),
-            shared=len(prefix.inside),
             prefix=prefix,
             own=own,
             group=group,
-            hidden=torch.zeros(seen.shape, dtype=dtype, device=length.device)
-            .masked_fill_(~seen, -torch.inf)
-            .unsqueeze(1),
+            visible=torch.cat([prefix.packed.view(len(first), -1)[group], later], 1).flatten(),
+            hidden=torch.zeros(seen.shape, dtype=dtype, device=group.device).masked_fill_(~seen, -torch.inf),
         )
 
 
@@ -81,8 +74,7 @@ class Padding:
     @classmethod
     def of(cls, lengths: Int[Tensor, " rows"]) -> Padding:
         """Rows of these lengths, padded on the right."""
-        width = int(lengths.max())
-        real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+        real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
         flat = real.flatten()
         return cls(real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
 
@@ -91,13 +83,14 @@ class Padding:
         """Places of a row."""
         return self.real.shape[1]
 
-    def padded(self, packed: Float[Tensor, "tokens *size"]) -> Float[Tensor, "rows width *size"]:
-        """Packed tokens laid out in rows."""
-        return _moved(packed, self.packed, self.inside).unflatten(0, self.real.shape)
+    @property
+    def number(self) -> int:
+        """Packed tokens."""
+        return len(self.inside)
 
-    def unpadded(self, padded: Float[Tensor, "rows width *size"]) -> Float[Tensor, "tokens *size"]:
-        """The tokens without the padding."""
-        return _moved(padded.flatten(0, 1), self.inside, self.packed, self.real)
+    def padded(self, packed: Float[Tensor, " tokens"]) -> Float[Tensor, "rows width"]:
+        """One number per token laid out in rows, 0 in the padding."""
+        return packed.new_zeros(self.real.numel()).index_copy(0, self.inside, packed).view(self.real.shape)
 
 
 class SharedPrefix:
@@ -112,21 +105,22 @@ class SharedPrefix:
         self.eps = float(self.trunk.norm.variance_epsilon)
         self.turns: Tensor | None = None
 
-    def __call__(self, rows: Rows) -> Float[Tensor, "rows width size"]:
-        """The state that predicts each response token; beyond a row's end, finite numbers without meaning or gradient."""
+    def __call__(self, plan: Plan) -> Float[Tensor, "own size"]:
+        """The state that predicts each response token, packed."""
         weight = self.trunk.embed_tokens.weight
-        plan = Plan.of(rows, weight.dtype)
-        turn = self._turns(int(rows.sizes.max()), weight.device)[plan.positions]
+        turn = self._turns(int(plan.positions.max()) + 1, weight)[plan.positions]
         turn = turn.unsqueeze(1).repeat(1, self.heads + self.kv, 1)
         stream = nnf.embedding(plan.tokens, weight)
         *inner, last = self.trunk.layers
         for layer in inner:
-            qkv = self._qkv(layer, stream, turn)
-            seen = torch.cat([self._before(qkv[: plan.shared], plan), self._own(qkv, plan)])
-            stream = self._rest(layer, stream, seen)
-        seen = self._own(self._qkv(last, stream, turn), plan)
-        stream = self._rest(last, stream[plan.shared :], seen)
-        return plan.own.padded(self._normal(stream, self.trunk.norm))
+            before, own = self._seen(self._qkv(layer, stream, turn), plan)
+            stream = self._rest(layer, stream, own if before is None else torch.cat([before, own]))
+        _, own = self._seen(self._qkv(last, stream, turn), plan, last=True)
+        return self._normal(self._rest(last, stream[plan.prefix.number :], own), self.trunk.norm)
+
+    def plan(self, rows: Rows) -> Plan:
+        """Where the tokens of these rows go."""
+        return Plan.of(rows, self.trunk.embed_tokens.weight.dtype)
 
     def _qkv(self, layer: Any, stream: Tensor, turn: Tensor) -> Float[Tensor, "tokens heads size"]:
         """Queries and keys, both rotated, and values, one below the other."""
@@ -139,35 +133,25 @@ class SharedPrefix:
         made = nnf.linear(self._normal(stream, layer.input_layernorm), weight, bias)
         return _Turned.apply(made.view(len(stream), -1, self.size), turn)
 
-    def _before(self, qkv: Tensor, plan: Plan) -> Float[Tensor, "shared size"]:
-        """What the shared tokens see of one another."""
-        if not plan.shared:
-            return qkv.new_zeros(0, self.heads * self.size)
-        queries, keys, values = self._split(plan.prefix.padded(qkv))
-        if self.heads > self.kv:
-            keys, values = (each.repeat_interleave(self.heads // self.kv, 1) for each in (keys, values))
-        seen = nnf.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return plan.prefix.unpadded(seen.transpose(1, 2).flatten(2))
-
-    def _own(self, qkv: Tensor, plan: Plan) -> Float[Tensor, "own size"]:
-        """What the rows' own tokens see of their prefix and of one another."""
-        whole = plan.own.padded(qkv[plan.shared :])
-        queries, keys, values = self._split(whole)
-        if plan.shared:
-            common = plan.prefix.padded(qkv[: plan.shared, self.heads :]).index_select(0, plan.group)
-            both = torch.cat([common, whole[:, :, self.heads :]], 1)
-            keys, values = both.transpose(1, 2).split(self.kv, 1)
-        hidden, share = plan.hidden, self.heads // self.kv
+    def _seen(self, qkv: Tensor, plan: Plan, *, last: bool = False) -> tuple[Tensor | None, Tensor]:
+        """What the shared tokens see of one another, if it is needed; what a row's own see of those and of one another."""
+        queries, both, shared = _laid(qkv, plan, self.heads, last or not plan.prefix.number)
+        share, hidden = self.heads // self.kv, plan.hidden
+        queries = queries.transpose(1, 2)
         if share > 1:  # the heads that share keys become rows of one head's queries
             queries = queries.unflatten(1, (self.kv, share)).flatten(2, 3)
             hidden = hidden.repeat(1, 1, share, 1)
-        seen = nnf.scaled_dot_product_attention(queries, keys, values, attn_mask=hidden)
-        seen = seen.unflatten(2, (share, plan.own.width)).flatten(1, 2)
-        return plan.own.unpadded(seen.transpose(1, 2).flatten(2))
+        keys, values = both.transpose(1, 2).split(self.kv, 1)
+        own = nnf.scaled_dot_product_attention(queries, keys, values, attn_mask=hidden)
+        own = own.unflatten(2, (share, plan.own.width)).flatten(1, 2)
+        before = None if shared is None else _packed(self._before(shared), plan.prefix)
+        return before, _packed(own, plan.own)
 
-    def _split(self, qkv: Float[Tensor, "rows width heads size"]) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = qkv.transpose(1, 2).split([self.heads, self.kv, self.kv], 1)
-        return queries, keys, values
+    def _before(self, shared: Float[Tensor, "groups width all size"]) -> Float[Tensor, "groups heads width size"]:
+        queries, keys, values = shared.transpose(1, 2).split([self.heads, self.kv, self.kv], 1)
+        if self.heads > self.kv:
+            keys, values = (each.repeat_interleave(self.heads // self.kv, 1) for each in (keys, values))
+        return nnf.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
     def _rest(self, layer: Any, stream: Tensor, seen: Tensor) -> Tensor:
         """What follows attention: its projection, then the gated MLP, each added to the stream."""
@@ -182,10 +166,11 @@ class SharedPrefix:
     def _normal(self, stream: Tensor, norm: Any) -> Tensor:
         return nnf.rms_norm(stream, norm.weight.shape, norm.weight, self.eps)
 
-    def _turns(self, width: int, device: torch.device) -> Tensor:
-        if self.turns is None or len(self.turns) < width or self.turns.device != device:
+    def _turns(self, width: int, like: Tensor) -> Complex[Tensor, "width pairs"]:
+        if self.turns is None or len(self.turns) < width or self.turns.device != like.device:
             rope = self.trunk.rotary_emb
-            self.turns = turns(rope.inv_freq.to(device), float(rope.attention_scaling), -(-width // 64) * 64)
+            made = turns(rope.inv_freq.to(like.device), float(rope.attention_scaling), -(-width // 64) * 64)
+            self.turns = made.to(torch.complex128) if like.dtype == torch.float64 else made
         return self.turns
 
 
@@ -212,12 +197,12 @@ def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
     training = model.training
     model.eval()
     whole = cast("Tensor", fast.trunk(input_ids=ids, use_cache=False).last_hidden_state).float()
-    made = fast(rows).float()
+    made = fast(fast.plan(rows)).float().split(lengths.tolist())
     model.train(training)
     share = 1e-4 if model.dtype in (torch.float32, torch.float64) else 0.1
     pairs = zip(made, whole, prompts.tolist(), lengths.tolist(), strict=True)
     return all(
-        torch.allclose(one[:length], other[prompt - 1 : prompt - 1 + length], rtol=0.0, atol=share * float(whole.std()))
+        torch.allclose(one, other[prompt - 1 : prompt - 1 + length], rtol=0.0, atol=share * float(whole.std()))
         for one, other, prompt, length in pairs
     )
 
@@ -233,29 +218,70 @@ def _distinct(rows: Rows) -> tuple[Int[Tensor, " groups"], Int[Tensor, " rows"]]
     return (first, group) if bool(same.all()) else (order, order)
 
 
-def _moved(source: Tensor, there: Tensor, back: Tensor, kept: Tensor | None = None) -> Tensor:
-    return cast("Tensor", _Moved.apply(source, there, back, kept))
+def _laid(qkv: Tensor, plan: Plan, heads: int, last: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    return cast("tuple[Tensor, Tensor, Tensor | None]", _Laid.apply(qkv, plan, heads, last))
 
 
-class _Moved(Function):
-    """Rows taken out by index; their gradient goes the way back, by index too, where autograd would add it up one by one."""
+class _Laid(Function):
+    """Packed queries, keys and values laid out for attention; their gradients are put together in one buffer on the way back."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, source: Tensor, there: Tensor, back: Tensor, kept: Tensor | None
-    ) -> Tensor:
-        """`back` says where each source row went; `kept`, if given, which source rows went anywhere."""
-        ctx.save_for_backward(back, kept)
-        return source.index_select(0, there)
+        ctx: Any, qkv: Tensor, plan: Plan, heads: int, last: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries of the rows, keys and values they may see, and, unless `last`, all three of the shared tokens."""
+        ctx.plan, ctx.heads, ctx.shape = plan, heads, qkv.shape
+        ctx.set_materialize_grads(False)
+        number, rows = plan.prefix.number, len(plan.group)
+        queries = qkv[number:, :heads].index_select(0, plan.own.packed).unflatten(0, plan.own.real.shape)
+        both = qkv[:, heads:].index_select(0, plan.visible).unflatten(0, (rows, -1))
+        shared = None
+        if not last:
+            shared = qkv[:number].index_select(0, plan.prefix.packed).unflatten(0, plan.prefix.real.shape)
+        return queries, both, shared
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        back, kept = ctx.saved_tensors
-        found = gradient.index_select(0, back)
-        if kept is not None:
-            found = found.masked_fill_(~kept.flatten().view(-1, *[1] * (found.ndim - 1)), 0.0)
-        return found, None, None, None
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, queries: Tensor, both: Tensor, shared: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        plan, heads = cast("Plan", ctx.plan), ctx.heads
+        number, width = plan.prefix.number, plan.prefix.width
+        result = queries.new_empty(ctx.shape)
+        result[number:, :heads] = queries.flatten(0, 1).index_select(0, plan.own.inside)
+        result[number:, heads:] = both[:, width:].flatten(0, 1).index_select(0, plan.own.inside)
+        if number:
+            groups = len(plan.prefix.real)
+            common = both.new_zeros(groups, width, *both.shape[2:]).index_add_(0, plan.group, both[:, :width])
+            if shared is None:
+                result[:number, :heads] = 0.0
+            else:
+                result[:number] = shared.flatten(0, 1).index_select(0, plan.prefix.inside)
+            to_common = common.flatten(0, 1).index_select(0, plan.prefix.inside)
+            result[:number, heads:] = to_common if shared is None else result[:number, heads:] + to_common
+        return result, None, None, None
+
+
+def _packed(seen: Float[Tensor, "rows heads width size"], padding: Padding) -> Float[Tensor, "tokens channels"]:
+    return cast("Tensor", _Packed.apply(seen.transpose(1, 2).flatten(2).flatten(0, 1), padding))
+
+
+class _Packed(Function):
+    """Padded tokens without the padding; autograd would add the gradients up one by one where they can be put in place."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor, padding: Padding) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.padding = padding
+        return padded.index_select(0, padding.inside)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        padding = cast("Padding", ctx.padding)
+        found = gradient.index_select(0, padding.packed)
+        if padding.number < padding.real.numel():  # padding is some token's copy: its gradient is not that token's
+            found.masked_fill_(~padding.real.view(-1, 1), 0.0)
+        return found, None
 
 
 class _Turned(Function):
