@@ -64,16 +64,22 @@ def test_one_update_is_the_policy_loss_and_adamw_written_out() -> None:
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    wanted = torch.cat([each.detach().flatten() for each in model.parameters()])
-    torch.testing.assert_close(
-        weights(mine), wanted, rtol=1e-4, atol=3e-4
-    )  # steps are 1e-2; near 0 a gradient is rounding
+    wanted, slope = (
+        torch.cat([each.flatten() for each in some])
+        for some in zip(*[(p.detach(), p.grad) for p in model.parameters()], strict=True)
+    )
+    sure = (slope == 0) | (
+        slope.abs() > 1e-6
+    )  # a first step of AdamW goes by the sign of a gradient, also of one that is all rounding
+    assert sure.sum() > 0.99 * len(sure)
+    torch.testing.assert_close(weights(mine)[sure], wanted[sure], rtol=1e-4, atol=3e-4)
 
 
 @pytest.mark.parametrize("correction", ["token-tis", "geo-rs", "bypass-token-tis", "m2po", "opsm"])
 @pytest.mark.parametrize("reduction", ["token-mean", "seq-mean-token-mean", "prompt-mean"])
 def test_the_size_of_micro_batches_changes_nothing(correction: str, reduction: str) -> None:
     made = policy()
+    made.model.double()  # a first step of AdamW goes by the sign of a gradient, also of one that is all rounding
     rows = batch(made, drift=0.02)
     whole = learner(made.model, correction=correction, reduction=reduction)
     small = learner(made.model, correction=correction, reduction=reduction, **with_learner(micro_tokens=12))

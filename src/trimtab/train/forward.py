@@ -12,7 +12,8 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
-from trimtab.train.rows import Rows, micro_batches
+from trimtab.train.rows import Rows, group_batches, micro_batches
+from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,30 +24,44 @@ class Scorer:
     temperature: float
     plain_head: bool
     """Whether the logits are the last hidden states times the head's weight, so that they need never be held whole."""
+    fast: SharedPrefix | None = None
+    """The trunk that works out a group's prompt once, for models it knows."""
 
     @classmethod
     def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
-        """The scorer of a model; tries on a few tokens whether its head is a plain product."""
-        return cls(model, temperature, _has_plain_head(model))
+        """The scorer of a model; tries on a few tokens whether its head is a plain product and the fast trunk agrees."""
+        plain = _has_plain_head(model)
+        return cls(model, temperature, plain, shared_prefix(model) if plain else None)
 
     def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
         """Log-probs of the responses' tokens `[rows, width]`, with gradient where it is on; 0 beyond the mask.
 
         Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.
         """
-        places, targets = _predicting(rows), torch.where(rows.mask, rows.tokens, -1)
+        targets = torch.where(rows.mask, rows.tokens, -1)
         if not self.plain_head:
             logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
-            return log_probs_of(_gathered(logits, places), targets, temperature=self.temperature, entropy=entropy)
+            logits = _gathered(logits, _predicting(rows))
+            return log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
+        if self.fast is not None:
+            plan = self.fast.plan(rows)
+            found = self._headed(self.fast(plan), targets[plan.own.real], entropy)
+            spread = None if found.entropy is None else plan.own.padded(found.entropy)
+            return SelectedLogProbs(plan.own.padded(found.log_probs), spread)
         hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
+        return self._headed(_gathered(hidden, _predicting(rows)), targets, entropy)
+
+    def batches(self, rows: Rows, most: int, index: Int[Tensor, " some"] | None = None) -> list[Int[Tensor, " few"]]:
+        """The rows, or some of them, in batches of at most `most` tokens; groups together where their prompt is shared."""
+        some = torch.arange(len(rows), device=rows.ids.device) if index is None else index
+        if self.fast is None:
+            return [some[few] for few in micro_batches(rows.sizes[some], most)]
+        return [some[few] for few in group_batches(rows.prompts[some], rows.lengths[some], rows.group[some], most)]
+
+    def _headed(self, hidden: Tensor, targets: Tensor, entropy: bool) -> SelectedLogProbs:
         head = cast("Any", self.model.get_output_embeddings())
         return selected_log_probs(
-            _gathered(hidden, places),
-            head.weight,
-            targets,
-            temperature=self.temperature,
-            bias=head.bias,
-            entropy=entropy,
+            hidden, head.weight, targets, temperature=self.temperature, bias=head.bias, entropy=entropy
         )
 
     @torch.no_grad()
@@ -55,7 +70,7 @@ class Scorer:
         shape = rows.tokens.shape
         found = torch.zeros(shape, device=rows.ids.device)
         spread = torch.zeros(shape, device=rows.ids.device) if entropy else None
-        for index in micro_batches(rows.sizes, most):
+        for index in self.batches(rows, most):
             few = rows.part(index)
             width = few.tokens.shape[1]
             part = self(few, entropy=entropy)

@@ -51,7 +51,7 @@ class Learner:
         self.reference = None if reference is None else Scorer.of(reference.eval(), config.rollout.temperature)
         settings = config.learner
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
         )
         self.version = 0
         self.skipped: Counter[str] = Counter()

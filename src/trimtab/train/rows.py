@@ -52,6 +52,27 @@ class Rows:
             **narrow,
         )
 
+    @classmethod
+    def bare(cls, ids: Tensor, prompts: Tensor, lengths: Tensor, group: Tensor) -> Rows:
+        """Rows of nothing but tokens: every response token counts, nobody sampled or scored them."""
+        steps = torch.arange(max(int(lengths.max()), 1), device=ids.device)
+        mask = steps < lengths.unsqueeze(1)
+        places = (prompts.unsqueeze(1) + steps).clamp(max=ids.shape[1] - 1)
+        nothing = torch.zeros(len(ids), device=ids.device)
+        return cls(
+            ids=ids,
+            prompts=prompts,
+            lengths=lengths,
+            tokens=torch.where(mask, ids.gather(1, places), 0),
+            mask=mask,
+            behavior=torch.zeros(mask.shape, device=ids.device),
+            versions=torch.where(mask, 0, -1),
+            group=group,
+            reward=nothing,
+            correct=nothing.bool(),
+            ended=nothing.bool(),
+        )
+
     @property
     def sizes(self) -> Int[Tensor, " rows"]:
         """Tokens of each row, prompt included."""
@@ -102,3 +123,56 @@ def micro_batches(sizes: Int[Tensor, " rows"], most: int) -> list[Int[Tensor, " 
         found.append(order[begin : begin + room])
         begin += room
     return found
+
+
+def group_batches(
+    prompts: Int[Tensor, " rows"], lengths: Int[Tensor, " rows"], group: Int[Tensor, " rows"], most: int
+) -> list[Int[Tensor, " some"]]:
+    """Row indices in batches of at most `most` tokens, padding counted and the prompt of a group once; groups stay whole if they fit."""
+    found: list[list[int]] = []
+    wide = long = prefixes = 0
+    for rows, prompt, length in _pieces(prompts.tolist(), lengths.tolist(), group.tolist(), most):
+        wider, longer = max(wide, prompt), max(long, length)
+        if found and (prefixes + 1) * wider + (len(found[-1]) + len(rows)) * longer <= most:
+            found[-1] += rows
+            wide, long, prefixes = wider, longer, prefixes + 1
+        else:
+            found.append(rows)
+            wide, long, prefixes = prompt, length, 1
+    return [torch.tensor(rows, device=group.device) for rows in found]
+
+
+def _pieces(prompts: list[int], lengths: list[int], group: list[int], most: int) -> list[tuple[list[int], int, int]]:
+    """Rows that share a prompt, its length and that of their longest response; longest first, so that neighbours are alike."""
+    members: dict[int, list[int]] = {}
+    for row in sorted(range(len(group)), key=lambda row: -lengths[row]):
+        members.setdefault(group[row], []).append(row)
+    found: list[tuple[list[int], int, int]] = []
+    for rows in members.values():
+        prompt = max(prompts[row] for row in rows)
+        begin = 0
+        while begin < len(rows):
+            room = max((most - prompt) // max(lengths[rows[begin]], 1), 1)
+            found.append((rows[begin : begin + room], prompt, lengths[rows[begin]]))
+            begin += room
+    return sorted(found, key=lambda piece: -piece[1] - piece[2])
+
+
+def whole_groups(group: Int[Tensor, " rows"], number: int, generator: torch.Generator) -> list[Int[Tensor, " some"]]:
+    """Row indices in `number` parts of whole groups drawn at random, as equal in rows as these allow.
+
+    With fewer groups than parts, parts are equal runs of rows, group after group.
+    """
+    names = group.tolist()
+    members: dict[int, list[int]] = {}
+    for row, name in enumerate(names):
+        members.setdefault(name, []).append(row)
+    groups = list(members.values())
+    drawn = [groups[place] for place in torch.randperm(len(groups), generator=generator).tolist()]
+    if len(drawn) < number:
+        order = torch.tensor([row for rows in drawn for row in rows], dtype=torch.long, device=group.device)
+        return list(order.tensor_split(number))
+    parts: list[list[int]] = [[] for _ in range(number)]
+    for rows in sorted(drawn, key=len, reverse=True):  # the largest first; among equals, as drawn
+        min(parts, key=len).extend(rows)
+    return [torch.tensor(rows, dtype=torch.long, device=group.device) for rows in parts]

@@ -20,7 +20,7 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows, micro_batches
+from trimtab.train.rows import Rows, whole_groups
 
 Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
 
@@ -63,9 +63,8 @@ class Update:
         if not bool(useful.any()):
             return "no signal"
         seed = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
-        order = torch.randperm(len(self.rows), generator=seed).to(self.mask.device)
         finite = True
-        for part in order.tensor_split(self.config.learner.minibatches):
+        for part in whole_groups(self.rows.group, self.config.learner.minibatches, seed):
             index = part[useful[part]]
             if len(index):
                 finite &= self._minibatch(part, index)
@@ -91,8 +90,8 @@ class Update:
         group = self.rows.group[part] if config.reduction.mode == "prompt-mean" else None
         denominator = Denominator.of(counted, group=group)
         self.optimizer.zero_grad(set_to_none=True)
-        for few in micro_batches(self.rows.sizes[index], settings.micro_tokens):
-            self._micro(index[few], corrected, denominator)
+        for few in self.scorer.batches(self.rows, settings.micro_tokens, index):
+            self._micro(few, corrected, denominator)
         limit = math.inf if settings.clip_norm is None else settings.clip_norm
         norm = float(torch.nn.utils.clip_grad_norm_(self.scorer.model.parameters(), limit))
         self.norms.append(norm)

@@ -53,6 +53,17 @@ def fits(model: PreTrainedModel) -> bool:
     )
 
 
+def paired(weight: Float[Tensor, "channels *inputs"], size: int) -> Float[Tensor, "channels *inputs"]:
+    """A query or key projection with channels (1, 1 + half), (2, 2 + half), … of each head side by side."""
+    return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def turns(frequencies: Float[Tensor, " pairs"], stretch: float, width: int) -> Complex[Tensor, "width pairs"]:
+    """The factor that rotates a pair of channels to each position."""
+    angles = torch.arange(width, device=frequencies.device).float().unsqueeze(1) * frequencies
+    return torch.polar(torch.full_like(angles, stretch), angles)
+
+
 class Rotary:
     """Decoder of such a model. It copies the weights and keeps no hold of the model."""
 
@@ -91,8 +102,8 @@ class Rotary:
         for name, weight in weights:
             if name in self.ignored:
                 continue
-            target, paired = self.targets[name]
-            target.copy_(self._paired(weight) if paired else weight)
+            target, pairs = self.targets[name]
+            target.copy_(paired(weight, self.size) if pairs else weight)
 
     def prefill(self, beginnings: Sequence[Ints]) -> list[Tensor]:
         """Keys and values [layers, 2, heads, tokens, size] of each beginning; padding behind it sees but is not seen."""
@@ -222,18 +233,13 @@ class Rotary:
                     self.targets[f"{name}{part}.{kind}"] = (piece, part in ("q_proj", "k_proj"))
         return weight, bias
 
-    def _paired(self, weight: Tensor) -> Tensor:
-        """Channels (1, 1 + half), (2, 2 + half), … of each head side by side."""
-        return weight.unflatten(0, (-1, 2, self.size // 2)).transpose(1, 2).flatten(0, 2)
-
     def _reach(self, width: int) -> None:
         """Room for so many positions; what is cached stays."""
         if width <= self.capacity:
             return
         filled = self.capacity
         self.capacity = -(-max(width, filled * 3 // 2) // ROOM) * ROOM
-        angles = torch.arange(self.capacity, device=self.device).float().unsqueeze(1) * self.frequencies
-        self.turns = torch.polar(torch.full_like(angles, self.stretch), angles)
+        self.turns = turns(self.frequencies, self.stretch, self.capacity)
         shape = (len(self.layers), 2, self.rows, self.kv, self.capacity, self.size)
         wider = torch.zeros(shape, dtype=self.dtype, device=self.device)
         if filled:

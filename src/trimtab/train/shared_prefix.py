@@ -1,0 +1,327 @@
+"""The Llama and Qwen2 family over groups of responses, with gradient: what a group's rows have in common is worked out once.
+
+prompt less its last token, once per group ─► keys, values ──────────────┐
+last prompt token + response less its last, per row ─► queries, keys, values ─► attention ─► hidden states, one per response token
+
+A row's own tokens are those whose states predict its response, so every state that leaves the last layer is used, and the
+shared tokens, which are there only to be seen, leave it as keys and values. Tokens are packed: padding exists inside
+attention only. The weights are the model's own; nothing is kept between calls but the rotation of each position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Complex, Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+from torch.nn import functional as nnf
+from transformers import PreTrainedModel
+
+from trimtab.train.engines.rotary import fits, paired, turns
+from trimtab.train.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where the tokens of a call stand: packed, the shared ones first; and padded, for attention."""
+
+    tokens: Int[Tensor, " tokens"]
+    positions: Int[Tensor, " tokens"]
+    prefix: Padding
+    own: Padding
+    group: Int[Tensor, " rows"]
+    """Which prefix each row goes on from."""
+    visible: Int[Tensor, " places"]
+    """The packed places of what a row's tokens may see: its prefix, then its own, each padded."""
+    hidden: Float[Tensor, "rows 1 width columns"]
+    """Added to the scores: −inf for what a row's token does not see of them."""
+
+    @classmethod
+    def of(cls, rows: Rows, dtype: torch.dtype) -> Plan:
+        """The plan of a batch, its shared prompts found by group."""
+        first, group = _distinct(rows)
+        common = rows.prompts[first] - 1
+        prefix, own = Padding.of(common), Padding.of(rows.lengths)
+        steps, begun = (torch.arange(each.width, device=group.device) for each in (own, prefix))
+        places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
+        shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
+        seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1).unsqueeze(1)
+        later = own.packed.view(len(group), -1) + prefix.number
+        return cls(
+            tokens=torch.cat([rows.ids[first, : prefix.width][prefix.real], rows.ids.gather(1, places)[own.real]]),
+            positions=torch.cat([begun.expand_as(prefix.real)[prefix.real], places[own.real]]),
+            prefix=prefix,
+            own=own,
+            group=group,
+            visible=torch.cat([prefix.packed.view(len(first), -1)[group], later], 1).flatten(),
+            hidden=torch.zeros(seen.shape, dtype=dtype, device=group.device).masked_fill_(~seen, -torch.inf),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """The way between packed tokens and padded rows."""
+
+    real: Bool[Tensor, "rows width"]
+    inside: Int[Tensor, " tokens"]
+    """The padded place of each packed token."""
+    packed: Int[Tensor, " places"]
+    """The packed place of each padded one; padding holds another token's copy, which nobody looks at."""
+
+    @classmethod
+    def of(cls, lengths: Int[Tensor, " rows"]) -> Padding:
+        """Rows of these lengths, padded on the right."""
+        real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
+        flat = real.flatten()
+        return cls(real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
+
+    @property
+    def width(self) -> int:
+        """Places of a row."""
+        return self.real.shape[1]
+
+    @property
+    def number(self) -> int:
+        """Packed tokens."""
+        return len(self.inside)
+
+    def padded(self, packed: Float[Tensor, " tokens"]) -> Float[Tensor, "rows width"]:
+        """One number per token laid out in rows, 0 in the padding."""
+        return packed.new_zeros(self.real.numel()).index_copy(0, self.inside, packed).view(self.real.shape)
+
+
+class SharedPrefix:
+    """The trunk of such a model, as a function of rows."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.trunk = cast("Any", model.base_model)
+        attention = self.trunk.layers[0].self_attn
+        self.size = int(attention.head_dim)
+        self.heads = attention.q_proj.out_features // self.size
+        self.kv = attention.k_proj.out_features // self.size
+        self.eps = float(self.trunk.norm.variance_epsilon)
+        self.turns: Tensor | None = None
+
+    def __call__(self, plan: Plan) -> Float[Tensor, "own size"]:
+        """The state that predicts each response token, packed."""
+        weight = self.trunk.embed_tokens.weight
+        turn = self._turns(int(plan.positions.max()) + 1, weight)[plan.positions]
+        turn = turn.unsqueeze(1).repeat(1, self.heads + self.kv, 1)
+        stream = nnf.embedding(plan.tokens, weight)
+        *inner, last = self.trunk.layers
+        for layer in inner:
+            before, own = self._seen(self._qkv(layer, stream, turn), plan)
+            stream = self._rest(layer, stream, own if before is None else torch.cat([before, own]))
+        _, own = self._seen(self._qkv(last, stream, turn), plan, last=True)
+        return self._normal(self._rest(last, stream[plan.prefix.number :], own), self.trunk.norm)
+
+    def plan(self, rows: Rows) -> Plan:
+        """Where the tokens of these rows go."""
+        return Plan.of(rows, self.trunk.embed_tokens.weight.dtype)
+
+    def _qkv(self, layer: Any, stream: Tensor, turn: Tensor) -> Float[Tensor, "tokens heads size"]:
+        """Queries and keys, both rotated, and values, one below the other."""
+        attention = layer.self_attn
+        parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+        weight = torch.cat([*(paired(each.weight, self.size) for each in parts[:2]), parts[2].weight])
+        bias = None
+        if parts[0].bias is not None:
+            bias = torch.cat([*(paired(each.bias, self.size) for each in parts[:2]), parts[2].bias])
+        made = nnf.linear(self._normal(stream, layer.input_layernorm), weight, bias)
+        return _Turned.apply(made.view(len(stream), -1, self.size), turn)
+
+    def _seen(self, qkv: Tensor, plan: Plan, *, last: bool = False) -> tuple[Tensor | None, Tensor]:
+        """What the shared tokens see of one another, if it is needed; what a row's own see of those and of one another."""
+        queries, both, shared = _laid(qkv, plan, self.heads, last or not plan.prefix.number)
+        share, hidden = self.heads // self.kv, plan.hidden
+        queries = queries.transpose(1, 2)
+        if share > 1:  # the heads that share keys become rows of one head's queries
+            queries = queries.unflatten(1, (self.kv, share)).flatten(2, 3)
+            hidden = hidden.repeat(1, 1, share, 1)
+        keys, values = both.transpose(1, 2).split(self.kv, 1)
+        own = nnf.scaled_dot_product_attention(queries, keys, values, attn_mask=hidden)
+        own = own.unflatten(2, (share, plan.own.width)).flatten(1, 2)
+        before = None if shared is None else _packed(self._before(shared), plan.prefix)
+        return before, _packed(own, plan.own)
+
+    def _before(self, shared: Float[Tensor, "groups width all size"]) -> Float[Tensor, "groups heads width size"]:
+        queries, keys, values = shared.transpose(1, 2).split([self.heads, self.kv, self.kv], 1)
+        if self.heads > self.kv:
+            keys, values = (each.repeat_interleave(self.heads // self.kv, 1) for each in (keys, values))
+        return nnf.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+
+    def _rest(self, layer: Any, stream: Tensor, seen: Tensor) -> Tensor:
+        """What follows attention: its projection, then the gated MLP, each added to the stream."""
+        mlp = layer.mlp
+        stream = stream + layer.self_attn.o_proj(seen)
+        weight, bias = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), None
+        if mlp.gate_proj.bias is not None:
+            bias = torch.cat([mlp.gate_proj.bias, mlp.up_proj.bias])
+        both = nnf.linear(self._normal(stream, layer.post_attention_layernorm), weight, bias)
+        return stream + mlp.down_proj(_Gated.apply(both))
+
+    def _normal(self, stream: Tensor, norm: Any) -> Tensor:
+        return nnf.rms_norm(stream, norm.weight.shape, norm.weight, self.eps)
+
+    def _turns(self, width: int, like: Tensor) -> Complex[Tensor, "width pairs"]:
+        if self.turns is None or len(self.turns) < width or self.turns.device != like.device:
+            rope = self.trunk.rotary_emb
+            made = turns(rope.inv_freq.to(like.device), float(rope.attention_scaling), -(-width // 64) * 64)
+            self.turns = made.to(torch.complex128) if like.dtype == torch.float64 else made
+        return self.turns
+
+
+def shared_prefix(model: PreTrainedModel) -> SharedPrefix | None:
+    """The fast trunk of a model it knows and agrees with on a few tokens; None for any other."""
+    config: Any = model.config
+    if not fits(model) or config.attention_dropout or model.is_gradient_checkpointing:
+        return None
+    linears = [module for name, module in model.base_model.named_modules() if name.endswith("_proj")]
+    if any(type(each) is not nn.Linear for each in linears):  # adapters, quantised weights
+        return None
+    found = SharedPrefix(model)
+    return found if _agrees(found, model) else None
+
+
+@torch.no_grad()
+def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
+    """Whether the states of two prompts, three responses, are those of the model itself."""
+    device = model.get_input_embeddings().weight.device
+    ids = (torch.arange(3 * 9, device=device).view(3, 9) * 5) % int(model.config.vocab_size)
+    ids[1, :4] = ids[0, :4]
+    prompts, lengths = (torch.tensor(each, device=device) for each in ((4, 4, 1), (5, 2, 8)))
+    rows = Rows.bare(ids, prompts, lengths, torch.tensor([0, 0, 1], device=device))
+    training = model.training
+    model.eval()
+    whole = cast("Tensor", fast.trunk(input_ids=ids, use_cache=False).last_hidden_state).float()
+    made = fast(fast.plan(rows)).float().split(lengths.tolist())
+    model.train(training)
+    share = 1e-4 if model.dtype in (torch.float32, torch.float64) else 0.1
+    pairs = zip(made, whole, prompts.tolist(), lengths.tolist(), strict=True)
+    return all(
+        torch.allclose(one, other[prompt - 1 : prompt - 1 + length], rtol=0.0, atol=share * float(whole.std()))
+        for one, other, prompt, length in pairs
+    )
+
+
+def _distinct(rows: Rows) -> tuple[Int[Tensor, " groups"], Int[Tensor, " rows"]]:
+    """The first row of each distinct prompt, and which of them each row has."""
+    order = torch.arange(len(rows), device=rows.group.device)
+    names, group = torch.unique(rows.group, return_inverse=True)
+    first = torch.full_like(names, len(rows)).scatter_reduce_(0, group, order, "amin")
+    inside = torch.arange(rows.ids.shape[1], device=group.device) < rows.prompts.unsqueeze(1)
+    like = first[group]
+    same = (rows.prompts == rows.prompts[like]) & ((rows.ids == rows.ids[like]) | ~inside).all(1)
+    return (first, group) if bool(same.all()) else (order, order)
+
+
+def _laid(qkv: Tensor, plan: Plan, heads: int, last: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    return cast("tuple[Tensor, Tensor, Tensor | None]", _Laid.apply(qkv, plan, heads, last))
+
+
+class _Laid(Function):
+    """Packed queries, keys and values laid out for attention; their gradients are put together in one buffer on the way back."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, qkv: Tensor, plan: Plan, heads: int, last: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries of the rows, keys and values they may see, and, unless `last`, all three of the shared tokens."""
+        ctx.plan, ctx.heads, ctx.shape = plan, heads, qkv.shape
+        ctx.set_materialize_grads(False)
+        number, rows = plan.prefix.number, len(plan.group)
+        queries = qkv[number:, :heads].index_select(0, plan.own.packed).unflatten(0, plan.own.real.shape)
+        both = qkv[:, heads:].index_select(0, plan.visible).unflatten(0, (rows, -1))
+        shared = None
+        if not last:
+            shared = qkv[:number].index_select(0, plan.prefix.packed).unflatten(0, plan.prefix.real.shape)
+        return queries, both, shared
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, queries: Tensor, both: Tensor, shared: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        plan, heads = cast("Plan", ctx.plan), ctx.heads
+        number, width = plan.prefix.number, plan.prefix.width
+        result = queries.new_empty(ctx.shape)
+        result[number:, :heads] = queries.flatten(0, 1).index_select(0, plan.own.inside)
+        result[number:, heads:] = both[:, width:].flatten(0, 1).index_select(0, plan.own.inside)
+        if number:
+            groups = len(plan.prefix.real)
+            common = both.new_zeros(groups, width, *both.shape[2:]).index_add_(0, plan.group, both[:, :width])
+            if shared is None:
+                result[:number, :heads] = 0.0
+            else:
+                result[:number] = shared.flatten(0, 1).index_select(0, plan.prefix.inside)
+            to_common = common.flatten(0, 1).index_select(0, plan.prefix.inside)
+            result[:number, heads:] = to_common if shared is None else result[:number, heads:] + to_common
+        return result, None, None, None
+
+
+def _packed(seen: Float[Tensor, "rows heads width size"], padding: Padding) -> Float[Tensor, "tokens channels"]:
+    return cast("Tensor", _Packed.apply(seen.transpose(1, 2).flatten(2).flatten(0, 1), padding))
+
+
+class _Packed(Function):
+    """Padded tokens without the padding; autograd would add the gradients up one by one where they can be put in place."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor, padding: Padding) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.padding = padding
+        return padded.index_select(0, padding.inside)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        padding = cast("Padding", ctx.padding)
+        found = gradient.index_select(0, padding.packed)
+        if padding.number < padding.real.numel():  # padding is some token's copy: its gradient is not that token's
+            found.masked_fill_(~padding.real.view(-1, 1), 0.0)
+        return found, None
+
+
+class _Turned(Function):
+    """Queries and keys rotated by their positions; the values below them stay."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, turn: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(turn)
+        return _rotated(qkv, turn)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _rotated(gradient, ctx.saved_tensors[0].conj()), None
+
+
+def _rotated(qkv: Float[Tensor, "tokens heads size"], turn: Tensor) -> Tensor:
+    """A copy in which the first heads, in pairs of channels, are turned."""
+    result, number = torch.empty_like(qkv, memory_format=torch.contiguous_format), turn.shape[1]
+    pairs = qkv[:, :number].to(turn.real.dtype).unflatten(-1, (-1, 2))
+    result[:, :number] = torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2)
+    result[:, number:] = qkv[:, number:]
+    return result
+
+
+class _Gated(Function):
+    """silu(gate) · up of both side by side; their gradients are made side by side too."""
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(both)
+        gate, up = both.chunk(2, -1)
+        return nnf.silu(gate) * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        gate, up = ctx.saved_tensors[0].chunk(2, -1)
+        result = torch.empty_like(ctx.saved_tensors[0])
+        to_gate, to_up = result.chunk(2, -1)
+        torch.mul(gradient, nnf.silu(gate), out=to_up)
+        torch.ops.aten.silu_backward.grad_input(gradient * up, gate, grad_input=to_gate)
+        return result
