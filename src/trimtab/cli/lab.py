@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from typer.core import TyperGroup
 
 from trimtab.cli import show
 from trimtab.cli.lab_progress import LabProgress
+from trimtab.cli.write import written
 from trimtab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,11 +120,12 @@ def run(
     except KeyboardInterrupt:
         show.note(f"Interrupted. What is done is kept in {path}; the same command goes on from there.")
         raise
-    told(book, path)
+    told(book)
+    show.put(*(str(each) for each in [path / "lab.json", *_written(book, path)]))
 
 
-def told(book: Book, path: Path) -> None:
-    """The tables, the remarks, and the pages that were written."""
+def told(book: Book) -> None:
+    """The tables and the remarks."""
     from trimtab.lab.table import HEAD, columns, remarks, rows
 
     for name, meaning in book.scenarios.items():
@@ -132,16 +135,82 @@ def told(book: Book, path: Path) -> None:
     show.put("", *remarks(book), "")
 
 
+def _written(book: Book, folder: Path) -> list[Path]:
+    """lab.html and lab.md beside lab.json."""
+    from trimtab.lab.markdown import short
+    from trimtab.lab.page import html
+    from trimtab.records.files import write_whole
+
+    write_whole(folder / "lab.html", html(book, f"trimtab lab · {folder.resolve().name}").encode())
+    write_whole(folder / "lab.md", short(book).encode())
+    return [folder / "lab.html", folder / "lab.md"]
+
+
 @lab.command(
     epilog="""Examples:
 
 \b
-  trimtab lab report labs/full"""
+  trimtab lab report labs/full
+  trimtab lab report labs/full --markdown docs/lab.md"""
 )
 def report(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A lab's folder, finished or not, or its lab.json.")],
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE.md", help="Also a whole page, with figures beside it and the claims it tests."
+        ),
+    ] = None,
 ) -> None:
-    """Print the tables of a lab again and rewrite its pages."""
+    """Print the tables of a lab again and rewrite its pages, from lab.json alone."""
     from trimtab.lab.book import read_book
+    from trimtab.lab.markdown import write_page
 
-    told(read_book(path).judged(), path)
+    book = read_book(path).judged()
+    told(book)
+    pages = _written(book, path if path.is_dir() else path.parent)
+    pages += write_page(book, markdown) if markdown else []
+    show.put(*map(str, pages))
+
+
+@lab.command(
+    epilog="""Examples:
+
+\b
+  trimtab lab thresholds
+  trimtab lab thresholds --scenario quantized --correction geo-rs --correction "geo-rs(upper=2,lower=null)" """
+)
+def thresholds(
+    overrides: Overrides = None,
+    scenario: Scenarios = None,
+    correction: Corrections = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N − 1.")] = 3,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Seeds at a time; left out: one per core.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Also whole curves, for machines.")
+    ] = None,
+) -> None:
+    """Say what each gate keeps on the first batches, and which threshold would keep 99, 90 and 50 %.
+
+    A gate that keeps everything is not there; one that keeps wrong answers more often than right ones only pushes down.
+    """
+    from trimtab.lab.candidate import candidates
+    from trimtab.lab.lab import cores
+    from trimtab.lab.scenario import base_settings
+    from trimtab.lab.scenario import scenario as scenario_of
+    from trimtab.lab.thresholds import HEAD, columns, plain, scans
+
+    base, given = base_settings(overrides or ()), candidates(correction or ())
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(scenario or ["stale", "quantized"]):
+        chosen = scenario_of(name)
+        scanned = scans(chosen, given, list(range(seeds)), base, jobs or cores())
+        found[chosen.name] = plain(scanned)
+        show.put("", show.heading(f"{chosen.name}: {chosen.meaning}"))
+        show.put(show.table([each.upper() for each in HEAD], [columns(each) for each in scanned]))
+    show.put(
+        "",
+        "t is the bound in the form of the gate: with two sides of a ratio, [1/t, t]. Shares are of tokens, by seed.",
+    )
+    if output is not None:
+        written(output, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -79,7 +79,8 @@ def _word(accuracy: Series, starved: float, control: Series | None, problems: in
         return "degraded", f"fell to {number(own.low[1])} at step {own.low[0]} and came back to {number(last)}"
     behind = _behind(accuracy, control, problems)
     if behind is not None:
-        return "degraded", behind
+        rising = best - last <= tolerance(best, last, problems) and own.word != "flat"
+        return "degraded", f"{behind}; at its best when it ends, so perhaps only slower" if rising else behind
     if control is None and own.word in ("degraded", "flat"):
         return "degraded", f"ends at {number(last)}, best {number(best)}, start {number(start)}"
     if steps < FULL:
