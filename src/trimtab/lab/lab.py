@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from trimtab.errors import RecordError
 from trimtab.lab.book import Book, Entry, done_entry, empty_book, failed_entry, read_book, write_book
@@ -23,6 +23,7 @@ FEWEST_SEEDS = 3
 """Two runs that differ by one token can end at 0.2 and at 0.9: fewer say nothing."""
 
 
+@runtime_checkable
 class Display(Protocol):
     """What a user sees of a lab."""
 

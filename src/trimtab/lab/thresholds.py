@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.config.algebra import Correction, Gate
-from trimtab.errors import RunError
+from trimtab.errors import ConfigWarning, RunError
 from trimtab.lab.candidate import Candidate, candidate
 from trimtab.lab.cell import cells
 from trimtab.lab.scenario import Scenario, merged
@@ -132,11 +133,13 @@ def scans(
 
 def gates_of(rule: Correction) -> list[Gate]:
     """The tests of a correction that have one threshold per side, on their own; weights that become 0 outside are tests too."""
-    found = [
-        gate.but(scope="trained", action="reject", pair=None)
-        for gate in rule.gates
-        if gate.when == "always" and gate.agg != "budget" and gate.action != "observe"
-    ]
+    with warnings.catch_warnings():  # said when the correction was read
+        warnings.simplefilter("ignore", ConfigWarning)
+        found = [
+            gate.but(scope="trained", action="reject", pair=None)
+            for gate in rule.gates
+            if gate.when == "always" and gate.agg != "budget" and gate.action != "observe"
+        ]
     weight = rule.weight
     if weight is not None and weight.outside == "zero" and weight.level == "token":
         found.append(Gate(metric="ratio", lower=weight.lower, upper=weight.upper))
