@@ -133,7 +133,10 @@ def test_a_later_plan_adds_to_the_tables_and_another_length_begins_anew(whole: t
 
 
 def test_a_cell_that_fails_is_recorded_with_its_message_and_stops_nothing(tmp_path: Path):
-    broken = Scenario(name="broken", train={"learner": {"patience": 1}, "task": {"rewards": [{"verifier": "regex", "pattern": "(z)"}]}})
+    broken = Scenario(
+        name="broken",
+        train={"learner": {"patience": 1}, "task": {"rewards": [{"verifier": "regex", "pattern": "(z)"}]}},
+    )
     given = plan("off", seeds=1)
     made = run(type(given)([broken, *given.scenarios], given.candidates, [0], 4, given.base), tmp_path / "lab", jobs=2)
     by_name = {each.name: each for each in made.entries}

@@ -72,7 +72,12 @@ PANELS = (
         bound=Bound(0.0, "balanced"),
     ),
     Panel("kept_right", "Kept of right answers", "Share of their tokens that train.", ends=(0.0, 1.0)),
-    Panel("kept_wrong", "Kept of wrong answers", "Share of their tokens that train. Above that of right answers: the filter prefers mistakes.", ends=(0.0, 1.0)),
+    Panel(
+        "kept_wrong",
+        "Kept of wrong answers",
+        "Share of their tokens that train. Above that of right answers: the filter prefers mistakes.",
+        ends=(0.0, 1.0),
+    ),
     Panel("ess", "Effective sample size", "Share of the batch that the weights leave.", ends=(0.0, 1.0)),
     Panel("entropy", "Entropy", "Of the policy at the start of the step, per token.", log=True),
 )
