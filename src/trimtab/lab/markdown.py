@@ -26,6 +26,26 @@ RULES = f"""Verdicts, per cell, from held-out accuracy; each difference counts b
 """
 
 
+OWN = """## With corrections and scenarios of your own
+
+```text
+trimtab lab --quick                                     160 steps, three seeds, a core each: which ones fall at once
+trimtab lab --full                                      400 steps: needed before anything is called healthy
+trimtab lab --scenario stale --correction "geo-rs(lower=0.9,upper=1.1)" --correction areal:my.yaml
+trimtab lab --scenario older.yaml learner.lr=3e-4 advantage.baseline=all
+trimtab lab thresholds --scenario quantized             what each gate keeps, and which threshold would keep 90 %
+```
+
+Ctrl-C stops it and the same command goes on. A scenario is a few lines over the settings that all cells share:
+
+```yaml
+meaning: Samples 16 versions old.
+train:
+  rollout: {max_staleness: 16}
+```
+"""
+
+
 def short(book: Book) -> str:
     """For a README: one table, and what must stand beside it."""
     return f"{readme_table(book)}\nBold: collapsed or starved. {' '.join(remarks(book))}\n"
@@ -44,6 +64,7 @@ def page(book: Book, pictures: str = "") -> str:
         RULES,
         *(_scenario(book, name, pictures) for name in names),
         _claims(book),
+        OWN,
         _settings(book),
     ]
     return "\n".join(part for part in parts if part)
@@ -74,7 +95,8 @@ def _claims(book: Book) -> str:
         "[AReaL #1218](https://github.com/inclusionAI/AReaL/pull/1218) reports three rows from runs of a language model whose "
         f"thresholds it does not give. Held against the scenario `{SCENARIO}` here, claim by claim: *confirmed* where every seed shows "
         "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*. "
-        "This tests its mechanisms and its recommended bounds, not its experiment.\n",
+        "Its approx_kl is read as the mismatch KL, behavior against proximal; the KL of a step, proximal against current, is given "
+        "beside it. This tests its mechanisms and its recommended bounds, not its experiment.\n",
         markdown_table(
             ["row", "tested with", "outcome"],
             [[each.row, f"`{each.correction}` ({each.bounds})", f"**{each.outcome}**"] for each in found],

@@ -68,14 +68,14 @@ PANELS = (
     Panel(
         "net_advantage",
         "Net advantage of what is kept",
-        "Mean advantage over tokens of weight above 0. Far under 0 the policy is only pushed down; near 0 by construction with baseline kept.",
+        "Mean advantage of the tokens that train. Far under 0 they are only pushed down; about 0 by construction with baseline kept.",
         bound=Bound(0.0, "balanced"),
     ),
     Panel("kept_right", "Kept of right answers", "Share of their tokens that train.", ends=(0.0, 1.0)),
     Panel(
         "kept_wrong",
         "Kept of wrong answers",
-        "Share of their tokens that train. Above that of right answers: the filter prefers mistakes.",
+        "Share of their tokens that train. More than of right answers: it prefers mistakes.",
         ends=(0.0, 1.0),
     ),
     Panel("ess", "Effective sample size", "Share of the batch that the weights leave.", ends=(0.0, 1.0)),
