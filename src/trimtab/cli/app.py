@@ -19,6 +19,7 @@ from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert, told
 from trimtab.cli.explain import explanation, metric_rows
+from trimtab.cli.lab import lab
 from trimtab.cli.train import report, train
 from trimtab.cli.write import written
 from trimtab.config.algebra import Correction
@@ -304,3 +305,5 @@ app.command(
 \b
   trimtab report runs/chain-0001"""
 )(report)
+
+app.add_typer(lab, name="lab")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Any, cast
 
 from trimtab.report.bars import BarChart, bars_svg
@@ -17,7 +14,8 @@ from trimtab.report.learning import first_signs, run_verdict
 from trimtab.report.panels import SECTIONS, gate_charts
 from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
-from trimtab.report.text import embedded, escaped, number, plural
+from trimtab.report.shell import asset, document, figure
+from trimtab.report.text import escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens
 from trimtab.report.whatif import whatif_charts
 
@@ -29,39 +27,25 @@ MOST_EVENTS = 500
 
 def html(run: Run) -> str:
     """The whole page."""
-    style, script = _asset("page.css"), _asset("page.js")
     found = tokens(run)
     body, charts = _charts(run, found)
     shown, rows = rollouts_html(run, chosen(run, found))
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+    parts = [
+        _header(run),
+        _findings(run),
+        body,
+        _rollouts(shown),
+        _settings(run),
+        _events(run),
+        '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>',
+    ]
+    return document(
+        f"{run.name} · trimtab",
+        "".join(parts),
+        style=asset("page.css"),
+        script=asset("page.js"),
+        data={"charts": charts, "rollouts": rows},
     )
-    return "".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">',
-            f'<link rel="icon" href="data:,"><title>{escaped(run.name)} · trimtab</title><style>{style}</style></head><body>',
-            _header(run),
-            _findings(run),
-            body,
-            _rollouts(shown),
-            _settings(run),
-            _events(run),
-            '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>',
-            f'<script type="application/json" id="data">{embedded({"charts": charts, "rollouts": rows})}</script>',
-            f"<script>{script}</script></body></html>",
-        ]
-    )
-
-
-def _asset(name: str) -> str:
-    return resources.files("trimtab.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _header(run: Run) -> str:
@@ -176,7 +160,7 @@ def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
                 parts.append(_bar_figure(chart))
                 continue
             svg, readable = chart_svg(chart, run.span, marks)
-            parts.append(_figure(chart.id, chart.title, chart.note, _keys(chart), svg, len(data)))
+            parts.append(figure(chart.id, chart.title, chart.note, _keys(chart), svg, len(data)))
             data.append(readable)
         parts.append("</div>")
         if absent:
@@ -194,15 +178,6 @@ def _mark_legend(marks: Sequence[Mark]) -> str:
     return f'<p class="legend"><span>All charts share the steps; point at one to read all.</span>{items}</p>'
 
 
-def _figure(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
-    """A chart with its words; `place` is that of its values in the data of the page's script."""
-    read = "" if place is None else f' data-c="{place}"'
-    return (
-        f'<figure id="{escaped(name)}"{read}><figcaption><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
-        f'<p class="how">{escaped(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
-    )
-
-
 def _keys(chart: Chart) -> str:
     items: list[str] = []
     for line in chart.lines:
@@ -218,7 +193,7 @@ def _keys(chart: Chart) -> str:
 
 def _bar_figure(chart: BarChart) -> str:
     keys = "".join(f'<span><i class="s{bar.colour}"></i>{escaped(bar.label)}</span>' for bar in chart.bars)
-    return _figure(chart.id, chart.title, chart.note, keys, bars_svg(chart))
+    return figure(chart.id, chart.title, chart.note, keys, bars_svg(chart))
 
 
 def _rollouts(shown: str) -> str:

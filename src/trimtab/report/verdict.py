@@ -46,7 +46,7 @@ def verdict(accuracy: Series, *, problems: int) -> Verdict:
     peak = int(np.argmax(values))
     start, best, end = float(values[0]), float(values[peak]), float(values[-1])
     slack = tolerance(best, end, problems)
-    late = part.within(int(part.steps[0] + 2 * (part.steps[-1] - part.steps[0]) // 3), int(part.steps[-1]))
+    late = late_part(part)
     late_low = float(late.values.min())
 
     word: Word
@@ -62,6 +62,11 @@ def verdict(accuracy: Series, *, problems: int) -> Verdict:
         word, line = "healthy", None
     fall, low = (None, None) if line is None else _fall(part, peak, line, lasting=word != "unstable")
     return Verdict(word, _point(part, 0), _point(part, peak), _point(part, len(part) - 1), fall, low)
+
+
+def late_part(part: Series) -> Series:
+    """The last third of the steps of a curve that has any."""
+    return part.within(int(part.steps[0] + 2 * (part.steps[-1] - part.steps[0]) // 3), int(part.steps[-1]))
 
 
 def _point(part: Series, index: int) -> tuple[int, float]:

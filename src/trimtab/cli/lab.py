@@ -1,0 +1,216 @@
+"""`trimtab lab`: which corrections survive, shown while it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trimtab.cli import show
+from trimtab.cli.lab_progress import LabProgress
+from trimtab.cli.write import written
+from trimtab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trimtab.lab.book import Book
+
+DEFAULT = "run"
+
+
+class LabCommands(TyperGroup):
+    """`trimtab lab …` is `trimtab lab run …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, led by the name of a command."""
+        named = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        return super().parse_args(ctx, args if named else [DEFAULT, *args])
+
+
+lab = typer.Typer(cls=LabCommands, add_completion=False, rich_markup_mode=None)
+
+
+@lab.callback()
+def commands() -> None:
+    """Run the same training for many corrections and say which survive.
+
+    `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`.
+    """
+
+
+Scenarios = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scenario",
+        metavar="NAME|FILE.yaml",
+        help="stale, quantized, both, or one of yours; repeatable. Left out: all.",
+    ),
+]
+Corrections = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--correction",
+        metavar="NAME[(k=v,…)]|FILE.yaml|FRAMEWORK:FILE",
+        help="A preset, a file of ours, or one of a framework's; repeatable. Left out: 21 of them.",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[key=value]…", help="Training settings of every cell (learner.lr=3e-4).")
+]
+
+
+@lab.command(
+    DEFAULT,
+    epilog="""Examples:
+
+\b
+  trimtab lab --quick
+  trimtab lab --full --scenario stale --correction off --correction "geo-rs(lower=0.9,upper=1.1)"
+  trimtab lab --correction areal:my.yaml --correction k2-rs learner.lr=3e-4""",
+)
+def run(
+    overrides: Overrides = None,
+    scenario: Scenarios = None,
+    correction: Corrections = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds 0 to N − 1, each with a warm start of its own; 3 or more.")
+    ] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="160 steps: separates the clear cases. The default.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="400 steps: needed before anything is called healthy.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Another number of steps.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time, one thread each; left out: one per core.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Left out: labs/quick, labs/full or labs/N-steps. What is done there stays."
+        ),
+    ] = None,
+) -> None:
+    """Run corrections × scenarios × seeds and print one verdict per cell.
+
+    Each cell is `trimtab train` in lockstep: deterministic, staleness exact. The on-policy control is always run. Ctrl-C stops;
+    the same command goes on where it stopped. Leaves lab.json, lab.html and lab.md in DIR.
+    """
+    from trimtab.lab.candidate import candidates
+    from trimtab.lab.lab import Plan
+    from trimtab.lab.lab import run as run_lab
+    from trimtab.lab.scenario import CONTROL, base_settings, scenario_names
+    from trimtab.lab.scenario import scenario as scenario_of
+    from trimtab.lab.verdict import FULL, QUICK
+
+    if sum((quick, full, steps is not None)) > 1:
+        raise ConfigError("lab needs one of --quick, --full and --steps, got several. Choose one.")
+    count = steps or (FULL if full else QUICK)
+    named = scenario or [name for name in scenario_names() if name != CONTROL]
+    plan = Plan(
+        [scenario_of(each) for each in dict.fromkeys(named)],
+        candidates(correction or ()),
+        list(range(seeds)),
+        count,
+        base_settings(overrides or ()),
+    )
+    path = out or Path("labs") / {QUICK: "quick", FULL: "full"}.get(count, f"{count}-steps")
+    try:
+        with LabProgress() as display:
+            book = run_lab(plan, path, jobs=jobs, display=display)
+    except KeyboardInterrupt:
+        show.note(f"Interrupted. What is done is kept in {path}; the same command goes on from there.")
+        raise
+    told(book)
+    show.put(*(str(each) for each in [path / "lab.json", *_written(book, path)]))
+
+
+def told(book: Book) -> None:
+    """The tables and the remarks."""
+    from trimtab.lab.table import HEAD, columns, remarks, rows
+
+    for name, meaning in book.scenarios.items():
+        if book.of(name):
+            show.put("", show.heading(f"{name}: {meaning}"))
+            show.put(show.table([each.upper() for each in HEAD], [columns(row) for row in rows(book, name)]))
+    show.put("", *remarks(book), "")
+
+
+def _written(book: Book, folder: Path) -> list[Path]:
+    """lab.html and lab.md beside lab.json."""
+    from trimtab.lab.markdown import short
+    from trimtab.lab.page import html
+    from trimtab.records.files import write_whole
+
+    write_whole(folder / "lab.html", html(book, f"trimtab lab · {folder.resolve().name}").encode())
+    write_whole(folder / "lab.md", short(book).encode())
+    return [folder / "lab.html", folder / "lab.md"]
+
+
+@lab.command(
+    epilog="""Examples:
+
+\b
+  trimtab lab report labs/full
+  trimtab lab report labs/full --markdown docs/lab.md"""
+)
+def report(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A lab's folder, finished or not, or its lab.json.")],
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE.md", help="Also a whole page, with figures beside it and the claims it tests."
+        ),
+    ] = None,
+) -> None:
+    """Print the tables of a lab again and rewrite its pages, from lab.json alone."""
+    from trimtab.lab.book import read_book
+    from trimtab.lab.markdown import write_page
+
+    book = read_book(path).judged()
+    told(book)
+    pages = _written(book, path if path.is_dir() else path.parent)
+    pages += write_page(book, markdown) if markdown else []
+    show.put(*map(str, pages))
+
+
+@lab.command(
+    epilog="""Examples:
+
+\b
+  trimtab lab thresholds
+  trimtab lab thresholds --scenario quantized --correction geo-rs --correction "geo-rs(upper=2,lower=null)" """
+)
+def thresholds(
+    overrides: Overrides = None,
+    scenario: Scenarios = None,
+    correction: Corrections = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N − 1.")] = 3,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Seeds at a time; left out: one per core.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Also whole curves, for machines.")
+    ] = None,
+) -> None:
+    """Say what each gate keeps on the first batches, and which threshold would keep 99, 90 and 50 %.
+
+    A gate that keeps everything is not there; one that keeps wrong answers more often than right ones only pushes down.
+    """
+    from trimtab.lab.candidate import candidates
+    from trimtab.lab.lab import cores
+    from trimtab.lab.scenario import base_settings
+    from trimtab.lab.scenario import scenario as scenario_of
+    from trimtab.lab.thresholds import HEAD, columns, plain, scans
+
+    base, given = base_settings(overrides or ()), candidates(correction or ())
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(scenario or ["stale", "quantized"]):
+        chosen = scenario_of(name)
+        scanned = scans(chosen, given, list(range(seeds)), base, jobs or cores())
+        found[chosen.name] = plain(scanned)
+        show.put("", show.heading(f"{chosen.name}: {chosen.meaning}"))
+        show.put(show.table([each.upper() for each in HEAD], [columns(each) for each in scanned]))
+    show.put(
+        "",
+        "t is the bound in the form of the gate: with two sides of a ratio, [1/t, t]. Shares are of tokens, by seed.",
+    )
+    if output is not None:
+        written(output, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

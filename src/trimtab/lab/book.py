@@ -1,0 +1,237 @@
+"""lab.json: every cell's curves, numbers and verdict. All tables, charts and pages are made from it alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.config.base import Config
+from trimtab.errors import ConfigError, RecordError
+from trimtab.lab.cell import Cell, version
+from trimtab.lab.scenario import CONTROL
+from trimtab.lab.verdict import Judged, Word, judged, starved_share
+from trimtab.records.files import write_whole
+from trimtab.records.run import RunDirectory
+from trimtab.report.series import Series
+
+FORMAT = 1
+POINTS = 80
+"""Most points a curve keeps."""
+Gathered = Literal["mean", "max"]
+
+CURVES: dict[str, tuple[str, Gathered]] = {
+    "mismatch": ("drift/k3", "max"),
+    "approx_kl": ("policy/k3", "max"),
+    "grad_norm": ("train/grad_norm", "max"),
+    "kept": ("kept_fraction", "mean"),
+    "net_advantage": ("selection/net_advantage", "mean"),
+    "kept_right": ("rollout/kept_right", "mean"),
+    "kept_wrong": ("rollout/kept_wrong", "mean"),
+    "ess": ("weight/ess", "mean"),
+    "entropy": ("policy/entropy", "mean"),
+}
+"""Name here, metric, and how neighbouring steps become one point: jumps must not be averaged away."""
+_GATHER: dict[Gathered, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
+
+
+class Curve(Config):
+    """A metric over the steps, `every` steps to a point."""
+
+    every: int = Field(description="Steps per point.")
+    values: tuple[float | None, ...] = Field(description="None where no step had a number.")
+
+    def series(self) -> Series:
+        """The points at the last step of each."""
+        pairs = [((place + 1) * self.every, value) for place, value in enumerate(self.values)]
+        return Series.of((step, math.nan if value is None else value) for step, value in pairs)
+
+
+class Said(Config):
+    """A verdict, as it is written down."""
+
+    word: Word = Field(description="In one word.")
+    reason: str = Field(description="Why.")
+    start: float = Field(description="Held-out accuracy before the first step.")
+    best: float = Field(description="The highest.")
+    last: float = Field(description="The last.")
+    late_low: float = Field(description="The lowest of the last third.")
+    fell: tuple[int, int] | None = Field(default=None, description="Evaluations between which it fell.")
+
+
+class Entry(Config):
+    """One cell."""
+
+    scenario: str = Field(description="Its scenario.")
+    correction: str = Field(description="Its correction, as tables call it.")
+    seed: int = Field(description="Of warm start and run.")
+    name: str = Field(description="Folder under cells/.")
+    fingerprint: str = Field(description="Of settings and version.")
+    status: Literal["done", "failed"] = Field(description="Whether it ran to the end.")
+    message: str | None = Field(default=None, description="Why it did not.")
+    steps: int = Field(default=0, description="Steps done.")
+    seconds: float = Field(default=0.0, description="Of the steps, evaluations not counted.")
+    problems: int = Field(default=0, description="Held-out problems.")
+    starved: float = Field(default=0.0, description="Share of steps that kept next to nothing.")
+    accuracy: tuple[tuple[int, float], ...] = Field(default=(), description="Steps done and held-out accuracy.")
+    curves: dict[str, Curve] = Field(default={}, description="Metrics over the steps.")
+    medians: dict[str, float] = Field(default={}, description="Median of each over all steps.")
+    most: dict[str, float] = Field(default={}, description="Greatest of each over all steps.")
+    verdict: Said | None = Field(default=None, description="None for a cell that failed.")
+
+    @property
+    def evaluated(self) -> Series:
+        """Held-out accuracy."""
+        return Series.of(self.accuracy)
+
+    @property
+    def word(self) -> Word:
+        """The verdict in one word."""
+        return "failed" if self.verdict is None else self.verdict.word
+
+    @property
+    def last(self) -> float:
+        """The last accuracy; a cell that failed stands under all others."""
+        return -1.0 if self.verdict is None else self.verdict.last
+
+
+class Book(Config):
+    """A whole lab."""
+
+    format: int = Field(default=FORMAT, description="Raised when a reader of before could misread it.")
+    trimtab: str = Field(description="Version that wrote it.")
+    steps: int = Field(description="Steps of every cell.")
+    seeds: tuple[int, ...] = Field(description="Every seed.")
+    base: dict[str, Any] = Field(description="Settings all cells share.")
+    scenarios: dict[str, str] = Field(description="Name and meaning.")
+    corrections: dict[str, dict[str, Any]] = Field(description="Name and settings.")
+    planned: int = Field(description="Cells of the plan.")
+    entries: tuple[Entry, ...] = Field(default=(), description="Cells that have ended.")
+
+    def of(self, scenario: str) -> list[Entry]:
+        """The cells of a scenario."""
+        return [entry for entry in self.entries if entry.scenario == scenario]
+
+    def cells(self, scenario: str, correction: str) -> list[Entry]:
+        """The seeds of one correction in one scenario, in order."""
+        return sorted((each for each in self.of(scenario) if each.correction == correction), key=lambda each: each.seed)
+
+    def control(self, seed: int) -> Entry | None:
+        """The on-policy run of a seed."""
+        return next((each for each in self.of(CONTROL) if each.seed == seed and each.status == "done"), None)
+
+    def judged(self) -> Book:
+        """The same with every verdict worked out anew, as those wait for their control."""
+        return self.but(entries=tuple(self._judged(each) for each in self.entries))
+
+    def _judged(self, entry: Entry) -> Entry:
+        if entry.status == "failed":
+            return entry
+        control = None if entry.scenario == CONTROL else self.control(entry.seed)
+        found = judged(
+            entry.evaluated,
+            entry.starved,
+            control=None if control is None else control.evaluated,
+            problems=entry.problems,
+            steps=entry.steps,
+        )
+        return entry.but(verdict=_said(found))
+
+
+def _said(found: Judged) -> Said | None:
+    return None if found.word == "unknown" else Said(**vars(found))
+
+
+def write_book(path: Path, book: Book) -> None:
+    """lab.json in a lab's folder, whole or as it was."""
+    text = json.dumps(book.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    write_whole(path / "lab.json", text.encode() + b"\n")
+
+
+def read_book(path: Path) -> Book:
+    """The lab in a folder, or of a lab.json."""
+    file = path / "lab.json" if path.is_dir() else path
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read: {error.strerror}. `trimtab lab --out DIR` writes it.") from error
+    except ValueError:
+        raise RecordError(f"{file} needs to be the JSON of a lab, got a damaged file. Run the lab again.") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+        raise RecordError(f"{file} needs format {FORMAT}, got another. Read it with the trimtab that wrote it.")
+    try:
+        return Book.from_settings(found)
+    except ConfigError as error:
+        raise RecordError(f"{file}: {error}") from None
+
+
+def empty_book(cells: Sequence[Cell], scenarios: Mapping[str, str], base: Mapping[str, Any], steps: int) -> Book:
+    """A lab none of whose cells has ended."""
+    return Book(
+        trimtab=version(),
+        steps=steps,
+        seeds=tuple(dict.fromkeys(cell.seed for cell in cells)),
+        base=dict(base),
+        scenarios=dict(scenarios),
+        corrections={cell.correction: cell.config.correction.settings() for cell in cells},
+        planned=len(cells),
+    )
+
+
+def failed_entry(cell: Cell, message: str) -> Entry:
+    """A cell that could not be run to the end."""
+    return Entry(**_identity(cell), status="failed", message=message)
+
+
+def done_entry(cell: Cell, path: Path) -> Entry:
+    """A finished run, read."""
+    run = RunDirectory.read(path)
+    lines = run.metrics()
+    start = [(0, float(each["accuracy"])) for each in run.events() if each["kind"] == "start"][:1]
+    series = {
+        name: Series.of((int(line["step"]), float(line[metric])) for line in lines if metric in line)
+        for name, (metric, _) in CURVES.items()
+    }
+    finite = {name: found.finite.values for name, found in series.items() if len(found.finite)}
+    evaluate = cell.config.evaluate
+    return Entry(
+        **_identity(cell),
+        status="done",
+        steps=len(lines),
+        seconds=round(sum(float(line.get("time/step", 0.0)) for line in lines), 2),
+        problems=evaluate.problems if evaluate else 0,
+        starved=starved_share(series["kept"]),
+        accuracy=(*start, *((int(e["step"]) + 1, float(e["eval/accuracy"])) for e in lines if "eval/accuracy" in e)),
+        curves={name: curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
+        medians={name: _short(np.median(values)) for name, values in finite.items()},
+        most={name: _short(values.max()) for name, values in finite.items()},
+    )
+
+
+def curve(series: Series, steps: int, gathered: Gathered) -> Curve:
+    """At most `POINTS` points, each of neighbouring steps."""
+    every = -(-steps // POINTS)
+    values: list[float | None] = []
+    for first in range(0, steps, every):
+        part = series.within(first, first + every - 1).finite.values
+        values.append(_short(_GATHER[gathered](part)) if len(part) else None)
+    return Curve(every=every, values=tuple(values))
+
+
+def _identity(cell: Cell) -> dict[str, Any]:
+    return {
+        "scenario": cell.scenario,
+        "correction": cell.correction,
+        "seed": cell.seed,
+        "name": cell.name,
+        "fingerprint": cell.fingerprint,
+    }
+
+
+def _short(value: Any) -> float:
+    return float(f"{float(value):.4g}")

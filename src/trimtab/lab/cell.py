@@ -1,0 +1,120 @@
+"""One cell of a lab: a training run under a name, with all that decides its outcome in a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimtab.config.training import Train
+from trimtab.errors import ConfigError, ConfigWarning, RecordError
+from trimtab.lab.candidate import Candidate, candidates
+from trimtab.lab.scenario import CONTROL, Scenario, merged
+from trimtab.records.run import RunDirectory
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A scenario, a correction and a seed, resolved."""
+
+    scenario: str
+    correction: str
+    seed: int
+    config: Train
+
+    @property
+    def name(self) -> str:
+        """Its folder; two labels that differ only in signs no file name should hold are told apart by the settings."""
+        return f"{_slug(self.scenario)}--{_slug(self.correction)}--seed-{self.seed}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the resolved settings and the package's version: equal fingerprints give equal runs on one machine."""
+        return fingerprint(self.config.model_dump(mode="json"), version())
+
+    @property
+    def warm_start(self) -> str | None:
+        """What its warm start depends on; None where it has none."""
+        config = self.config
+        if config.model.path is not None or config.model.warm_start is None:
+            return None
+        return fingerprint([config.model.settings(), config.task.settings(), config.seed, config.rollout.max_tokens])
+
+
+def cells(
+    scenarios: Sequence[Scenario], given: Sequence[Candidate], seeds: Sequence[int], base: Mapping[str, Any], steps: int
+) -> list[Cell]:
+    """Every cell, the control first, then scenario by scenario and seed by seed, so that a lab cut short has whole seeds."""
+    found: list[Cell] = []
+    for each in sorted(scenarios, key=lambda each: each.name != CONTROL):
+        settings = merged(merged(base, each.train), {"steps": steps})
+        chosen = given if each.corrections is None else candidates(each.corrections)
+        found += [_cell(each, one, seed, settings) for seed in seeds for one in chosen]
+    names = [cell.name for cell in found]
+    twice = next((cell for cell in found if names.count(cell.name) > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"A lab needs corrections and scenarios of different names, got {twice.correction!r} in "
+            f"{twice.scenario!r} twice, as far as a file name can tell. Rename a file."
+        )
+    return found
+
+
+def _cell(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[str, Any]) -> Cell:
+    try:
+        with warnings.catch_warnings():  # said when the correction was read
+            warnings.simplefilter("ignore", ConfigWarning)
+            config = Train.from_settings({**settings, "correction": chosen.correction, "seed": seed})
+    except ConfigError as error:
+        raise type(error)(f"Scenario {scenario.name}: {error}") from None
+    if config.backend != "lockstep":
+        raise ConfigError(
+            f"A lab needs backend lockstep, got {config.backend!r}. Only there is staleness exact and a run repeatable."
+        )
+    if config.evaluate is None:
+        raise ConfigError("A lab needs evaluate, got null. Its verdicts rest on held-out accuracy.")
+    return Cell(scenario.name, chosen.label, seed, config)
+
+
+def state(cell: Cell, path: Path) -> str:
+    """done, half, changed or absent: what stands in its folder."""
+    if not path.exists():
+        return "absent"
+    try:
+        run = RunDirectory.read(path)
+        if fingerprint(_resolved(run.settings), str(run.facts["trimtab"])) != cell.fingerprint:
+            return "changed"
+        lines = run.metrics()
+    except (RecordError, ConfigError):
+        return "half"
+    whole = bool(lines) and int(lines[-1]["step"]) == cell.config.steps - 1
+    return "done" if whole and run.status == "done" else "half"
+
+
+def fingerprint(*told: object) -> str:
+    """A short name for plain values."""
+    return hashlib.blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def version() -> str:
+    """The package's version, as run directories keep it."""
+    try:
+        return importlib.metadata.version("trimtab")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _resolved(settings: Mapping[str, Any]) -> object:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        return Train.from_settings(settings).model_dump(mode="json")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.+=-]+", "_", text).strip("_.")

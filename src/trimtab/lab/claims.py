@@ -1,0 +1,184 @@
+"""The table of AReaL #1218 (Token-MIS, Geo-RS, both in turn) held against a lab's own numbers.
+
+Each cell of that table is a claim; each claim is tested on every seed. Its thresholds were not published with it, so Geo-RS is
+tested with the bounds its text recommends (`upper: 2.0`) and with ±1 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from trimtab.lab.book import Book, Entry
+from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
+from trimtab.lab.verdict import FULL, tally
+from trimtab.report.text import number
+
+Outcome = Literal["confirmed", "contradicted", "not decided"]
+
+EXPLODED = 15.0
+"""Gradient norm from which it counts as exploded: the figure of that table."""
+GREW = 10.0
+"""How many times its median over the first third the KL must reach afterwards to count as exploded."""
+SCENARIO = "stale"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, and what the lab found."""
+
+    what: str
+    claim: str
+    outcome: Outcome
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One row of the table under one correction."""
+
+    row: str
+    correction: str
+    bounds: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the row: confirmed if every claim is, contradicted if one is."""
+        found = [each.outcome for each in self.findings]
+        if "contradicted" in found:
+            return "contradicted"
+        return "confirmed" if found and set(found) == {"confirmed"} else "not decided"
+
+
+Test = Callable[[Sequence[Entry]], tuple[Outcome, str]]
+
+
+def _grad_norm(explodes: bool) -> Test:
+    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
+        most = [each.most["grad_norm"] for each in cells]
+        median = [each.medians["grad_norm"] for each in cells]
+        evidence = f"median {_list(median)}; greatest {_list(most)}"
+        return _all_or_none([value >= EXPLODED for value in most], explodes), evidence
+
+    return test
+
+
+def _kl(explodes: bool) -> Test:
+    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
+        growth = [grown(each, "mismatch") for each in cells]
+        own = [grown(each, "approx_kl") for each in cells]
+        evidence = (
+            f"mismatch KL grew {_list(growth)} times, to at most {_list([each.most['mismatch'] for each in cells])}; "
+            f"step KL grew {_list(own)} times, to at most {_list([each.most.get('approx_kl', np.nan) for each in cells])}"
+        )
+        return _all_or_none([value >= GREW for value in growth], explodes), evidence
+
+    return test
+
+
+def _collapse(collapses: bool) -> Test:
+    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
+        fallen = [each.word == "collapsed" for each in cells]
+        where = [
+            f"seed {each.seed} by step {each.verdict.fell[1]}" for each in cells if each.verdict and each.verdict.fell
+        ]
+        evidence = f"{tally([each.word for each in cells])}; last accuracy {_list([each.last for each in cells], 2)}"
+        evidence += f"; fell: {', '.join(where)}" if where else ""
+        if not any(fallen) and min(each.steps for each in cells) < FULL:
+            return "not decided", f"{evidence}; {cells[0].steps} steps are too few to say that nothing falls"
+        if not collapses and any(fallen):
+            return "contradicted", evidence
+        return _all_or_none(fallen, collapses), evidence
+
+    return test
+
+
+CLAIMS: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str, Test], ...]], ...] = (
+    (
+        "Token-MIS only",
+        ((TOKEN_MIS, "token ratio ≤ 2"),),
+        (
+            ("grad_norm", "~0.5 (stable)", _grad_norm(False)),
+            ("approx_kl", "explodes", _kl(True)),
+            ("stability", "collapses, ~250 steps", _collapse(True)),
+        ),
+    ),
+    (
+        "Geo-RS only",
+        ((GEO_WIDE, "upper: 2.0, as recommended"), ("geo-rs", "±1 %")),
+        (
+            ("grad_norm", "explodes (~15)", _grad_norm(True)),
+            ("approx_kl", "explodes", _kl(True)),
+            ("stability", "collapses quickly", _collapse(True)),
+        ),
+    ),
+    (
+        "Geo-RS + Token-MIS",
+        ((GEO_WIDE_TOKEN_MIS, "upper: 2.0, as recommended"), ("geo-rs+token-mis", "±1 %, then token ratio ≤ 2")),
+        (
+            ("grad_norm", "~0.5", _grad_norm(False)),
+            ("approx_kl", "~0 (stable)", _kl(False)),
+            ("stability", "no collapse", _collapse(False)),
+        ),
+    ),
+)
+"""Row, the corrections that stand for it with their bounds, and its claims."""
+
+
+def held_against(book: Book, scenario: str = SCENARIO) -> list[Tested]:
+    """Every row under every correction that stands for it."""
+    found: list[Tested] = []
+    for row, corrections, claims in CLAIMS:
+        for name, bounds in corrections:
+            cells = [each for each in book.cells(scenario, name) if each.status == "done"]
+            findings = [Finding(what, claim, *test(cells)) for what, claim, test in claims] if cells else []
+            found.append(Tested(row, name, bounds, tuple(findings)))
+    return found
+
+
+def idle_stage(book: Book, scenario: str = SCENARIO) -> str | None:
+    """Whether the first stage with `upper: 2.0` did anything: what it kept, and whether both stages differ from the second alone."""
+    wide = [each for each in book.cells(scenario, GEO_WIDE) if each.status == "done"]
+    both = {each.seed: each for each in book.cells(scenario, GEO_WIDE_TOKEN_MIS) if each.status == "done"}
+    alone = {each.seed: each for each in book.cells(scenario, TOKEN_MIS) if each.status == "done"}
+    shared = sorted(both.keys() & alone.keys())
+    if not wide or not shared:
+        return None
+    least = [min((v for v in each.curves["kept"].values if v is not None), default=1.0) for each in wide]
+    same = [
+        seed
+        for seed in shared
+        if both[seed].accuracy == alone[seed].accuracy and both[seed].curves == alone[seed].curves
+    ]
+    return (
+        f"Geo-RS with `upper: 2.0` alone kept at least {_list(least, 4)} of the tokens (lowest point of its curve, by seed). "
+        f"With it as first stage, {len(same)} of {len(shared)} seeds have the same curves as Token-MIS alone, point for point."
+    )
+
+
+def grown(entry: Entry, name: str) -> float:
+    """How many times its median over the first third a curve reaches afterwards."""
+    found = entry.curves.get(name)
+    if found is None:
+        return float("nan")
+    series = found.series()
+    third = entry.steps // 3
+    early, later = series.within(0, third).finite.values, series.within(third + 1, entry.steps).finite.values
+    if not len(early) or not len(later):
+        return float("nan")
+    return float(later.max() / max(float(np.median(early)), 1e-9))
+
+
+def _all_or_none(found: Sequence[bool], wanted: bool) -> Outcome:
+    """Confirmed where every seed shows what is wanted, contradicted where every seed shows the other."""
+    if all(each == wanted for each in found):
+        return "confirmed"
+    return "contradicted" if all(each != wanted for each in found) else "not decided"
+
+
+def _list(values: Sequence[float], digits: int = 3) -> str:
+    return ", ".join(number(value, digits) for value in values)

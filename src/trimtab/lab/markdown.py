@@ -1,0 +1,116 @@
+"""A lab as Markdown: the short table for a README, and a page with figures and the claims it tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimtab.config.files import to_yaml
+from trimtab.config.training import Train
+from trimtab.lab.book import Book
+from trimtab.lab.claims import SCENARIO, held_against, idle_stage
+from trimtab.lab.figure import figures
+from trimtab.lab.scenario import CONTROL
+from trimtab.lab.table import CAUTION, HEAD, columns, markdown_table, readme_table, remarks, rows
+from trimtab.lab.verdict import BEHIND, FULL
+from trimtab.records.files import write_whole
+from trimtab.report.filtering import STARVED
+from trimtab.report.text import percent
+
+RULES = f"""Verdicts, per cell, from held-out accuracy; each difference counts beyond three standard errors of the evaluation:
+
+- **collapsed**: the last evaluation is under half of the run's own best, or under its start;
+- **starved**: less than {percent(STARVED)} of the tokens were kept in more than half of the steps: it survives by not learning;
+- **degraded**: the last evaluation or the lowest of the last third is more than {BEHIND:g} under the control of the same seed, or the
+  run fell under half of its best in the last third and came back;
+- **healthy**: none of these after {FULL} steps; after fewer it is only *not collapsed yet*.
+"""
+
+
+OWN = """## With corrections and scenarios of your own
+
+```text
+trimtab lab --quick                                     160 steps, three seeds, a core each: which ones fall at once
+trimtab lab --full                                      400 steps: needed before anything is called healthy
+trimtab lab --scenario stale --correction "geo-rs(lower=0.9,upper=1.1)" --correction areal:my.yaml
+trimtab lab --scenario older.yaml learner.lr=3e-4 advantage.baseline=all
+trimtab lab thresholds --scenario quantized             what each gate keeps, and which threshold would keep 90 %
+```
+
+Ctrl-C stops it and the same command goes on. A scenario is a few lines over the settings that all cells share:
+
+```yaml
+meaning: Samples 16 versions old.
+train:
+  rollout: {max_staleness: 16}
+```
+"""
+
+
+def short(book: Book) -> str:
+    """For a README: one table, and what must stand beside it."""
+    return f"{readme_table(book)}\nBold: collapsed or starved. {' '.join(remarks(book))}\n"
+
+
+def page(book: Book, pictures: str = "") -> str:
+    """The whole page; `pictures` is the folder of the figures as seen from it."""
+    names = [name for name in book.scenarios if book.of(name)]
+    parts = [
+        "<!-- Written by `trimtab lab report DIR --markdown FILE` from lab.json; edit nothing here. -->\n# Stability lab\n",
+        f"**{CAUTION}**\n",
+        f"The same training, {book.steps} steps, seeds {', '.join(map(str, book.seeds))} (each with a warm start of its own), for "
+        f"{len(book.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "
+        f"trimtab {book.trimtab}. Run it: `trimtab lab {'--full' if book.steps >= FULL else f'--steps {book.steps}'}`.\n",
+        "".join(f"- {each}\n" for each in remarks(book) if each != CAUTION),
+        RULES,
+        *(_scenario(book, name, pictures) for name in names),
+        _claims(book),
+        OWN,
+        _settings(book),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def write_page(book: Book, file: Path) -> list[Path]:
+    """The page and, beside it, its figures; what was written."""
+    drawn = figures(book, [name for name in book.scenarios if name != CONTROL])
+    for name, svg in drawn.items():
+        write_whole(file.parent / name, svg.encode())
+    write_whole(file, page(book).encode())
+    return [file, *(file.parent / name for name in drawn)]
+
+
+def _scenario(book: Book, name: str, pictures: str) -> str:
+    lines = [[f"`{first}`", *rest] for first, *rest in map(columns, rows(book, name))]
+    picture = "" if name == CONTROL else f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n"
+    return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{markdown_table(HEAD, lines)}{picture}"
+
+
+def _claims(book: Book) -> str:
+    """What the data say about the table of AReaL #1218."""
+    found = [each for each in held_against(book) if each.findings]
+    if not found:
+        return ""
+    parts = [
+        "## The table of AReaL #1218\n",
+        "[AReaL #1218](https://github.com/inclusionAI/AReaL/pull/1218) reports three rows from runs of a language model whose "
+        f"thresholds it does not give. Held against the scenario `{SCENARIO}` here, claim by claim: *confirmed* where every seed shows "
+        "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*. "
+        "Its approx_kl is read as the mismatch KL, behavior against proximal; the KL of a step, proximal against current, is given "
+        "beside it. This tests its mechanisms and its recommended bounds, not its experiment.\n",
+        markdown_table(
+            ["row", "tested with", "outcome"],
+            [[each.row, f"`{each.correction}` ({each.bounds})", f"**{each.outcome}**"] for each in found],
+        ),
+    ]
+    idle = idle_stage(book)
+    parts += [f"{idle}\n"] if idle else []
+    for each in found:
+        lines = [[claim.what, claim.claim, claim.outcome, claim.evidence] for claim in each.findings]
+        parts.append(f"### {each.row}, {each.bounds}\n\n`{each.correction}`, by seed:\n")
+        parts.append(markdown_table(["what", "claim", "here", "evidence"], lines))
+    return "\n".join(parts)
+
+
+def _settings(book: Book) -> str:
+    base = to_yaml(Train.from_settings(book.base))
+    return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n```yaml\n{base}```\n"

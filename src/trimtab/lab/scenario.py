@@ -1,0 +1,68 @@
+"""Scenarios: a few lines of YAML each, over the settings that all cells share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import Field
+
+from trimtab.config.base import Config
+from trimtab.config.files import load, plain_settings
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+CONTROL = "control"
+_SHIPPED = resources.files("trimtab.lab") / "scenarios"
+
+
+class Scenario(Config):
+    """What makes it hard for a policy to learn."""
+
+    name: str = Field(default="", description="How tables call it; left out: the name of its file.")
+    meaning: str = Field(default="", description="One sentence for the reader of a table.")
+    corrections: tuple[str, ...] | None = Field(
+        default=None, description="The only corrections it is run with; left out: those of the lab."
+    )
+    train: Mapping[str, Any] = Field(default={}, description="Settings of the training that differ from the base.")
+
+
+def scenario_names() -> list[str]:
+    """Those that come with the package; the control first."""
+    return [CONTROL, "stale", "quantized", "both"]
+
+
+def scenario(name_or_file: str) -> Scenario:
+    """A scenario of ours by name, or of a user's own from a YAML file."""
+    if name_or_file in scenario_names():
+        with resources.as_file(_SHIPPED / f"{name_or_file}.yaml") as path:
+            return load(Scenario, path).but(name=name_or_file)
+    if not name_or_file.endswith((".yaml", ".yml")):
+        raise UnknownNameError(
+            f"There is no scenario {name_or_file!r}. {nearest(name_or_file, scenario_names())} "
+            "One of your own is a YAML file with `train:`."
+        )
+    found = load(Scenario, name_or_file)
+    found = found if found.name else found.but(name=Path(name_or_file).stem)
+    if found.name in scenario_names():
+        raise ConfigError(f"{name_or_file}: Scenario needs a name of its own, got {found.name!r}. Rename it.")
+    return found
+
+
+def base_settings(overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The settings all cells share, after `key=value` overrides."""
+    with resources.as_file(_SHIPPED / "base.yaml") as path:
+        return plain_settings(path, overrides)
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under`, section by section."""
+    found = dict(under)
+    for name, value in over.items():
+        below = found.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            found[name] = merged(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,131 @@
+"""The tables of a lab: per scenario, sorted by the worst seed, every seed shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.lab.book import Book, Entry
+from trimtab.lab.scenario import CONTROL
+from trimtab.lab.verdict import FULL, ORDER, Word, tally
+from trimtab.report.text import number, percent
+
+CAUTION = (
+    "It reproduces mechanisms at toy scale; it predicts nothing about your model. Corrections are ranked within a scenario only, "
+    "never over scenarios: what helps in one can do harm in another."
+)
+HEAD = (
+    "correction",
+    "last accuracy by seed",
+    "late lowest",
+    "verdict",
+    "mismatch KL median / max",
+    "grad norm median / max",
+    "kept",
+    "ESS",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One correction in one scenario."""
+
+    correction: str
+    cells: tuple[Entry, ...]
+    """By seed."""
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """What rows are sorted by: the lowest last accuracy, then their mean."""
+        last = [each.last for each in self.cells]
+        return min(last), float(np.mean(last))
+
+    @property
+    def words(self) -> list[Word]:
+        """The verdict of each seed."""
+        return [each.word for each in self.cells]
+
+    @property
+    def word(self) -> Word:
+        """The worst of them."""
+        return max(self.words, key=ORDER.index)
+
+
+def rows(book: Book, scenario: str) -> list[Row]:
+    """The corrections of a scenario, the best of the worst seeds first."""
+    names = dict.fromkeys(each.correction for each in book.of(scenario))
+    found = [Row(name, tuple(book.cells(scenario, name))) for name in names]
+    return sorted(found, key=lambda row: row.worst, reverse=True)
+
+
+def columns(row: Row) -> tuple[str, ...]:
+    """A row as text, under `HEAD`."""
+    done = [each for each in row.cells if each.verdict is not None]
+    return (
+        row.correction,
+        "  ".join(_accuracy(each) for each in row.cells),
+        "  ".join("–" if each.verdict is None else f"{each.verdict.late_low:.2f}" for each in row.cells),
+        tally(row.words),
+        _pair(done, "mismatch"),
+        _pair(done, "grad_norm"),
+        percent(float(np.median([each.medians.get("kept", 1.0) for each in done]))) if done else "–",
+        percent(float(np.median([each.medians.get("ess", 1.0) for each in done]))) if done else "–",
+    )
+
+
+def _accuracy(entry: Entry) -> str:
+    return "failed" if entry.verdict is None else f"{entry.verdict.last:.2f}"
+
+
+def _pair(done: list[Entry], name: str) -> str:
+    medians = [each.medians[name] for each in done if name in each.medians]
+    if not medians:
+        return "–"
+    return f"{number(float(np.median(medians)), 2)} / {number(max(each.most[name] for each in done), 2)}"
+
+
+def remarks(book: Book) -> list[str]:
+    """What a reader of the tables must know."""
+    found: list[str] = []
+    if len(book.entries) < book.planned:
+        found.append(f"{len(book.entries)} of {book.planned} cells have ended; the rest is still to run.")
+    if book.steps < FULL:
+        found.append(
+            f"{book.steps} steps separate the clear cases only: some runs stand at 0.95 and fall after step 300. "
+            f"Nothing is called healthy before {FULL} steps (--full)."
+        )
+    if len(book.seeds) < 3:
+        found.append(f"{len(book.seeds)} of at least 3 seeds: a run that differs by one token can end elsewhere.")
+    found += [
+        f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
+        "scenarios may be the learning rate, not the correction."
+        for each in book.of(CONTROL)
+        if each.verdict is not None and each.word in ("degraded", "collapsed")
+    ]
+    found += [f"{each.name} failed: {each.message}" for each in book.entries if each.status == "failed"]
+    return [*found, CAUTION]
+
+
+def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    head = list(head)
+    every = [head, ["---"] * len(head), *lines]
+    return "".join(f"| {' | '.join(cell.replace('|', '·') for cell in line)} |\n" for line in every)
+
+
+def readme_table(book: Book) -> str:
+    """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved."""
+    scenarios = [name for name in book.scenarios if name != CONTROL and book.of(name)]
+    names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
+    control = "  ".join(_accuracy(each) for each in book.cells(CONTROL, "off"))
+    lines = [["on-policy control", *([control] * len(scenarios))]]
+    lines += [[f"`{name}`", *(_short(book, scenario, name) for scenario in scenarios)] for name in names]
+    return markdown_table(["last accuracy by seed", *scenarios], lines)
+
+
+def _short(book: Book, scenario: str, correction: str) -> str:
+    cells = book.cells(scenario, correction)
+    bad = ("collapsed", "starved", "failed")
+    return "  ".join(f"**{_accuracy(each)}**" if each.word in bad else _accuracy(each) for each in cells) or "–"

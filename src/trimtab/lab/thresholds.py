@@ -1,0 +1,296 @@
+"""What each gate would keep on the first batches, as a function of its threshold: of right answers, of wrong ones, and the balance.
+
+The batches are those of a few steps of the scenario, sampled from the warm start. Without staleness nothing is learned in
+between; with it, the run learns (uncorrected) until its samples are as old as they get.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.config.algebra import Correction, Gate
+from trimtab.errors import ConfigWarning, RunError
+from trimtab.lab.candidate import Candidate, candidate
+from trimtab.lab.cell import cells
+from trimtab.lab.scenario import Scenario, merged
+from trimtab.lab.work import Job, ended
+from trimtab.records.run import RunDirectory
+from trimtab.records.schema import RolloutRow, rows_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BATCHES = 4
+"""Learner steps whose samples are looked at."""
+SHARES = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
+TOLD = (0.99, 0.9, 0.5)
+"""Shares whose thresholds are printed."""
+IDLE, STARVING, BIASED = 0.99, 0.30, 0.02
+"""Kept above the first: the gate does nothing. Under the second: little is left. Net advantage under minus the third: it pushes down."""
+_STILL = 1e-12
+"""A learning rate at which nothing is learned."""
+
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a threshold keeps, in shares of tokens."""
+
+    threshold: float | None
+    """None: the bounds as they are set."""
+    kept: float
+    right: float
+    """Of answers that are right; NaN where there are none."""
+    wrong: float
+    net_advantage: float
+    """Mean advantage of what is kept; NaN where nothing is."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A gate on the first batches of a scenario."""
+
+    correction: str
+    gate: str
+    """Its metric, level and bounds in words."""
+    form: str
+    """What a threshold t means, such as `1/t ≤ ratio ≤ t`."""
+    seeds: tuple[Kept, ...]
+    """As it is set, seed by seed."""
+    curve: tuple[Kept, ...]
+    """Over its threshold, all seeds together."""
+    keeping: Mapping[str, float]
+    """The thresholds that keep 99, 90 and 50 %."""
+
+    @property
+    def remark(self) -> str:
+        """What is wrong with the threshold, if anything."""
+        kept = [each.kept for each in self.seeds]
+        net = [each.net_advantage for each in self.seeds if not np.isnan(each.net_advantage)]
+        said: list[str] = []
+        if min(kept) > IDLE:
+            said.append("never fires" if min(kept) == 1.0 else "hardly ever fires")
+        if max(kept) < STARVING:
+            said.append("keeps little")
+        if all(each.wrong > each.right for each in self.seeds) and net and max(net) < -BIASED:
+            said.append("keeps wrong answers more often than right ones")
+        return ", ".join(said)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What a gate judges on a batch: one number per token, turn or sequence."""
+
+    statistic: Values
+    """Distance from on-policy in the units of the threshold: kept while at most that."""
+    stays: Flags
+    """Whether the bounds as set keep it."""
+    tokens: Values
+    right: Flags
+    advantage: Values
+
+    def kept(self, stays: Flags, threshold: float | None) -> Kept:
+        """What stays, counted in tokens."""
+        weight = self.tokens * stays
+        return Kept(
+            threshold,
+            _share(weight, self.tokens),
+            _share(weight[self.right], self.tokens[self.right]),
+            _share(weight[~self.right], self.tokens[~self.right]),
+            _share(weight * self.advantage, weight),
+        )
+
+    def threshold(self, share: float) -> float:
+        """The least value of the statistic that keeps this share of the tokens."""
+        order = np.argsort(self.statistic, kind="stable")
+        reached = np.cumsum(self.tokens[order]) >= share * self.tokens.sum() - 1e-9
+        return float(self.statistic[order][np.argmax(reached)])
+
+
+def scans(
+    chosen: Scenario, given: Sequence[Candidate], seeds: Sequence[int], base: Mapping[str, Any], jobs: int
+) -> list[Scan]:
+    """Every gate of these corrections on the first batches of a scenario."""
+    batches = first_batches(chosen, seeds, base, jobs)
+    found: dict[str, Scan] = {}
+    for each in given:
+        for gate in gates_of(each.correction):
+            found.setdefault(_words(gate), scanned(each.label, gate, batches))
+    return list(found.values())
+
+
+def gates_of(rule: Correction) -> list[Gate]:
+    """The tests of a correction that have one threshold per side, on their own; weights that become 0 outside are tests too."""
+    with warnings.catch_warnings():  # said when the correction was read
+        warnings.simplefilter("ignore", ConfigWarning)
+        found = [
+            gate.but(scope="trained", action="reject", pair=None)
+            for gate in rule.gates
+            if gate.when == "always" and gate.agg != "budget" and gate.action != "observe"
+        ]
+    weight = rule.weight
+    if weight is not None and weight.outside == "zero" and weight.level == "token":
+        found.append(Gate(metric="ratio", lower=weight.lower, upper=weight.upper))
+    return found
+
+
+def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any], jobs: int) -> list[list[RolloutRow]]:
+    """The responses of the first batches, by seed."""
+    settings = merged(base, chosen.train)
+    age = int(settings.get("rollout", {}).get("max_staleness", 0))
+    change: dict[str, Any] = {"record": {"rollouts": 1.0}, "learner": {} if age else {"lr": _STILL}}
+    sampled = Scenario(name=chosen.name, train=merged(chosen.train, change))
+    planned = cells([sampled], [candidate("off")], seeds, base, age + BATCHES)
+    room = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
+    try:
+        todo = [
+            Job(each.name, "cell", each.config.model_dump(mode="json"), room / each.name, room / f"{each.name}.log")
+            for each in planned
+        ]
+        with closing(ended(todo, jobs)) as ends:
+            for end in ends:
+                if end.error is not None:
+                    raise RunError(f"{end.job.name} could not be sampled: {end.error}")
+        last = range(age, age + BATCHES)
+        return [rows_of(RunDirectory.read(room / each.name).rollout_table(steps=last)) for each in planned]
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def scanned(label: str, gate: Gate, batches: Sequence[Sequence[RolloutRow]]) -> Scan:
+    """A gate on batches, one per seed."""
+    by_seed = [units(gate, rows) for rows in batches]
+    pooled = Units(*(np.concatenate([getattr(each, name) for each in by_seed]) for name in Units.__annotations__))
+    curve: list[Kept] = []
+    for share in SHARES:
+        threshold = pooled.threshold(share)
+        curve.append(pooled.kept(pooled.statistic <= threshold, threshold))
+    return Scan(
+        correction=label,
+        gate=_words(gate),
+        form=_form(gate),
+        seeds=tuple(each.kept(each.stays, None) for each in by_seed),
+        curve=tuple(curve),
+        keeping={f"{share:.0%}": pooled.threshold(share) for share in TOLD},
+    )
+
+
+def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
+    """What the core's own gate finds on these rows."""
+    import torch
+
+    from trimtab.core.batch import batch, groups
+    from trimtab.core.correct import judged
+
+    rule = Correction(gates=(gate,))
+    mask = _padded(rows, "mask", 0.0).bool()
+    proximal, behavior = _padded(rows, "proximal", 0.0), _padded(rows, "behavior", 0.0)
+    tokens = batch(
+        {"proximal": proximal, "behavior": behavior, "current": proximal},
+        rule.pairs,
+        mask,
+        advantages=None,
+        cu_seqlens=None,
+        ranks=groups(None, None),
+    )
+    found = judged(rule, tokens).verdicts[0]
+    right = torch.tensor([row.correct for row in rows])
+    advantage = _padded(rows, "advantage", 0.0)
+    if found.units is None:  # each token is a unit
+        right = right.unsqueeze(1).expand_as(mask)
+    else:
+        advantage = (advantage * mask).sum(1) / mask.sum(1).clamp(min=1)
+    real = (found.counted > 0).flatten()
+
+    def flat(values: Tensor) -> Any:
+        return values.flatten()[real].double().numpy()
+
+    low, high = flat(found.low), flat(found.high)
+    return Units(
+        _statistic(gate, low, high),
+        flat(found.stays) > 0,
+        flat(found.counted),
+        flat(right) > 0,
+        flat(advantage),
+    )
+
+
+def _padded(rows: Sequence[RolloutRow], name: str, fill: float) -> Tensor:
+    import torch
+
+    width = max(len(row.tokens) for row in rows)
+    found = torch.full((len(rows), max(width, 1)), fill)
+    for place, row in enumerate(rows):
+        found[place, : len(row.tokens)] = torch.from_numpy(np.asarray(getattr(row, name), dtype=np.float32))
+    return found
+
+
+def _statistic(gate: Gate, low: Values, high: Values) -> Values:
+    """One number that the gate compares with one threshold; ratios come in log space."""
+    two_sided = gate.lower is not None and gate.upper is not None
+    farthest = np.maximum(np.abs(low), np.abs(high)) if two_sided else -low if gate.upper is None else high
+    return np.exp(farthest) if gate.metric == "ratio" else farthest
+
+
+def _form(gate: Gate) -> str:
+    name = _name(gate)
+    if gate.lower is not None and gate.upper is not None:
+        return f"1/t ≤ {name} ≤ t" if gate.metric == "ratio" else f"|{name}| ≤ t"
+    if gate.upper is None:
+        return f"{name} ≥ 1/t" if gate.metric == "ratio" else f"{name} ≥ −t"
+    return f"{name} ≤ t"
+
+
+def _name(gate: Gate) -> str:
+    """Metric and level in words; the mean of log-ratios is the geometric mean, their sum the product."""
+    gathered = {"mean": "geometric mean", "sum": "product"} if gate.metric == "ratio" else {}
+    agg = gathered.get(str(gate.agg), {"every": "every token's"}.get(str(gate.agg), gate.agg or ""))
+    return " ".join(part for part in (gate.level, agg, gate.metric.replace("_", " ")) if part)
+
+
+def _words(gate: Gate) -> str:
+    lower = "" if gate.lower is None else f"{gate.lower:g} ≤ "
+    upper = "" if gate.upper is None else f" ≤ {gate.upper:g}"
+    return f"{lower}{_name(gate)}{upper}"
+
+
+def _share(part: Values, whole: Values) -> float:
+    total = float(whole.sum())
+    return float(part.sum()) / total if total else float("nan")
+
+
+HEAD = ("gate", "first of", "kept", "of right", "of wrong", "net advantage", "t keeps 99 %", "90 %", "50 %", "remark")
+
+
+def columns(scan: Scan) -> tuple[str, ...]:
+    """A scan as text under `HEAD`, every seed shown."""
+    parts = [
+        "  ".join(f"{getattr(each, name):{form}}" for each in scan.seeds)
+        for name, form in (("kept", ".2f"), ("right", ".2f"), ("wrong", ".2f"), ("net_advantage", "+.2f"))
+    ]
+    return (scan.gate, scan.correction, *parts, *(f"{value:.4g}" for value in scan.keeping.values()), scan.remark)
+
+
+def plain(found: Iterable[Scan]) -> list[dict[str, Any]]:
+    """For JSON; what is not a number is None."""
+    return [_finite(asdict(each)) | {"remark": each.remark} for each in found]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple | list):
+        return [_finite(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

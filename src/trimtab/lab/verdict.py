@@ -1,0 +1,106 @@
+"""What became of a cell, in one word. Curves in, words out.
+
+The last evaluation and the lowest of the last third decide, never a mean: a run can stand at 0.97, fall to 0.05 within twenty
+steps and be called degraded by the mean of its last two evaluations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trimtab.report.filtering import STARVED, starved_steps
+from trimtab.report.series import Series
+from trimtab.report.text import number, percent
+from trimtab.report.verdict import late_part, tolerance
+from trimtab.report.verdict import verdict as own_verdict
+
+Word = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
+
+QUICK, FULL = 160, 400
+"""Steps of `--quick` and `--full`. Collapses were seen as late as step 395 of runs that stood at 0.95 before."""
+BEHIND = 0.1
+"""How far under the control of the same seed, beyond the noise of the evaluation, a run may stand."""
+LONG = 0.5
+"""Share of the steps with next to nothing kept from which a run counts as starved."""
+ORDER: tuple[Word, ...] = ("healthy", "not collapsed yet", "degraded", "starved", "collapsed", "failed", "unknown")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The word, the sentence that says why, and the numbers it rests on."""
+
+    word: Word
+    reason: str
+    start: float
+    best: float
+    last: float
+    late_low: float
+    """The lowest evaluation of the last third."""
+    fell: tuple[int, int] | None = None
+    """The last evaluation before a fall and the first that showed it."""
+
+
+def starved_share(kept: Series) -> float:
+    """The share of the steps that kept next to nothing."""
+    return len(starved_steps(kept)) / max(len(kept.finite), 1)
+
+
+def judged(accuracy: Series, starved: float, *, control: Series | None, problems: int, steps: int) -> Judged:
+    """The verdict on a cell of `steps` steps, against the control of its seed where that is known; `starved` as `starved_share`.
+
+    collapsed: ends under half of its own best, or under its start. starved: kept less than 5 % in more than half of the steps.
+    degraded: last or late-lowest more than 0.1 under the control's, or fell under half of its best late and came back.
+    healthy: none of these after 400 steps; after fewer, not collapsed yet. Each beyond three standard errors.
+    """
+    own = own_verdict(accuracy, problems=problems)
+    if own.word == "unknown":
+        nan = float("nan")
+        return Judged("unknown", "fewer than two evaluations", nan, nan, nan, nan)
+    start, best, last = own.start[1], own.best[1], own.end[1]
+    low = float(late_part(accuracy.finite).values.min())
+    word, reason = _word(accuracy, starved, control, problems, steps)
+    return Judged(word, reason, start, best, last, low, own.fall)
+
+
+def _word(accuracy: Series, starved: float, control: Series | None, problems: int, steps: int) -> tuple[Word, str]:
+    own = own_verdict(accuracy, problems=problems)
+    start, best, last = own.start[1], own.best[1], own.end[1]
+    if own.word == "collapsed":
+        return "collapsed", f"ends at {number(last)}, under half of its best ({number(best)} at step {own.best[0]})"
+    if start - last > tolerance(start, last, problems):
+        return "collapsed", f"ends at {number(last)}, under its start ({number(start)})"
+    if starved > LONG:
+        return (
+            "starved",
+            f"kept under {percent(STARVED)} at {percent(starved)} of the steps: it survives by not learning",
+        )
+    if own.word == "unstable" and own.low is not None:
+        return "degraded", f"fell to {number(own.low[1])} at step {own.low[0]} and came back to {number(last)}"
+    behind = _behind(accuracy, control, problems)
+    if behind is not None:
+        rising = best - last <= tolerance(best, last, problems) and own.word != "flat"
+        return "degraded", f"{behind}; at its best when it ends, so perhaps only slower" if rising else behind
+    if control is None and own.word in ("degraded", "flat"):
+        return "degraded", f"ends at {number(last)}, best {number(best)}, start {number(start)}"
+    if steps < FULL:
+        return "not collapsed yet", f"ends at {number(last)}; {steps} steps certify nobody, {FULL} are needed"
+    return "healthy", f"ends at {number(last)}, never far under the control"
+
+
+def _behind(accuracy: Series, control: Series | None, problems: int) -> str | None:
+    """How the run stands clearly under its control, if it does."""
+    if control is None or len(control.finite) < 2:
+        return None
+    mine, theirs = late_part(accuracy.finite).values, late_part(control.finite).values
+    pairs = (("ends at", mine[-1], theirs[-1]), ("late lowest", mine.min(), theirs.min()))
+    for what, one, other in pairs:
+        if other - one > BEHIND + tolerance(float(one), float(other), problems):
+            return f"{what} {number(float(one))}, control {number(float(other))}"
+    return None
+
+
+def tally(words: list[Word]) -> str:
+    """The words of several seeds, the worst first: `2 collapsed, 1 degraded`."""
+    counted = [(word, words.count(word)) for word in reversed(ORDER) if word in words]
+    return ", ".join(f"{count} {word}" for word, count in counted)

@@ -1,0 +1,235 @@
+"""Worker processes: each does one job, with one thread, and dies with its lab.
+
+The processes come from a fork server that has loaded torch once; a job then starts at once instead of after seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal
+
+from trimtab.errors import ConfigWarning, TrimtabError
+
+GRACE = 10.0
+"""Seconds a worker has to end after it was asked to."""
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training run, or only its warm start."""
+
+    name: str
+    kind: Literal["warm start", "cell"]
+    settings: dict[str, Any]
+    path: Path
+    log: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended."""
+
+    job: Job
+    error: str | None
+    """None: well."""
+
+
+Seen = Callable[[Job, int, float | None], None]
+"""Told a running job, its step and, where it was measured, its accuracy."""
+
+
+@dataclass(eq=False)
+class _Running:
+    job: Job
+    process: Any
+    line: Connection
+    error: str | None = None
+
+
+def ended(jobs: Sequence[Job], many: int, seen: Seen = lambda job, step, accuracy: None) -> Generator[Ended]:
+    """Each job as it ends, `many` at a time. Whoever stops listening, for whatever reason, leaves no process behind."""
+    context, waiting = _context(), deque(jobs)
+    running: list[_Running] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < many:
+                running.append(_started(context, waiting.popleft()))
+            wait([part for each in running for part in (each.line, each.process.sentinel) if not _closed(part)])
+            for each in running:
+                _listen(each, seen)
+            for each in [each for each in running if not each.process.is_alive()]:
+                _listen(each, seen)
+                running.remove(each)
+                yield _ended(each)
+    finally:
+        _stop(running)
+
+
+def _context() -> Any:
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["trimtab.train.loop", __name__])
+    return context
+
+
+def _started(context: Any, job: Job) -> _Running:
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(job, theirs), name=job.name)
+    with _environment(dict.fromkeys(_ONE_THREAD, "1") | _QUIET):
+        process.start()
+    theirs.close()
+    return _Running(job, process, ours)
+
+
+def _closed(part: object) -> bool:
+    return isinstance(part, Connection) and part.closed
+
+
+def _listen(each: _Running, seen: Seen) -> None:
+    """Take in what a worker has said."""
+    if each.line.closed:
+        return
+    try:
+        while each.line.poll():
+            word, *told = each.line.recv()
+            if word == "step":
+                seen(each.job, *told)
+            else:
+                each.error = str(told[0])
+    except (EOFError, OSError):
+        each.line.close()
+
+
+def _ended(each: _Running) -> Ended:
+    code = each.process.exitcode
+    each.process.join()
+    each.line.close()
+    error = each.error
+    if code and error is None:
+        died = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        error = f"The process {died}. Its log is {each.job.log}."
+    return Ended(each.job, error)
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    for each in running:
+        each.process.terminate()
+    for each in running:
+        each.process.join(GRACE)
+        if each.process.is_alive():
+            each.process.kill()
+            each.process.join()
+        each.line.close()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Generator[None]:
+    """For processes started inside; the fork server keeps what it was started with."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _work(job: Job, line: Connection) -> None:
+    """In the worker."""
+    _follow_parent()
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        _DO[job.kind](job, _Line(line))
+    except TrimtabError as error:
+        traceback.print_exc()
+        line.send(("error", str(error)))
+        sys.exit(1)
+    except Exception as error:
+        traceback.print_exc()
+        line.send(("error", f"{type(error).__name__}: {error}"))
+        sys.exit(1)
+
+
+def _follow_parent() -> None:
+    """Die with the lab, however it dies."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
+
+
+class _Line:
+    """A run's display: its steps, sent to the lab."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+
+    def warm_start(self, step: int, accuracy: float | None) -> None:
+        """The policy is being taught."""
+        self._tell(step, accuracy)
+
+    def begin(self, path: Path, step: int) -> None:
+        """Nothing to tell."""
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """A step is done."""
+        self._tell(step, metrics.get("eval/accuracy"))
+
+    def note(self, message: str) -> None:
+        """The run directory keeps it."""
+
+    def _tell(self, step: int, accuracy: float | None) -> None:
+        with suppress(OSError):
+            self._line.send(("step", step, accuracy))
+
+
+def _cell(job: Job, line: _Line) -> None:
+    from trimtab.config.training import Train
+    from trimtab.train.loop import train
+
+    warnings.simplefilter("ignore", ConfigWarning)
+    result = train(Train.from_settings(job.settings), job.path, display=line)
+    if result.stopped:
+        sys.exit(128 + signal.SIGTERM)
+
+
+def _warm_start(job: Job, line: _Line) -> None:
+    import torch
+
+    from trimtab.config.training import Train
+    from trimtab.train.loop import longest, policy_of
+    from trimtab.train.tasks import source
+
+    warnings.simplefilter("ignore", ConfigWarning)
+    config = Train.from_settings(job.settings)
+    torch.set_num_threads(config.threads)
+    task = source(config.task, config.seed)
+    policy_of(config, task, longest(config, task), line)
+
+
+_DO: dict[str, Callable[[Job, _Line], None]] = {"cell": _cell, "warm start": _warm_start}

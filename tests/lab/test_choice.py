@@ -1,0 +1,108 @@
+"""What can be asked of a lab: scenarios, corrections, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.config.presets import preset
+from trimtab.errors import ConfigError, UnknownNameError
+from trimtab.lab.candidate import DEFAULTS, candidate, candidates
+from trimtab.lab.cell import cells
+from trimtab.lab.lab import Plan
+from trimtab.lab.scenario import Scenario, base_settings, scenario, scenario_names
+
+
+def test_every_default_is_another_correction():
+    found = candidates()
+    assert len(found) == len(DEFAULTS) >= 16
+    assert len({each.correction.model_dump_json() for each in found}) == len(found)
+
+
+def test_a_correction_by_name_by_numbers_and_by_file(tmp_path: Path):
+    assert candidate("icepop").correction == preset("icepop")
+    found = candidate("geo-rs(lower=0.9, upper=1.1)")
+    assert found.label == "geo-rs(lower=0.9,upper=1.1)"
+    assert found.correction == preset("geo-rs", lower=0.9, upper=1.1)
+    (tmp_path / "mine.yaml").write_text("weight: {level: token, upper: 3.0}\n")
+    assert candidate(str(tmp_path / "mine.yaml")) == candidate(str(tmp_path / "mine.yaml"))
+    assert candidate(str(tmp_path / "mine.yaml")).correction == preset("token-tis", upper=3.0)
+
+
+def test_a_correction_from_a_framework_s_file(tmp_path: Path):
+    (tmp_path / "run.yaml").write_text(
+        "algorithm:\n  rollout_correction: {rollout_is: token, rollout_is_threshold: 3.0}\n"
+    )
+    found = candidate(f"verl:{tmp_path / 'run.yaml'}")
+    assert found.label == "verl:run"
+    assert found.correction.weight is not None
+    assert found.correction.weight.upper == 3.0
+
+
+def test_an_unknown_correction_or_scenario_names_the_nearest():
+    with pytest.raises(UnknownNameError, match="geo-rs"):
+        candidate("geo-sr")
+    with pytest.raises(UnknownNameError, match="quantized"):
+        scenario("quantised")
+
+
+def test_the_shipped_scenarios_are_what_they_say():
+    found = {name: scenario(name).train["rollout"] for name in scenario_names()}
+    assert {name: (each["max_staleness"], each["precision"]) for name, each in found.items()} == {
+        "control": (0, "fp32"),
+        "stale": (8, "fp32"),
+        "quantized": (0, "int4"),
+        "both": (8, "int4"),
+    }
+
+
+def test_a_scenario_of_the_user_s_own(tmp_path: Path):
+    file = tmp_path / "older.yaml"
+    file.write_text("meaning: Older.\ntrain:\n  rollout: {max_staleness: 16}\n")
+    found = scenario(str(file))
+    assert found == Scenario(name="older", meaning="Older.", train={"rollout": {"max_staleness": 16}})
+    file.write_text("name: control\n")
+    with pytest.raises(ConfigError, match="a name of its own"):
+        scenario(str(file))
+
+
+def test_the_control_is_always_run_once_per_seed():
+    plan = Plan([scenario("stale")], candidates(["off", "geo-rs"]), range(3), 10, base_settings())
+    found = plan.cells()
+    assert [(each.scenario, each.correction, each.seed) for each in found[:3]] == [
+        ("control", "off", s) for s in range(3)
+    ]
+    assert len(found) == 3 + 2 * 3
+    control, stale = found[0].config, found[3].config
+    assert (control.learner, control.loss, control.evaluate) == (stale.learner, stale.loss, stale.evaluate)
+    assert control.threads == 1
+
+
+def test_overrides_reach_every_cell_and_a_scenario_stands_above_them():
+    base = base_settings(["learner.lr=3e-4", "rollout.max_staleness=3", "advantage.baseline=all"])
+    (found,) = cells([scenario("stale")], candidates(["off"]), [0], base, 10)
+    assert found.config.learner.lr == 3e-4
+    assert found.config.rollout.max_staleness == 8
+    assert found.config.advantage.baseline == "all"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_wrong_setting_is_refused_with_its_scenario():
+    wrong = Scenario(name="mine", train={"rollout": {"max_stalenes": 8}})
+    with pytest.raises(ConfigError, match=r"Scenario mine: rollout: Rollout has no field 'max_stalenes'"):
+        cells([wrong], candidates(["off"]), [0], base_settings(), 10)
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.yaml").write_text("weight: {level: token, upper: 3.0}\n")
+    given = candidates([str(tmp_path / folder / "mine.yaml") for folder in ("a", "b")])
+    with pytest.raises(ConfigError, match="different names"):
+        cells([scenario("stale")], given, [0], base_settings(), 10)
+
+
+def test_a_warm_start_is_shared_by_the_cells_of_a_seed():
+    found = Plan([scenario("stale")], candidates(["off", "geo-rs"]), range(2), 10, base_settings()).cells()
+    assert len({each.warm_start for each in found}) == 2
+    assert len({each.fingerprint for each in found}) == len(found)

@@ -1,0 +1,210 @@
+"""Running a lab: parallel equals serial, what is done stays, what fails is said, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab.mini import OVERRIDES, plan
+from tests.train.runs import lines, weights
+from trimtab.errors import ConfigError, InUseError
+from trimtab.lab.book import Book, Entry, read_book
+from trimtab.lab.cell import state
+from trimtab.lab.lab import Silent, run
+from trimtab.lab.scenario import Scenario
+from trimtab.records.lock import is_held
+from trimtab.records.run import RunDirectory
+from trimtab.train.loop import train
+
+
+class Told(Silent):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.done, self.ends = 0, list[str]()
+
+    def begin(self, done: int, cells: int) -> None:
+        self.done = done
+
+    def ended(self, name: str, entry: Entry | None) -> None:
+        self.ends += [] if entry is None else [name]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
+    """A lab with two cells at a time."""
+    path = tmp_path_factory.mktemp("lab") / "parallel"
+    return path, run(plan(), path, jobs=2)
+
+
+def timeless(book: Book) -> list[Entry]:
+    return sorted((each.but(seconds=0.0) for each in book.entries), key=lambda each: each.name)
+
+
+def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, Book]):
+    path, book = whole
+    assert [each.name for each in timeless(book)] == [
+        *(f"control--off--seed-{seed}" for seed in (0, 1)),
+        *(f"quantized--{name}--seed-{seed}" for name in ("geo-rs", "off") for seed in (0, 1)),
+    ]
+    for each in book.entries:
+        assert each.status == "done"
+        assert each.verdict is not None
+        assert [step for step, _ in each.accuracy] == [0, 2, 4]
+        assert {"mismatch", "grad_norm", "kept", "kept_right", "kept_wrong", "ess", "entropy"} <= each.curves.keys()
+        assert RunDirectory.read(path / "cells" / each.name).status == "done"
+    assert read_book(path) == book
+
+
+def test_scenarios_differ_only_where_they_say(whole: tuple[Path, Book]):
+    path, book = whole
+    settings = {each.name: RunDirectory.read(path / "cells" / each.name).settings for each in book.entries}
+    one, other = settings["control--off--seed-0"], settings["quantized--off--seed-0"]
+    assert (one["rollout"].pop("precision"), other["rollout"].pop("precision")) == ("fp32", "int4")
+    assert one == other
+
+
+def test_int4_samples_differ_from_the_learner_and_the_controls_do_not(whole: tuple[Path, Book]):
+    _, book = whole
+    assert all(each.most["mismatch"] < 1e-9 for each in book.of("control"))
+    assert all(each.most["mismatch"] > 1e-4 for each in book.of("quantized"))
+
+
+def test_parallel_equals_serial_and_a_plain_run_bit_for_bit(whole: tuple[Path, Book], tmp_path: Path):
+    path, book = whole
+    serial = run(plan(), tmp_path / "serial", jobs=1)
+    assert timeless(serial) == timeless(book)
+    for each in book.entries:
+        one, other = path / "cells" / each.name, tmp_path / "serial" / "cells" / each.name
+        assert repr(lines(one)) == repr(lines(other))
+        assert weights(one).equal(weights(other))
+    cell = plan().cells()[-1]
+    train(cell.config, tmp_path / "plain")
+    assert weights(tmp_path / "plain").equal(weights(path / "cells" / cell.name))
+
+
+def test_what_is_done_stays_and_what_is_half_or_changed_is_run_again(whole: tuple[Path, Book], tmp_path: Path):
+    path, book = whole
+    shutil.copytree(path, tmp_path / "lab")
+    cells = tmp_path / "lab" / "cells"
+    half, changed, gone = "quantized--off--seed-0", "quantized--geo-rs--seed-1", "control--off--seed-1"
+    (cells / half / "metrics.jsonl").write_text((cells / half / "metrics.jsonl").read_text()[:-400])
+    config = cells / changed / "config.yaml"
+    config.write_text(config.read_text().replace("lr: 0.001", "lr: 0.002"))
+    shutil.rmtree(cells / gone)
+    by_name = {cell.name: cell for cell in plan().cells()}
+    assert [state(by_name[name], cells / name) for name in (half, changed, gone)] == ["half", "changed", "absent"]
+    told = Told()
+    again = run(plan(), tmp_path / "lab", jobs=2, display=told)
+    assert told.done == 3
+    assert sorted(told.ends) == sorted([half, changed, gone])
+    assert timeless(again) == timeless(book)
+    untouched = Told()
+    assert timeless(run(plan(), tmp_path / "lab", jobs=2, display=untouched)) == timeless(book)
+    assert untouched.ends == []
+
+
+def test_another_version_of_the_package_makes_every_cell_stale(
+    whole: tuple[Path, Book], monkeypatch: pytest.MonkeyPatch
+):
+    path, _ = whole
+    cell = plan().cells()[0]
+    assert state(cell, path / "cells" / cell.name) == "done"
+    monkeypatch.setattr("trimtab.lab.cell.version", lambda: "another")
+    assert state(cell, path / "cells" / cell.name) == "changed"
+
+
+def test_a_later_plan_adds_to_the_tables_and_another_length_begins_anew(whole: tuple[Path, Book], tmp_path: Path):
+    path, book = whole
+    shutil.copytree(path, tmp_path / "lab")
+    more = run(plan("token-tis", seeds=1), tmp_path / "lab", jobs=2)
+    assert len(more.entries) == len(book.entries) + 1
+    assert {"off", "geo-rs", "token-tis"} == set(more.corrections)
+    longer = run(plan("off", seeds=1, steps=5), tmp_path / "lab", jobs=2)
+    assert {each.steps for each in longer.entries} == {5}
+
+
+def test_a_cell_that_fails_is_recorded_with_its_message_and_stops_nothing(tmp_path: Path):
+    broken = Scenario(
+        name="broken",
+        train={"learner": {"patience": 1}, "task": {"rewards": [{"verifier": "regex", "pattern": "(z)"}]}},
+    )
+    given = plan("off", seeds=1)
+    made = run(type(given)([broken, *given.scenarios], given.candidates, [0], 4, given.base), tmp_path / "lab", jobs=2)
+    by_name = {each.name: each for each in made.entries}
+    failed = by_name["broken--off--seed-0"]
+    assert failed.status == "failed"
+    assert failed.word == "failed"
+    assert "brought no update" in str(failed.message)
+    assert by_name["quantized--off--seed-0"].status == "done"
+    assert read_book(tmp_path / "lab") == made
+
+
+def test_a_lab_is_lockstep_and_evaluated():
+    given = plan("off")
+    for setting, message in (({"backend": "local"}, "lockstep"), ({"evaluate": None}, "evaluate")):
+        wrong = type(given)(given.scenarios, given.candidates, [0], 4, {**given.base, **setting})
+        with pytest.raises(ConfigError, match=message):
+            wrong.cells()
+
+
+def test_two_labs_do_not_share_a_folder(tmp_path: Path):
+    class Second(Silent):
+        def begin(self, done: int, cells: int) -> None:
+            with pytest.raises(InUseError):
+                run(plan("off", seeds=1), tmp_path / "lab", jobs=1)
+
+    run(plan("off", seeds=1, scenarios=()), tmp_path / "lab", jobs=1, display=Second())
+
+
+def started(path: Path, steps: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "trimtab.cli", "lab", "--out", str(path), "--steps", str(steps), "--seeds", "2"]
+    command += ["--scenario", "quantized", "--correction", "off", "--jobs", "2", *OVERRIDES]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def until(true: Callable[[], object], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def under_way(path: Path) -> list[Path]:
+    return [each.parent for each in path.glob("cells/*/metrics.jsonl") if is_held(each.parent / "lock")]
+
+
+def members(group: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "-g", str(group)], capture_output=True, text=True, check=False).stdout
+    return [int(each) for each in found.split()]
+
+
+def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_end(tmp_path: Path):
+    lab = started(tmp_path / "lab", 40)
+    until(lambda: under_way(tmp_path / "lab"))
+    os.kill(lab.pid, signal.SIGKILL)
+    lab.communicate()
+    until(lambda: not under_way(tmp_path / "lab"), 30)
+    until(lambda: not members(lab.pid), 30)
+    whole = run(plan("off", steps=40), tmp_path / "whole", jobs=2)
+    resumed = run(plan("off", steps=40), tmp_path / "lab", jobs=2)
+    assert timeless(resumed) == timeless(whole)
+
+
+def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path):
+    lab = started(tmp_path / "lab", 4000)
+    until(lambda: under_way(tmp_path / "lab"))
+    os.killpg(lab.pid, signal.SIGINT)  # as a terminal does
+    _, said = lab.communicate(timeout=60)
+    assert lab.returncode == 130
+    assert b"the same command goes on from there" in said
+    assert b"Traceback" not in said
+    until(lambda: not members(lab.pid), 30)

@@ -1,0 +1,168 @@
+"""Tables, pages and claims, all from a book."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.lab import curves
+from tests.lab.curves import book, entry
+from trimtab.lab.book import Book, read_book, write_book
+from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
+from trimtab.lab.claims import grown, held_against, idle_stage
+from trimtab.lab.markdown import page, short, write_page
+from trimtab.lab.page import html
+from trimtab.lab.table import CAUTION, columns, remarks, rows
+
+SEEDS = (0, 1, 2)
+FELL = [(0, 0.3), (80, 0.7), (160, 0.4), (240, 0.2), (320, 0.12), (400, 0.1)]
+LEVEL_DOWN = {"mismatch": (0.01, 0.5)}
+
+
+def as_published() -> Book:
+    """Every row comes out as the table has it."""
+    cells = [entry("control", "off", seed, curves.CONTROL) for seed in SEEDS]
+    cells += [entry("stale", TOKEN_MIS, seed, FELL, level=LEVEL_DOWN) for seed in SEEDS]
+    cells += [entry("stale", GEO_WIDE, seed, FELL, level=LEVEL_DOWN | {"grad_norm": (0.5, 40.0)}) for seed in SEEDS]
+    cells += [entry("stale", GEO_WIDE_TOKEN_MIS, seed, curves.HEALTHY) for seed in SEEDS]
+    return book(*cells)
+
+
+def otherwise() -> Book:
+    """The combination is Token-MIS alone, Geo-RS stands, one seed of Token-MIS stands."""
+    cells = [entry("control", "off", seed, curves.CONTROL) for seed in SEEDS]
+    for seed in SEEDS:
+        fate = curves.HEALTHY if seed == 1 else FELL
+        cells += [entry("stale", name, seed, fate, level=LEVEL_DOWN) for name in (TOKEN_MIS, GEO_WIDE_TOKEN_MIS)]
+        cells += [entry("stale", GEO_WIDE, seed, curves.HEALTHY)]
+    return book(*cells)
+
+
+def outcomes(found: Book) -> dict[str, str]:
+    return {each.correction: each.outcome for each in held_against(found) if each.findings}
+
+
+def test_a_lab_that_shows_what_was_published_confirms_it():
+    assert outcomes(as_published()) == dict.fromkeys((TOKEN_MIS, GEO_WIDE, GEO_WIDE_TOKEN_MIS), "confirmed")
+
+
+def test_a_lab_that_shows_the_other_contradicts_it():
+    found = {each.correction: each for each in held_against(otherwise())}
+    assert [each.outcome for each in found[TOKEN_MIS].findings] == ["confirmed", "confirmed", "not decided"]
+    assert [each.outcome for each in found[GEO_WIDE].findings] == ["contradicted"] * 3
+    assert [each.outcome for each in found[GEO_WIDE_TOKEN_MIS].findings] == [
+        "confirmed",
+        "contradicted",
+        "contradicted",
+    ]
+    assert found["geo-rs"].findings == ()
+    assert found["geo-rs"].outcome == "not decided"
+
+
+def test_too_few_steps_decide_nothing_about_what_stands():
+    quick = [(step * 2 // 5, value) for step, value in curves.HEALTHY]
+    made = book(*(entry("stale", GEO_WIDE_TOKEN_MIS, seed, quick) for seed in SEEDS), steps=160)
+    (found,) = (each for each in held_against(made) if each.findings)
+    assert found.findings[-1].outcome == "not decided"
+    assert "too few" in found.findings[-1].evidence
+
+
+def test_an_idle_first_stage_is_seen_by_its_curves():
+    assert "3 of 3 seeds have the same curves" in str(idle_stage(otherwise()))
+    assert "0 of 3 seeds have the same curves" in str(idle_stage(as_published()))
+    assert idle_stage(book(entry("stale", TOKEN_MIS, 0, FELL))) is None
+
+
+def test_growth_is_the_later_peak_over_the_early_median():
+    # From 1 to 100 by equal factors over 400 steps: the median of the first third lies at step ~67, 10^(2·67/400) = 2.2.
+    rising = entry("stale", "off", 0, curves.HEALTHY, level={"mismatch": (1.0, 100.0)})
+    assert grown(rising, "mismatch") == pytest.approx(100 / 2.16, rel=0.05)
+    assert grown(entry("stale", "off", 0, curves.HEALTHY), "mismatch") == pytest.approx(1.0)
+
+
+def test_rows_are_sorted_by_their_worst_seed_and_show_every_seed():
+    made = book(
+        *(entry("stale", "steady", seed, curves.DEGRADED) for seed in SEEDS),
+        *(entry("stale", "gamble", seed, FELL if seed == 1 else curves.HEALTHY) for seed in SEEDS),
+    )
+    found = rows(made, "stale")
+    assert [row.correction for row in found] == ["steady", "gamble"]
+    assert columns(found[1])[1] == "0.93  0.10  0.93"
+    assert columns(found[1])[3].startswith("1 collapsed")
+
+
+def test_the_remarks_say_what_the_numbers_cannot():
+    full = " ".join(remarks(as_published()))
+    assert CAUTION in full
+    assert "Nothing is called healthy" not in full
+    quick = book(entry("control", "off", 0, curves.UNDER_START), steps=160)
+    said = " ".join(remarks(quick))
+    assert "Nothing is called healthy before 400 steps" in said
+    assert "1 of at least 3 seeds" in said
+    assert "The control of seed 0 is itself collapsed" in said
+
+
+def test_a_failed_cell_is_shown_as_failed():
+    made = book(entry("stale", "off", 0, curves.HEALTHY, status="failed", message="It broke.", verdict=None))
+    assert columns(rows(made, "stale")[0])[1] == "failed"
+    assert any("It broke." in each for each in remarks(made))
+    assert "failed" in html(made)
+
+
+def test_a_book_is_written_and_read_back(tmp_path: Path):
+    made = as_published()
+    write_book(tmp_path, made)
+    assert read_book(tmp_path) == made == read_book(tmp_path / "lab.json")
+
+
+class Balanced(HTMLParser):
+    """Fails where elements do not close in order; collects scripts that would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.outside = list[str](), list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "link", "input", "circle", "path", "rect"):
+            self.open.append(tag)
+        self.outside += [str(value) for name, value in attrs if name in ("src", "href") and value != "data:,"]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_fetches_nothing_and_names_what_it_runs():
+    made = as_published()
+    text = html(made, "a <b> lab")
+    reader = Balanced()
+    reader.feed(text)
+    assert reader.open == []
+    assert reader.outside == []
+    assert "default-src 'none'; script-src 'sha256-" in text
+    assert "a &lt;b&gt; lab" in text
+    assert not re.search(r"style=\"", text)  # the policy would refuse it
+    assert text.count('<tr data-s="') == 4
+    assert CAUTION.split(";")[0] in text
+
+
+def test_the_markdown_page_has_tables_claims_and_its_figures_beside_it(tmp_path: Path):
+    written = write_page(as_published(), tmp_path / "lab.md")
+    assert [each.name for each in written] == ["lab.md", "lab-stale.svg"]
+    text = (tmp_path / "lab.md").read_text()
+    assert "(lab-stale.svg)" in text
+    assert "| Token-MIS only | `token-mis` (token ratio ≤ 2) | **confirmed** |" in text
+    ElementTree.fromstring((tmp_path / "lab-stale.svg").read_text())
+    assert "contradicted**" in page(otherwise())
+
+
+def test_the_readme_table_has_a_row_per_correction_and_bold_failures():
+    text = short(otherwise())
+    assert f"| `{TOKEN_MIS}` | **0.10**  0.93  **0.10** |" in text
+    assert CAUTION in text
