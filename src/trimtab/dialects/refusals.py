@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Weight
@@ -13,6 +13,10 @@ from trimtab.dialects.inverse import kinds
 from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import Leaves
 from trimtab.dialects.proposals import sayings
+
+
+Lost = str | Callable[[], str]
+"""What becomes of a part, in words; or how to find them, where that takes a search."""
 
 
 def obstacle(speech: Dialect, rule: Correction) -> str:
@@ -111,9 +115,10 @@ def told(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def refusal(speech: Dialect, parts: list[str], lost: dict[str, str]) -> str:
+def refusal(speech: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
     """Every part that is lost and how, then what can be said without it."""
-    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in lost.items())
+    words = {part: text if isinstance(text, str) else text() for part, text in lost.items()}
+    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in words.items())
     rest = [part for part in parts if part not in lost]
     offer = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
     return f"{speech.title} cannot say {named}.{offer}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
@@ -49,6 +50,7 @@ def is_same(one: Correction, other: Correction) -> bool:
     return plainest(one) == plainest(other)
 
 
+@lru_cache(maxsize=4096)  # a search asks for the same few forms thousands of times
 def plainest(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
