@@ -11,7 +11,7 @@ from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.inverse import kinds
 from trimtab.dialects.keys import Dialect
-from trimtab.dialects.leaves import Leaves
+from trimtab.dialects.leaves import Leaves, heads, told
 from trimtab.dialects.proposals import sayings
 
 
@@ -51,12 +51,14 @@ def _named(speech: Dialect, rule: Correction) -> str:
 def _gate(gate: Gate) -> str:
     where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
     tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
-    return f"gate on {tested} of {UNITS[gate.level]}{where}"
+    kept = "" if gate.agg != "budget" else " that always keeps one" if gate.strict else " that may keep none"
+    return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
 
 
 def _nearest(speech: Dialect, rule: Correction) -> Iterator[str]:
     """What the framework could say instead, the least loss first."""
     yield from _other_vetoes(speech, rule)
+    yield from _other_budgets(speech, rule)
     if rule.weight is not None:
         yield from _other_weights(speech, rule, rule.weight)
     for count in range(1, len(rule.gates) + 1):
@@ -71,6 +73,13 @@ def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
         for words, other in _vetoes(gate):
             if sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
                 yield f"{words} in place of the veto"
+
+
+def _other_budgets(speech: Dialect, rule: Correction) -> Iterator[str]:
+    for gate in rule.gates:
+        other = gate.but(strict=not gate.strict) if gate.agg == "budget" else gate
+        if other != gate and sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
+            yield f"the same with strict {'true' if other.strict else 'false'}"
 
 
 def _other_weights(speech: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
@@ -106,13 +115,8 @@ def lost_fields(speech: Dialect, part: str, hard: dict[str, tuple[Any, Any]], ba
     if part in hard:
         known = kinds(speech, part)
         return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(speech, part)
-    seen = {path: ends for path, ends in hard.items() if path in back} or hard
+    seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
     return ", ".join(f"{path} {told(want)} would become {told(there)}" for path, (want, there) in seen.items())
-
-
-def told(value: Any) -> str:
-    """A leaf in words."""
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def refusal(speech: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:

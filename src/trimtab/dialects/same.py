@@ -183,7 +183,7 @@ def _weighing_only(rule: Correction) -> Correction:
 
 
 def _without_limits(rule: Correction) -> Correction:
-    gates = [_changed(gate, {"limit": None, "strict": False}) for gate in rule.gates]
+    gates = [_changed(gate, {"limit": None}) for gate in rule.gates]
     weight = rule.weight
     if weight is not None and weight.limit is not None:
         weight = weight.but(limit=None)

@@ -15,10 +15,10 @@ from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.inverse import inverse
 from trimtab.dialects.keys import Dialect, given
-from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, turns_away, wanted
+from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, told, turns_away, wanted
 from trimtab.dialects.proposals import nested, proposals, sayings
 from trimtab.dialects.reading import Finding, Level, Reading, Writing
-from trimtab.dialects.refusals import Lost, lost_fields, missing, obstacle, refusal, told
+from trimtab.dialects.refusals import Lost, lost_fields, missing, obstacle, refusal
 from trimtab.dialects.same import Same, compared
 from trimtab.dialects.settings import flat
 from trimtab.errors import ConfigError, ConfigWarning
