@@ -131,7 +131,9 @@ def _nameless(reading: Reading) -> dict[str, str]:
     for name, value in {"advantage norm": reading.advantage_norm, "KL in the reward": reading.reward_kl}.items():
         if value is not None:
             found[name] = value.settings()
-    return {name: yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0] for name, value in found.items()}
+    return {
+        name: yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0] for name, value in found.items()
+    }
 
 
 def _report(findings: Iterable[Finding]) -> None:

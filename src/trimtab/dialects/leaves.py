@@ -78,7 +78,11 @@ def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
         _share_reduction(found, term)
     if found.get("advantage.value_lam") == found.get("advantage.lam"):
         found.pop("advantage.value_lam", None)
-    if found.get("advantage.gaps") == "step" and found.get("advantage.gamma") == 1 and found.get("advantage.lam", 1) == 1:
+    if (
+        found.get("advantage.gaps") == "step"
+        and found.get("advantage.gamma") == 1
+        and found.get("advantage.lam", 1) == 1
+    ):
         found["advantage.gaps"] = "skip"  # what does not discount does not see them
     return found
 

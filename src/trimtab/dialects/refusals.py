@@ -14,7 +14,6 @@ from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import Leaves, heads, told
 from trimtab.dialects.proposals import sayings
 
-
 Lost = str | Callable[[], str]
 """What becomes of a part, in words; or how to find them, where that takes a search."""
 
@@ -78,7 +77,9 @@ def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
 def _other_budgets(speech: Dialect, rule: Correction) -> Iterator[str]:
     for gate in rule.gates:
         other = gate.but(strict=not gate.strict) if gate.agg == "budget" else gate
-        if other != gate and sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
+        if other != gate and sayings(
+            speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
+        ):
             yield f"the same with strict {'true' if other.strict else 'false'}"
 
 

@@ -51,7 +51,9 @@ def _local(config: Train, policy: Policy, sampler: Sampler, folder: Path) -> Bac
     return LocalBackend(
         policy.model,
         sampler,
-        hold=max(rollout.groups, -(-under_way // rollout.samplers)),  # all the rule admits: freed slots find the next group
+        hold=max(
+            rollout.groups, -(-under_way // rollout.samplers)
+        ),  # all the rule admits: freed slots find the next group
         samplers=rollout.samplers,
         directory=folder / "samplers",
         threads=config.threads,
