@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.keys import Dialect
-from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, zeroing
+from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, remembered, zeroing
 from trimtab.errors import ConfigError
 
 
@@ -18,7 +17,7 @@ def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
     return [dict(each) for each in _sayings(speech.name, rule)]
 
 
-@lru_cache(maxsize=1024)  # a refusal asks again and again what can be said without this or that
+@remembered
 def _sayings(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
     speech = dialect(framework)
     found: list[tuple[dict[str, Any], Same]] = []

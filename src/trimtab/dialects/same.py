@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 
@@ -14,6 +15,14 @@ OPEN = 1e12
 
 _MIRRORED = {"max": "min", "min": "max"}
 _LEVELS = {"token": "token", "mean": "geometric", "sum": "sequence"}
+
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def remembered(work: Work) -> Work:
+    """A function of settings that keeps its latest answers: a search asks the same few questions thousands of times."""
+    return cast("Work", lru_cache(maxsize=4096)(work))
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ def is_same(one: Correction, other: Correction) -> bool:
     return plainest(one) == plainest(other)
 
 
-@lru_cache(maxsize=4096)  # a search asks for the same few forms thousands of times
+@remembered
 def plainest(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
