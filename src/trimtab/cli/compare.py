@@ -19,7 +19,7 @@ from trimtab.config.training import Train
 from trimtab.config.words import number
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.guess import framework_of
-from trimtab.dialects.leaves import differences, heads, told, wanted
+from trimtab.dialects.leaves import PARTS, differences, heads, told, wanted
 from trimtab.dialects.same import compared
 from trimtab.errors import ConfigError
 
@@ -47,8 +47,9 @@ def compare(
     found = [*_difference(one, other), *_beside(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
-    for part in wanted(one).keys() ^ wanted(other).keys():
-        show.note(f"Only {'A' if part in wanted(one) else 'B'} speaks of the {part}, so it was not compared.")
+    a, b = wanted(one), wanted(other)
+    for part in [part for part in PARTS if (part in a) != (part in b)]:
+        show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
     if found:
         raise typer.Exit(1)
 
@@ -56,7 +57,7 @@ def compare(
 def _beside(one: Reading, other: Reading) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
     a, b = wanted(one), wanted(other)
-    for part in a.keys() & b.keys():
+    for part in [part for part in PARTS if part in a and part in b]:
         off = heads(differences(a[part], b[part]))
         if off:
             fields = (f"{path} {told(mine)} in A, {told(theirs)} in B" for path, (mine, theirs) in off.items())

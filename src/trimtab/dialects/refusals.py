@@ -40,6 +40,8 @@ def _named(speech: Dialect, rule: Correction) -> str:
         if not sayings(speech, alone):
             normal = ", normalised" if rule.normalize else ""
             return f"a weight at level {rule.weight.level} with outside {rule.weight.outside}{normal}"
+    if not rule.gates and rule.policies == "bypass" and (rule.weight is None or rule.weight.level == "one"):
+        return "a ratio to behavior with nothing corrected (policies bypass)"
     names = [f"{metric_name(gate)} of {UNITS[gate.level]}" for gate in rule.gates]
     weight = rule.weight.level if rule.weight is not None else "one"
     return (
