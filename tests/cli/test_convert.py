@@ -9,6 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
+from trimtab.config.training import Train
+from trimtab.dialects import read
 
 AREAL = """
 actor:
@@ -83,6 +85,50 @@ def test_without_a_target_the_settings_are_ours(files: dict[str, str], tmp_path:
     own = tmp_path / "own.yaml"
     own.write_text(out)
     assert run("compare", str(own), f"skyrl:{files['skyrl']}")[:2] == (0, "They compute the same thing.\n")
+
+
+WHOLE = (
+    VERL
+    + "  adv_estimator: gae\n  lam: 0.95\n  use_kl_in_reward: true\n"
+    + "actor_rollout_ref:\n  actor: {clip_ratio_high: 0.28, use_kl_loss: true, entropy_coeff: 0.01}\n"
+)
+
+
+def test_without_a_target_every_part_is_printed_under_the_names_of_a_training_file(tmp_path: Path) -> None:
+    file, own = tmp_path / "run.yaml", tmp_path / "own.yaml"
+    file.write_text(WHOLE)
+    code, out, _ = run("convert", "--from", "verl", str(file))
+    assert code == 0
+    assert out.startswith("# run.yaml, read as verl 0.9.1: part of a file for `trimtab train`.\n")
+    assert "# KL in the reward, which such a file has no name for: {coefficient: 0.001, estimator: k1}\n" in out
+    found = yaml.safe_load(out)
+    assert list(found) == ["correction", "loss", "reduction", "kl", "entropy_bonus", "advantage"]
+    train = Train.from_settings(found)
+    reading = read("verl", file)
+    assert (train.correction, train.loss, train.kl) == (reading.correction, reading.loss, reading.kl)
+    assert (train.entropy_bonus, train.advantage) == (reading.entropy, reading.advantage)
+    own.write_text(out)
+    assert run("explain", str(own))[0] == 0
+    code, out, _ = run("compare", str(own), f"verl:{file}")
+    assert (code, out) == (1, "The advantage differs: reward_kl none in A, on in B.\n")  # it has no name there
+
+
+def test_a_comparison_names_the_fields_of_loss_and_advantage_that_differ(tmp_path: Path) -> None:
+    one, other, third = (tmp_path / f"{name}.yaml" for name in ("one", "other", "third"))
+    one.write_text(WHOLE)
+    other.write_text(
+        WHOLE.replace("0.28", "0.3").replace("entropy_coeff: 0.01", "entropy_coeff: 0").replace("gae", "grpo")
+    )
+    code, out, _ = run("compare", f"verl:{one}", f"verl:{other}")
+    assert code == 1
+    assert set(out.splitlines()) == {
+        "The loss differs: loss.high 0.28 in A, 0.3 in B; entropy on in A, none in B.",
+        "The advantage differs: advantage gae in A, grpo in B.",
+    }
+    third.write_text(VERL)
+    code, out, err = run("compare", f"verl:{one}", f"verl:{third}")
+    assert (code, out) == (0, "They compute the same thing.\n")
+    assert "Only A speaks of the loss, so it was not compared." in err
 
 
 def test_what_a_target_cannot_say_is_an_error_that_names_it(files: dict[str, str]) -> None:

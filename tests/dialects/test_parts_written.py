@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.dialects.recorded import Case, cases
 from tests.dialects.test_writing import jittered
-from trimtab import Clip, Correction, Gae, Grpo, Gspo, Reduction, Rloo
+from trimtab import Clip, Correction, Gae, Gate, Gdpo, Grpo, Gspo, Reduction, Rloo
 from trimtab.config import losses
-from trimtab.config.losses import KlPenalty
+from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.dialects import DIALECTS, Reading, read, write
 from trimtab.dialects.examples import EXAMPLES, objectives
 from trimtab.dialects.leaves import PARTS, differences, is_soft, plain, wanted
@@ -31,6 +31,10 @@ RECORDED = {
 """Each recorded setting once, whatever batch it was recorded on."""
 REFUSALS: dict[str, tuple[str, ...]] = {}
 """Why a framework's own settings cannot be written back: reason → recorded ids. None of the recorded ones is refused."""
+
+
+GONE = {"rollout_is_mode: mask (removed)": "every r", "ratio_type: token (removed)": "it has no reinforce"}
+"""Options that were removed with all that could say them → what today's keys miss."""
 
 
 def width_of(case: Case) -> int:
@@ -77,8 +81,8 @@ def test_every_option_of_a_framework_writes_back(name: str) -> None:
         if not wanted(first) and first.correction is None:
             assert first.defects, option  # nothing was read, and that is said
             continue
-        if option == "rollout_is_mode: mask (removed)":  # its veto went with it, and nothing of today says that
-            with pytest.raises(ConfigError, match="every r"):
+        if option in GONE:
+            with pytest.raises(ConfigError, match=GONE[option]):
                 write(name, first)
             continue
         again = read(name, write(name, first).settings)
@@ -171,6 +175,8 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
                 "ratio_clip_max": 0.28,
                 "reference_policy_kl_penalty": 0.01,
                 "reference_policy_kl_type": "k2",
+                "kl_input_clamp_value": None,
+                "kl_output_clamp_value": None,
             }
         },
     ),
@@ -178,10 +184,54 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "nemo-rl",
         {"advantage": Rloo(baseline="all")},
-        {"grpo": {"adv_estimator": {"normalize_rewards": False}}},
+        {"grpo": {"adv_estimator": {"name": "grpo", "normalize_rewards": False}}},
     ),
     ("ms-swift", {"advantage": Grpo(std=False)}, {"advantage_estimator": "grpo", "scale_rewards": "none"}),
     ("roll", {"reduction": Reduction(mode="seq-mean-token-sum")}, {"loss_agg_mode": "seq-mean-token-sum"}),
+    (
+        # ROLL's dual clip is 1 + 2·pg_clip, which bounds the ratio too unless it has a range of its own: 3 = 1 + 2·1
+        "roll",
+        {"loss": Clip(low=0.2, high=0.2, dual=3.0)},
+        {
+            "pg_clip": 1.0,
+            "use_pg_clip_range": True,
+            "pg_clip_low": 0.2,
+            "pg_clip_high": 0.2,
+            "dual_clip_loss": True,
+            "importance_sampling": "token",
+            "ratio_type": "token",
+            "rl_loss_coef": 1.0,
+        },
+    ),
+    (
+        "skyrl",
+        {"loss": losses.ImportancePg(), "entropy": EntropyBonus(coefficient=0.02)},
+        {
+            "trainer": {
+                "algorithm": {
+                    "policy_loss_type": "importance_sampling",
+                    "use_kl_loss": False,
+                    "use_entropy_loss": True,
+                    "entropy_loss_coef": 0.02,
+                }
+            }
+        },
+    ),
+    (
+        # a KL term is paid unless beta is 0
+        "open-instruct",
+        {"loss": CLIP, "reduction": Reduction(mode="token-sum", constant=100.0)},
+        {"loss_fn": "dapo", "clip_lower": 0.2, "clip_higher": 0.28, "beta": 0.0, "loss_denominator": 100.0},
+    ),
+    (
+        # OpenRLHF bounds rewards by ±10 unless it is told not to
+        "openrlhf",
+        {"advantage": Rloo()},
+        {
+            "algo": {"advantage": {"estimator": "rloo"}, "kl": {"init_coef": 0.0}},
+            "reward": {"clip_range": [-1e12, 1e12]},
+        },
+    ),
 ]  # fmt: skip
 
 
@@ -197,7 +247,9 @@ def test_a_part_is_written_under_the_keys_that_say_it(
     [
         ("trl", {"loss": CLIP.but(dual=3.0)}, "the loss: loss.dual 3 would become none"),
         ("openrlhf", {"loss": losses.Sapo()}, "the loss: it has no sapo, only clip, gspo"),
-        ("open-instruct", {"loss": CLIP}, "no loss of open-instruct's is read here"),
+        ("trl", {"loss": CLIP, "entropy": EntropyBonus(coefficient=0.01)}, "the loss: entropy on would become none"),
+        ("verl", {"advantage": Grpo(lower=-5.0)}, "the advantage: advantage.lower -5 would become none"),
+        ("trl", {"advantage": Gdpo(weights=(1.0,), leave_one_out=True)}, "leave_one_out True would become False"),
         (
             "areal",
             {"loss": CLIP, "reduction": Reduction(mode="seq-mean-token-mean")},
@@ -217,6 +269,13 @@ def test_a_part_that_cannot_be_said_is_refused_by_field(framework: str, parts: d
     with pytest.raises(ConfigError) as raised:
         write(framework, **parts)
     assert words in str(raised.value)
+
+
+def test_a_budget_that_may_keep_none_is_refused_where_the_target_always_keeps_one() -> None:
+    rule = Correction(gates=(Gate(metric="second_moment", level="batch", upper=0.04, strict=True),), denominator="kept")
+    assert write("areal", rule).settings == {"actor": {"m2_threshold": 0.04}}
+    with pytest.raises(ConfigError, match=r"that may keep none .*nearest: the same with strict true"):
+        write("areal", rule.but(gates=(rule.gates[0].but(strict=False),)))
 
 
 def test_a_refusal_of_one_part_names_the_parts_that_can_be_said() -> None:

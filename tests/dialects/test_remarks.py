@@ -119,6 +119,7 @@ AREAL: list[Row] = [
         "never reads",
     ),
     ("areal", {"reward_norm": {"group_size": 4}}, "group_size", "surprise", "blocks"),
+    ("areal", {"reward_norm": {"mean_level": "group"}}, "group_size", "surprise", "its own group"),
     ("areal", {"reward_norm": {"mean_leave1out": True}}, "mean_leave1out", "note", "raw value"),
     ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "note", "younger"),
     ("areal", {"importance_sampling_level": "sequence"}, "importance_sampling_level", "note", "averaged"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 PEERS = ("verl", "areal", "skyrl", "trl", "openrlhf", "swift")
+HAND_WORKED = "tests/dialects/test_objectives.py"
 collect_ignore_glob = [] if all(importlib.util.find_spec(name) for name in PEERS) else ["test_*.py"]
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # peers.py: the frameworks' functions on a CPU
 
@@ -34,6 +35,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for title, rows in (("recorded only", not_covered.RECORDED_ONLY), ("left out", not_covered.OUT_OF_REACH)):
         for name, why in rows.items():
             write(f"{title}: {name}: {why}")
+    for name, family in tally.without("loss", "advantage"):
+        write(f"read but never compared: {name} {family}: no outputs recorded; worked by hand in {HAND_WORKED}")
     for name, why in NOT_REPRODUCED.items():
         write(f"not reproduced: {name}: {why}")
     for each in LEFT_OUT:

@@ -27,10 +27,9 @@ OUT_OF_REACH = {
     "verl clip_cov, when it chooses some of its candidates": "the choice is random; run where it takes all of them",
     "SkyRL gae with gaps in the mask": "it reads the values of masked tokens, which here can change nothing; run without gaps",
     "OpenRLHF binary_kl gate on tokens": "as shipped, float32 rounding decides about tiny divergences",
-    "AReaL m2_threshold that not even one token fits": "it trains on the nearest token, ours on none",
     "KL terms that SkyRL, OpenRLHF and NeMo-RL add outside their loss functions": "inside trainers that need an engine",
     "AReaL prox_logp_method other than recompute": "needs the version of each token; `read` says so in a finding",
-    "TRL vespo with weights of sequences": "its trainer refuses them",
+    "TRL vespo with weights of sequences": "its trainer refuses them, and so does `read`",
     "AReaL m2_threshold with rejection_sampling, ms-swift fipo and real, TRL top_entropy_quantile below 1": "`read` refuses them",
     "optimiser steps split over ranks or micro-batches, bfloat16, non-finite log-probs": "our own laws, not parity",
 }

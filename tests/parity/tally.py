@@ -26,6 +26,12 @@ def table() -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
+def without(*families: str) -> list[tuple[str, str]]:
+    """Frameworks and families of which nothing was compared."""
+    frameworks = sorted({framework for framework, _, _ in COMPARED})
+    return [(name, family) for name in frameworks for family in families if _cell({name}, family) == "–"]
+
+
 def _cell(frameworks: set[str], family: str) -> str:
     live, recorded = (sum(COMPARED[name, family, kind] for name in frameworks) for kind in ("live", "recorded"))
     return f"{live:,} + {recorded:,}" if live or recorded else "–"

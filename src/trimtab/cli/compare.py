@@ -13,16 +13,22 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.config.algebra import Correction
-from trimtab.config.files import correction_from, is_file_name
+from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
+from trimtab.config.training import Train
 from trimtab.config.words import number
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.guess import framework_of
+from trimtab.dialects.leaves import PARTS, differences, heads, told, wanted
 from trimtab.dialects.same import compared
 from trimtab.errors import ConfigError
 
 MOST = 4000
 """Batches tried before giving up."""
+OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advantage", "shaping")} | {
+    "entropy_bonus": "entropy"
+}
+"""Parts of a training file → what a Reading calls them."""
 
 
 def compare(
@@ -34,20 +40,28 @@ def compare(
 ) -> None:
     """Say whether two settings compute the same thing.
 
-    If they do not, a smallest batch on which they differ is shown. Exit code 0: the same; 1: not.
+    Corrections that differ are shown on a smallest batch, losses and advantages field by field; a part that only one of them
+    speaks of is not compared. Exit code 0: the same; 1: not.
     """
     one, other = (_read(each, documented) for each in (first, second))
-    pairs = [(name, getattr(one, name), getattr(other, name)) for name in ("loss", "reduction", "advantage")]
-    beside = [(name, a, b) for name, a, b in pairs if a is not None and b is not None and a != b]
-    found = _difference(one.correction, other.correction)
-    if found is None and not beside:
-        show.put("They compute the same thing.")
-        return
-    for line in found or ():
+    found = [*_difference(one, other), *_beside(one, other)]
+    for line in found or ["They compute the same thing."]:
         show.put(line)
-    for name, a, b in beside:
-        show.put(Text(f"{name}: {a.settings()}  against  {b.settings()}"))
-    raise typer.Exit(1)
+    a, b = wanted(one), wanted(other)
+    for part in [part for part in PARTS if (part in a) != (part in b)]:
+        show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
+    if found:
+        raise typer.Exit(1)
+
+
+def _beside(one: Reading, other: Reading) -> Iterator[Text]:
+    """The fields of loss and advantage that differ, those of one part on one line."""
+    a, b = wanted(one), wanted(other)
+    for part in [part for part in PARTS if part in a and part in b]:
+        off = heads(differences(a[part], b[part]))
+        if off:
+            fields = (f"{path} {told(mine)} in A, {told(theirs)} in B" for path, (mine, theirs) in off.items())
+            yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
 def _read(place: str, documented: bool) -> Reading:
@@ -61,18 +75,31 @@ def _read(place: str, documented: bool) -> Reading:
             f"{place} needs to be a file, NAME:FILE or a preset, got none of them. `trimtab presets` lists ours."
         )
     try:
-        return Reading(framework="trimtab", correction=correction_from(place))
+        return _own(place)
     except ConfigError:
         return read(framework_of(Path(place)), Path(place), documented)
 
 
-def _difference(one: Correction | None, other: Correction | None) -> list[Any] | None:
-    """None where they agree, else lines that say how they differ."""
+def _own(place: str) -> Reading:
+    """A file of ours: a correction, or the parts of a training run that it names."""
+    settings = plain_settings(place)
+    if not settings.keys() & OWN.keys():
+        return Reading(framework="trimtab", correction=correction_from(place))
+    run = Train.from_settings(settings)
+    said = {OWN[name]: getattr(run, name) for name in settings if name in OWN}
+    if "shaping" in said:
+        said["shaping"] = (said["shaping"],)
+    return Reading(framework="trimtab", **said)
+
+
+def _difference(first: Reading, second: Reading) -> list[Any]:
+    """Lines that say how two corrections differ; none where they agree."""
+    one, other = first.correction, second.correction
     if one is None or other is None:
-        return None if one is other else ["Only one of them has a correction."]
+        return [] if one is other else ["Only one of them has a correction."]
     same = compared(one, other)
     if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
-        return None
+        return []
     lines: list[Any] = []
     example = None if same.weights and same.kept else smallest(one, other)
     if example is not None:

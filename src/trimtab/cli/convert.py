@@ -53,7 +53,7 @@ def convert(
     """Convert a framework's settings to another's, or to ours.
 
     Prints the target's settings on stdout and what there is to know about the source's on stderr. Correction, loss (with its
-    reduction and KL term) and advantage are carried where the source speaks of them; a part the target cannot say is an error
+    reduction, KL and entropy terms) and advantage are carried where the source speaks of them; a part the target cannot say is an error
     that names it and says what the rest would need.
     """
     parts = _parts(only)
@@ -72,7 +72,7 @@ def convert(
         if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
             raise ConfigError(f"{file}: nothing was read that could be converted. See the findings above.")
         if target is None:
-            show.put_raw(_yaml(_ours(file, reading)))
+            show.put_raw(_ours(file, reading))
             continue
         result = write(target, reading)
         _report([each for each in result.findings if each not in reading.findings])
@@ -94,19 +94,46 @@ def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
     if "correction" not in parts:
         reading = replace(reading, correction=None)
     if "loss" not in parts:
-        reading = replace(reading, loss=None, reduction=None, kl=None)
+        reading = replace(reading, loss=None, reduction=None, kl=None, entropy=None)
     if "advantage" not in parts:
         reading = replace(reading, advantage=None, shaping=(), advantage_norm=None, reward_kl=None)
     return reading
 
 
-def _ours(file: Path, reading: Reading) -> dict[str, Any]:
-    """The correction as our files hold it; what else was read is shown by `explain --from`."""
-    if reading.correction is None:
-        raise ConfigError(
-            f"{file}: no correction was read, and files of ours hold nothing else. See the findings above."
-        )
-    return reading.correction.settings()
+def _ours(file: Path, reading: Reading) -> str:
+    """Everything read, under the names of a `trimtab train` file; what those have no name for, as comments."""
+    speech = dialect(reading.framework)
+    lines = [f"# {file.name}, read as {speech.title} {speech.version}: part of a file for `trimtab train`."]
+    for name, value in _nameless(reading).items():
+        lines.append(f"# {name}, which such a file has no name for: {value}")
+    parts = {
+        "correction": reading.correction,
+        "loss": reading.loss,
+        "reduction": reading.reduction,
+        "kl": reading.kl,
+        "entropy_bonus": reading.entropy,
+        "advantage": reading.advantage,
+        "shaping": reading.shaping[0] if len(reading.shaping) == 1 else None,
+    }
+    held = {name: value.settings() for name, value in parts.items() if value is not None}
+    return "\n".join(lines) + "\n" + _yaml(held)
+
+
+def _nameless(reading: Reading) -> dict[str, str]:
+    """What was read and is handed to functions of ours by the caller."""
+    found: dict[str, Any] = {}
+    if reading.kl is not None and reading.kl_to != "reference":
+        found["kl to"] = reading.kl_to
+    if reading.loss is not None and reading.advantage_scale != 1:
+        found["scale of the advantages"] = reading.advantage_scale
+    if len(reading.shaping) > 1:
+        found["shaping in steps"] = [step.settings() for step in reading.shaping]
+    for name, value in {"advantage norm": reading.advantage_norm, "KL in the reward": reading.reward_kl}.items():
+        if value is not None:
+            found[name] = value.settings()
+    return {
+        name: yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0] for name, value in found.items()
+    }
 
 
 def _report(findings: Iterable[Finding]) -> None:
@@ -205,8 +232,10 @@ def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
         "loss": reading.loss,
         "reduction": reading.reduction,
         "kl": reading.kl,
+        "entropy": reading.entropy,
         "advantage": reading.advantage,
         "reward kl": reading.reward_kl,
+        "advantage norm": reading.advantage_norm,
     }
     for name, value in parts.items():
         if value is not None:

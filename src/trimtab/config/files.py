@@ -94,9 +94,16 @@ def _overridden(tree: Any, overrides: Iterable[str], origin: str) -> Any:
 
 
 def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correction:
-    """A correction by preset name (overrides are its parameters) or from a YAML file (overrides are dotted keys)."""
+    """A correction by preset name (overrides are its parameters) or from a YAML file (overrides are dotted keys).
+
+    A file may also hold it beside other parts, under `correction`.
+    """
     chosen = list(overrides)
     if is_file_name(name_or_file):
+        whole = plain(name_or_file)
+        if isinstance(whole, dict) and isinstance(whole.get("correction"), dict):
+            inner = plain(name_or_file, [f"correction.{each}" for each in chosen])["correction"]
+            return Correction.from_settings(inner)
         return load(Correction, name_or_file, chosen)
     parameters = _overridden(OmegaConf.create({}), chosen, name_or_file)
     return preset(name_or_file, **{str(key): value for key, value in parameters.items()})

@@ -50,7 +50,7 @@ UNITS = {"sum": "sequence", "mean": "geometric", "max": "max"}
 def correction(given: Given) -> Correction:
     """Rejection, or M2PO, or the weights of the predecessor."""
     section = _section(given)
-    if given.set("m2_threshold"):
+    if given["m2_threshold"] is not None:
         return _m2po(given, section)
     if section is None or _inert(given) or given["use_sapo_loss"]:
         return OFF
@@ -261,14 +261,14 @@ REMARKS = (
         "defect",
         "M2PO divides the loss by the tokens it leaves while the micro-batches are weighed by the tokens before, so every dropped "
         "token raises the step of the others; ours can count before (denominator trained).",
-        lambda given: given.set("m2_threshold") and not given.documented,
+        lambda given: given["m2_threshold"] is not None and not given.documented,
     ),
     Remark(
         "m2_threshold",
         "note",
         "The budget is kept per micro-batch, and of equal values at its edge some go and some stay; ours is kept over the whole "
         "batch and equal values go together.",
-        lambda given: given.set("m2_threshold"),
+        lambda given: given["m2_threshold"] is not None,
     ),
     Remark(
         "prox_logp_method",
@@ -324,7 +324,6 @@ DIALECT = Dialect(
     apart=(
         "A non-finite log-ratio counts as 0 (kept, weight 1) with metric ratio and is rejected with KL metrics; ours takes the "
         "token as never trained.",
-        "Where not even the nearest token fits m2_threshold, AReaL trains on that one; ours on none.",
     ),
     candidates=candidates,
 )

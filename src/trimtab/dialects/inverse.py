@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from trimtab.dialects.keys import Choice, Dialect, Given, Key, flag, number, numbers, whole
-from trimtab.dialects.leaves import Leaves, agrees, differences, is_number, is_soft, plain
+from trimtab.dialects.leaves import LIMITS, Leaves, agrees, differences, is_number, is_soft, plain
 from trimtab.dialects.same import OPEN
 from trimtab.dialects.turned import TURNS, UNSAID, Turn
 from trimtab.errors import ConfigError
@@ -87,6 +87,10 @@ class Inverse:
             return (UNSAID, not key.default)
         return (UNSAID, *key.kind.names) if isinstance(key.kind, Choice) else ()
 
+    def off(self, said: Mapping[str, Any]) -> list[str]:
+        """The fields in which settings miss the goal, remarks left aside."""
+        return [path for path in differences(self.goal, self.read(said) or {}) if not is_soft(path)]
+
     def distance(self, said: Mapping[str, Any]) -> tuple[float, ...]:
         """How far settings are from the goal while numbers are still open: kinds, then fields, then remarks, then numbers."""
         found = self.read(said)
@@ -102,22 +106,25 @@ class Inverse:
 def inverse(speech: Dialect, part: str, goal: Leaves, pinned: Mapping[str, Any]) -> Said:
     """The nearest settings of a part to what is wanted; whether they say it is for the reader to tell."""
     sought = Inverse(speech, part, goal, pinned)
+    found = _settled(sought, {})
+    for label in sought.turn.frees:
+        if sought.off(found) and label in {key.label for key in sought.keys}:
+            found = min(found, _settled(sought, {label: True}), key=lambda each: len(sought.off(each)))
+    return _ordered(speech, _named(sought, found))
+
+
+def _settled(sought: Inverse, fixed: Said) -> Said:
+    """Names chosen, then numbers moved to the goal, beside what is fixed."""
     labels = {key.label for key in sought.keys}
+    guesses = {label: sought.goal.get(path) for label, path in sought.turn.follows.items()}
     said: Said = {label: value for label, value in sought.turn.seeds.items() if label in labels}
-    for label, path in sought.turn.follows.items():
-        if label in labels and is_number(goal.get(path)):
-            said[label] = goal[path]
+    said |= {label: value for label, value in guesses.items() if label in labels and is_number(value)} | fixed
     for group in _groups(sought):
-        said = _chosen(sought, said, group)
+        said = _chosen(sought, said, [key for key in group if key.label not in fixed])
     for key in sought.keys:
-        if sought.options(key) and not (is_number(said.get(key.label)) and said[key.label]):
-            continue
-        solved = _solved(sought, said, key)
-        if solved is None:
-            said.pop(key.label, None)
-        else:
-            said = _with(said, {key.label: solved})
-    return _ordered(speech, _named(sought, said))
+        if not sought.options(key) or (is_number(said.get(key.label)) and said[key.label]):
+            said = _with(said, {key.label: _solved(sought, said, key)})
+    return said
 
 
 def _groups(sought: Inverse) -> list[list[Key]]:
@@ -154,7 +161,7 @@ def _remarks(sought: Inverse, said: Said) -> int:
 
 
 def _solved(sought: Inverse, said: Said, key: Key) -> Any:
-    """The value of a key that brings its field to the goal; None where no field follows it."""
+    """The value of a key that brings its field to the goal; unsaid where no field follows it."""
     kind = sought.turn.kinds.get(key.label, key.kind)
     if kind is numbers:
         return _listed(sought, said, key)
@@ -162,22 +169,25 @@ def _solved(sought: Inverse, said: Said, key: Key) -> Any:
     read = ((probe, sought.read({**said, key.label: probe})) for probe in probes)
     ends = list(itertools.islice(((probe, found) for probe, found in read if found is not None), 2))
     if len(ends) < 2:
-        return None
+        return UNSAID
     (low, at_low), (high, at_high) = ends
     follows = sought.turn.follows.get(key.label)
-    for path, one in at_low.items() if follows not in at_low else [(follows, at_low[follows])]:
-        other = at_high.get(path)
-        if path not in sought.goal or agrees(one, other) or not (is_number(one) and is_number(other)):
+    for path in sorted(at_low, key=lambda each: each != follows):
+        one, other = at_low[path], at_high.get(path)
+        spoken = path in sought.goal or _is_bound_of_none(sought.goal, path)
+        if not spoken or agrees(one, other) or not (is_number(one) and is_number(other)):
             continue
         slope = (other - one) / (high - low)
         return _reached(sought, said, key, path, (slope, one - slope * low))
-    return None
+    return UNSAID
 
 
 def _reached(sought: Inverse, said: Said, key: Key, path: str, line: tuple[float, float]) -> Any:
-    """The roundest number that gives the goal exactly; a number beyond all ratios where the goal is open and the key is not."""
-    want = sought.goal[path]
+    """The roundest number that gives the goal exactly; where the goal is open and the key is not, one beyond all values."""
+    want = sought.goal.get(path)
     if key.default is None and agrees((sought.read(_with(said, {key.label: UNSAID})) or {}).get(path), want):
+        return UNSAID
+    if want is None and path.rpartition(".")[2] in LIMITS:
         return None
     if want is None and path == "loss.lower":
         want = 0.0  # no ratio lies below
@@ -189,7 +199,7 @@ def _reached(sought: Inverse, said: Said, key: Key, path: str, line: tuple[float
     exact = (float(want) - start) / slope
     for digits in (6, 9, 12, 15, 17):
         value = float(f"{exact:.{digits}g}")
-        if agrees((sought.read({**said, key.label: value}) or {}).get(path), sought.goal[path]):
+        if agrees((sought.read({**said, key.label: value}) or {}).get(path), sought.goal.get(path)):
             return _typed(key, value)
     return _typed(key, float(f"{exact:.12g}"))
 
@@ -208,11 +218,16 @@ def _listed(sought: Inverse, said: Said, key: Key) -> Any:
             before is None or len(differences(sought.goal, found)) < len(differences(sought.goal, before))
         ):
             return value
-    return None
+    return UNSAID
+
+
+def _is_bound_of_none(goal: Leaves, path: str) -> bool:
+    """A bound in a shaping of rewards that is not wanted: it can be opened."""
+    return path.startswith("shaping.") and path.endswith(("lower", "upper")) and goal.get("shaping", True) is None
 
 
 def _bounds(goal: Leaves) -> list[list[float]]:
-    found: list[list[float]] = []
+    found: list[list[float]] = [[-OPEN, OPEN]] if goal.get("shaping", True) is None else []
     for path, low in goal.items():
         above = {"low": "high", "lower": "upper"}.get(path.rpartition(".")[2])
         high = goal.get(f"{path.rpartition('.')[0]}.{above}")

@@ -132,7 +132,8 @@ class _Values(dict[str, Any]):
         self._given = given
 
     def __missing__(self, label: str) -> Any:
-        return self._given[label]
+        value = self._given[label]
+        return f"{value:g}" if isinstance(value, float) and value >= 1e6 else value
 
 
 @dataclass(frozen=True)

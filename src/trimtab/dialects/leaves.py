@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast
 
+from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
 from trimtab.dialects.objectives.kinds import Descent, Estimation
@@ -66,7 +67,7 @@ def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
     )
     found: Leaves = {}
     for name, each in parts.items():
-        _lay(found, name, each)
+        _lay(found, name, _acting(each) if name == "shaping" else each)
     for path in list(found):
         _settle(found, path)
     if found.get("kl", True) is None:
@@ -77,7 +78,25 @@ def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
         _share_reduction(found, term)
     if found.get("advantage.value_lam") == found.get("advantage.lam"):
         found.pop("advantage.value_lam", None)
+    if (
+        found.get("advantage.gaps") == "step"
+        and found.get("advantage.gamma") == 1
+        and found.get("advantage.lam", 1) == 1
+    ):
+        found["advantage.gaps"] = "skip"  # what does not discount does not see them
     return found
+
+
+def _acting(steps: tuple[Shaping, ...]) -> tuple[Shaping, ...]:
+    """Without the steps that change nothing."""
+    opened = [
+        step.but(
+            lower=None if step.lower is not None and step.lower <= -OPEN else step.lower,
+            upper=None if step.upper is not None and step.upper >= OPEN else step.upper,
+        )
+        for step in steps
+    ]
+    return tuple(step for step in opened if step != Shaping())
 
 
 def _share_reduction(found: Leaves, term: str) -> None:
@@ -142,6 +161,16 @@ def differences(goal: Leaves, found: Leaves) -> dict[str, tuple[Any, Any]]:
     tops = {path.partition(".")[0] for path in goal}
     paths = [*goal, *(path for path in found if path not in goal and path.partition(".")[0] in tops)]
     return {path: (goal.get(path), found.get(path)) for path in paths if not agrees(goal.get(path), found.get(path))}
+
+
+def heads(off: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Differences without the fields of what differs as a whole: another kind, or there on one side only."""
+    return {path: ends for path, ends in off.items() if not any(path.startswith(f"{other}.") for other in off)}
+
+
+def told(value: Any) -> str:
+    """A leaf in words."""
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def is_soft(path: str) -> bool:

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.frameworks import read
+from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.keys import Dialect
-from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, zeroing
+from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, remembered, zeroing
 from trimtab.errors import ConfigError
 
 
 def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
     """Settings that read back to the same decisions; those that agree in everything go first."""
+    return [dict(each) for each in _sayings(speech.name, rule)]
+
+
+@remembered
+def _sayings(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
+    speech = dialect(framework)
     found: list[tuple[dict[str, Any], Same]] = []
     for settings in proposals(speech, rule):
         try:
@@ -26,7 +32,7 @@ def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
         if agreement.weights and settings not in [each for each, _ in found]:
             found.append((settings, agreement))
     found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to)))
-    return [settings for settings, _ in found]
+    return tuple(settings for settings, _ in found)
 
 
 def proposals(speech: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.inverse import kinds
 from trimtab.dialects.keys import Dialect
-from trimtab.dialects.leaves import Leaves
+from trimtab.dialects.leaves import Leaves, heads, told
 from trimtab.dialects.proposals import sayings
+
+Lost = str | Callable[[], str]
+"""What becomes of a part, in words; or how to find them, where that takes a search."""
 
 
 def obstacle(speech: Dialect, rule: Correction) -> str:
@@ -37,6 +40,8 @@ def _named(speech: Dialect, rule: Correction) -> str:
         if not sayings(speech, alone):
             normal = ", normalised" if rule.normalize else ""
             return f"a weight at level {rule.weight.level} with outside {rule.weight.outside}{normal}"
+    if not rule.gates and rule.policies == "bypass" and (rule.weight is None or rule.weight.level == "one"):
+        return "a ratio to behavior with nothing corrected (policies bypass)"
     names = [f"{metric_name(gate)} of {UNITS[gate.level]}" for gate in rule.gates]
     weight = rule.weight.level if rule.weight is not None else "one"
     return (
@@ -47,12 +52,14 @@ def _named(speech: Dialect, rule: Correction) -> str:
 def _gate(gate: Gate) -> str:
     where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
     tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
-    return f"gate on {tested} of {UNITS[gate.level]}{where}"
+    kept = "" if gate.agg != "budget" else " that always keeps one" if gate.strict else " that may keep none"
+    return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
 
 
 def _nearest(speech: Dialect, rule: Correction) -> Iterator[str]:
     """What the framework could say instead, the least loss first."""
     yield from _other_vetoes(speech, rule)
+    yield from _other_budgets(speech, rule)
     if rule.weight is not None:
         yield from _other_weights(speech, rule, rule.weight)
     for count in range(1, len(rule.gates) + 1):
@@ -67,6 +74,15 @@ def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
         for words, other in _vetoes(gate):
             if sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
                 yield f"{words} in place of the veto"
+
+
+def _other_budgets(speech: Dialect, rule: Correction) -> Iterator[str]:
+    for gate in rule.gates:
+        other = gate.but(strict=not gate.strict) if gate.agg == "budget" else gate
+        if other != gate and sayings(
+            speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
+        ):
+            yield f"the same with strict {'true' if other.strict else 'false'}"
 
 
 def _other_weights(speech: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
@@ -102,18 +118,14 @@ def lost_fields(speech: Dialect, part: str, hard: dict[str, tuple[Any, Any]], ba
     if part in hard:
         known = kinds(speech, part)
         return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(speech, part)
-    seen = {path: ends for path, ends in hard.items() if path in back} or hard
+    seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
     return ", ".join(f"{path} {told(want)} would become {told(there)}" for path, (want, there) in seen.items())
 
 
-def told(value: Any) -> str:
-    """A leaf in words."""
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def refusal(speech: Dialect, parts: list[str], lost: dict[str, str]) -> str:
+def refusal(speech: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
     """Every part that is lost and how, then what can be said without it."""
-    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in lost.items())
+    words = {part: text if isinstance(text, str) else text() for part, text in lost.items()}
+    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in words.items())
     rest = [part for part in parts if part not in lost]
     offer = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
     return f"{speech.title} cannot say {named}.{offer}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 
@@ -13,6 +15,14 @@ OPEN = 1e12
 
 _MIRRORED = {"max": "min", "min": "max"}
 _LEVELS = {"token": "token", "mean": "geometric", "sum": "sequence"}
+
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def remembered(work: Work) -> Work:
+    """A function of settings that keeps its latest answers: a search asks the same few questions thousands of times."""
+    return cast("Work", lru_cache(maxsize=4096)(work))
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ def is_same(one: Correction, other: Correction) -> bool:
     return plainest(one) == plainest(other)
 
 
+@remembered
 def plainest(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
@@ -181,7 +192,7 @@ def _weighing_only(rule: Correction) -> Correction:
 
 
 def _without_limits(rule: Correction) -> Correction:
-    gates = [_changed(gate, {"limit": None, "strict": False}) for gate in rule.gates]
+    gates = [_changed(gate, {"limit": None}) for gate in rule.gates]
     weight = rule.weight
     if weight is not None and weight.limit is not None:
         weight = weight.but(limit=None)

@@ -32,6 +32,8 @@ class Turn:
     """Values under which every option reads; those that turn out idle are left out again."""
     follows: Mapping[str, str] = field(default_factory=dict[str, str])
     """Numbers that another key switches on or multiplies: the field of ours each stands for, whose value goes in first."""
+    frees: tuple[str, ...] = ()
+    """Flags that free a number from another, tried where numbers do not fit without."""
     kinds: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
     """What a key that may hold anything holds here."""
     toggles: tuple[str, ...] = ()
@@ -154,6 +156,7 @@ TURNS: dict[str, Turn] = {
             "pg_clip_high": "loss.high",
             "rl_loss_coef": "advantage_scale",
         },
+        frees=("use_pg_clip_range",),
     ),
     "prime-rl": Turn(
         options={"algo.type": (UNSAID, "grpo", "max_rl")},

@@ -32,6 +32,11 @@ REJECTIONS = {"token": "token", "sequence": "sequence", "geometric": "geometric"
 LEVELS = ("rollout_is_level", "rollout_is_mode", "rollout_is_threshold_lower", "rollout_is_veto_threshold")
 
 
+def bypasses(given: Given) -> bool:
+    """Whether bypass is asked for, by today's key or the one before."""
+    return given.set("bypass_mode", "bypass_old_logprob_for_rollout")
+
+
 def is_said(given: Given) -> bool:
     """Whether a key or value that was removed is used."""
     return given.said(*(key.label for key in KEYS)) or given["rollout_rs"] in REJECTIONS

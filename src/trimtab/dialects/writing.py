@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from trimtab.config.advantages import Estimator
@@ -14,10 +15,10 @@ from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.inverse import inverse
 from trimtab.dialects.keys import Dialect, given
-from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, turns_away, wanted
+from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, told, turns_away, wanted
 from trimtab.dialects.proposals import nested, proposals, sayings
 from trimtab.dialects.reading import Finding, Level, Reading, Writing
-from trimtab.dialects.refusals import lost_fields, missing, obstacle, refusal, told
+from trimtab.dialects.refusals import Lost, lost_fields, missing, obstacle, refusal
 from trimtab.dialects.same import Same, compared
 from trimtab.dialects.settings import flat
 from trimtab.errors import ConfigError, ConfigWarning
@@ -55,9 +56,8 @@ def write(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         attempt = _attempt(speech, asked, goals)
-    if attempt.lost:
-        parts = [*(["correction"] if asked.correction is not None else []), *goals]
-        raise ConfigError(refusal(speech, parts, attempt.lost))
+        if attempt.lost:
+            raise ConfigError(refusal(speech, [*(["correction"] if asked.correction else []), *goals], attempt.lost))
     return Writing(speech.name, nested(attempt.settings), attempt.findings)
 
 
@@ -66,7 +66,7 @@ class Attempt:
     """Settings, what each part of them loses, and what is to be said about the rest."""
 
     settings: dict[str, Any]
-    lost: dict[str, str]
+    lost: dict[str, Lost]
     findings: tuple[Finding, ...] = ()
 
 
@@ -80,7 +80,7 @@ def _attempt(speech: Dialect, asked: Reading, goals: dict[str, Leaves]) -> Attem
         ways = [way for way in ways if not _beside(speech, asked, {"loss": goals["loss"]}, way).lost]
     if not ways:
         rest = _beside(speech, replace(asked, correction=None), goals, {}) if goals else Attempt({}, {})
-        return Attempt(rest.settings, {"correction": obstacle(speech, asked.correction), **rest.lost})
+        return Attempt(rest.settings, {"correction": partial(obstacle, speech, asked.correction), **rest.lost})
     tried: list[Attempt] = []
     for settings in ways[:MOST]:
         tried.append(_beside(speech, asked, goals, settings))
@@ -100,7 +100,7 @@ def _beside(speech: Dialect, asked: Reading, goals: dict[str, Leaves], start: di
         back = read(speech.name, nested(settings))
     except ConfigError as error:
         return Attempt(settings, dict.fromkeys(goals, f"this beside the rest: {str(error).rstrip('.')}"))
-    lost: dict[str, str] = {}
+    lost: dict[str, Lost] = {}
     found: list[Finding] = []
     anchor = _anchor(speech, asked, back, bool(goals.get("loss")))
     if anchor:
@@ -135,11 +135,12 @@ def _said(speech: Dialect, part: str, goal: Leaves, settings: dict[str, Any]) ->
     return {paths[label]: value for label, value in inverse(speech, part, goal, pinned).items()}
 
 
-def _anchor(speech: Dialect, asked: Reading, back: Reading, has_loss: bool) -> str | None:
+def _anchor(speech: Dialect, asked: Reading, back: Reading, has_loss: bool) -> Lost | None:
     """What becomes of the correction, and of the policy that the loss divides by, once all is said together."""
     if asked.correction is not None:
         if back.correction is None or not compared(asked.correction, back.correction).weights:
-            return f"{obstacle(speech, asked.correction)} beside this loss"
+            rule = asked.correction
+            return lambda: f"{obstacle(speech, rule)} beside this loss"
         return None
     bypass = has_loss and back.correction is not None and back.correction.policies == "bypass"
     return "a ratio to proximal: its ratio would be current/behavior (policies bypass)" if bypass else None
