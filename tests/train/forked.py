@@ -41,7 +41,7 @@ def serve() -> None:
         if select.select([sys.stdin.fileno()], [], [], 0.02)[0]:
             line = sys.stdin.readline()
             if not line:
-                return
+                return None
             asked = json.loads(line)
             child = os.fork()
             if not child:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +117,15 @@ class Launcher:
         given = {MARK: mark} | environment
         words = ["train", *arguments]
         run = self._fresh(words, mark, files, given) if fresh else self._forked(words, mark, files, given)
-        named = [word for flag, word in zip(words, words[1:], strict=False) if flag in ("--out", "--resume")]
+        named = [word for flag, word in pairwise(words) if flag in ("--out", "--resume")]
         run.path = self.folder / named[0] if named else None
         self.runs.append(run)
         return run
 
     def settings(self, changes: dict[str, Any] | None = None) -> str:
         """A file of the small run's settings, some changed."""
-        merged = {name: _merged(SMALL.get(name), value) for name, value in (SMALL | (changes or {})).items()}
+        base = SMALL | {"learner": SMALL["learner"] | {"patience": 1_000_000}}
+        merged = {name: _merged(base.get(name), value) for name, value in (base | (changes or {})).items()}
         file = self.folder / f"settings-{len(list(self.folder.glob('settings-*')))}.yaml"
         file.write_text(yaml.safe_dump(merged))
         return file.name

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,7 @@ def test_what_is_not_a_run_of_this_schema_is_refused(launcher: Launcher) -> None
     assert "got one that holds notes.txt. Choose another." in refused(launcher, "--out", "other")
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "model/model.safetensors": lambda data: data[: len(data) // 2],
     "state.json": lambda data: data.replace(b"1", b"2"),
     "manifest.json": lambda data: b"",
@@ -93,6 +93,7 @@ def test_damaged_checkpoints_are_passed_over_loudly(launcher: Launcher) -> None:
         check_records(path, 6)
         assert repr(lines(path)) == repr(lines(whole))
         assert weights(path).equal(weights(whole))
+        assert sum(line["train/updates"] for line in lines(path)[3:]) > 0
 
 
 def test_without_a_whole_checkpoint_a_run_begins_anew_loudly(launcher: Launcher) -> None:
@@ -114,7 +115,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of half a megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], capture_output=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
+    mounted = subprocess.run(command, capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"mounting a small disk needs root: {mounted.stderr.decode().strip()}")
     yield folder

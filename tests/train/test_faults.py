@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -114,7 +115,34 @@ def test_a_run_killed_at_any_moment_and_resumed_equals_one_that_was_not(launcher
     assert check_records(path, 60).status == "done"
     assert repr(lines(path)) == repr(lines(launcher.folder / "whole"))
     assert weights(path).equal(weights(launcher.folder / "whole"))
+    assert sum(line["train/updates"] for line in lines(path)) > 10
     assert not list(path.glob("checkpoints/.*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(("backend", "kills"), [("lockstep", 25), ("local", 8)])
+def test_a_run_killed_again_and_again_at_random_moments_comes_to_its_end(
+    launcher: Launcher, backend: str, kills: int
+) -> None:
+    settings = launcher.settings({"steps": 100000, "backend": backend, "evaluate": None, "checkpoint": {"every": 2}})
+    path, dice = launcher.folder / "run", random.Random(0)
+    run = launcher.train(settings, "--out", "run")
+    until((path / "run.json").exists, "the run directory", run)
+    for _ in range(kills):
+        time.sleep(dice.uniform(0.0, 1.5))
+        if dice.random() < 0.8:  # else it may be killed while it starts
+            run.after(run.steps() + 2)
+        run.send(signal.SIGKILL)
+        assert run.code() == -signal.SIGKILL, run.errors
+        saved = done(path) if list(path.glob("checkpoints/step-*")) else 0
+        run = launcher.train("--resume", "run")
+        until(lambda run=run: "going on at" in run.errors or "begins at step 0" in run.errors, "the resumed run", run)
+        assert f"going on at step {saved}" in run.errors or not saved
+    run.after(run.steps() + 2)
+    run.send(signal.SIGTERM)
+    assert run.code() == 143, run.errors
+    check_records(path, done(path))
 
 
 def _in_the_midst_of(run: Started, file: Path) -> None:
@@ -152,4 +180,4 @@ def test_a_second_ctrl_c_ends_a_run_that_waits(launcher: Launcher) -> None:
     assert run.code() == 130
     assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
     assert "Traceback" not in run.errors
-    assert check_records(launcher.folder / "run", 0).status == "failed"
+    assert check_records(launcher.folder / "run", 0).status == "stopped"

@@ -47,6 +47,8 @@ class RunDirectory:
         self.settings = settings
         self.checkpoints = path / "checkpoints"
         self.report = path / "report.html"
+        self.ending = "done"
+        """The status that `with` leaves where nothing was raised."""
         self._lock = lock
         self._closed = False
         self._turn = threading.Lock()  # lines of two threads must not cross
@@ -203,7 +205,7 @@ class RunDirectory:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close("done" if error is None else "failed")
+        self.close(self.ending if error is None else "stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
     def _add(self, name: str, line: Mapping[str, Any]) -> None:
         self._check_open()

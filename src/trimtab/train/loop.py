@@ -104,12 +104,11 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
         stop = stack.enter_context(Stop())
         try:
             result = session.go(stop, resume=resume)
-        except Exception as error:
+        except BaseException as error:
             with suppress(RecordError):  # a full disk does not take this either; the error itself says more
-                run.event("stopped", str(error), step=session.learner.version)
+                run.event("stopped", str(error) or "interrupted at once", step=session.learner.version)
             raise
-        if result.stopped:
-            run.close("stopped")
+        run.ending = "stopped" if result.stopped else "done"
         return result
 
 
