@@ -4,13 +4,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types imports docs examples parity parity-env bench browser format clean
+.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench browser format clean
 
 demo: .venv/ready
 	$(BIN)/trimtab train
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q
+
+# What takes minutes, such as runs killed again and again at random moments.
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -q -m slow
 
 check: lint types imports test examples docs parity
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from trimtab.cli import show
 from trimtab.cli.progress import Progress
 from trimtab.config.files import explained_yaml, plain_settings
 from trimtab.config.training import Train
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, InUseError, RunError
 
 if TYPE_CHECKING:
     from trimtab.train.loop import Result
@@ -53,8 +54,17 @@ def train(
 
     name = config.task.name.replace(":", "-")
     path = resume or out or free_name(Path("runs"), name)
-    with Progress(config.steps) as display:
-        result = run(config, path, resume=resume is not None, display=display)
+    try:
+        with Progress(config.steps) as display:
+            result = run(config, path, resume=resume is not None, display=display)
+    except KeyboardInterrupt:  # a second Ctrl-C, or one before the run began
+        if (path / "run.json").exists():
+            show.note(f"Interrupted at once, without saving. {_onward(path)}")
+        raise
+    except InUseError:
+        raise
+    except RunError as error:
+        raise type(error)(f"{error}\n{_onward(path)}") from None
     page = _reported(path) if report and result.steps else None
     show.put(*_ending(config, result, page))
     if result.stopped:
@@ -106,8 +116,12 @@ def _ending(config: Train, result: Result, page: Path | None) -> list[Any]:
     facts += [("report", str(page))] if page else []
     lines: list[Any] = [show.table(("", ""), facts)]
     if result.stopped:
-        lines.append(f"{result.stopped.capitalize()}. Go on with: trimtab train --resume {result.path}")
+        lines.append(f"{result.stopped.capitalize()}. {_onward(result.path)}")
     return lines
+
+
+def _onward(path: Path) -> str:
+    return f"Go on with: trimtab train --resume {shlex.quote(str(path))}"
 
 
 def _accuracies(result: Result) -> str:

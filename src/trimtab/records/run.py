@@ -47,6 +47,8 @@ class RunDirectory:
         self.settings = settings
         self.checkpoints = path / "checkpoints"
         self.report = path / "report.html"
+        self.ending = "done"
+        """The status that `with` leaves where nothing was raised."""
         self._lock = lock
         self._closed = False
         self._turn = threading.Lock()  # lines of two threads must not cross
@@ -66,8 +68,7 @@ class RunDirectory:
             _check_unused(path)
             (path / "rollouts").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
-            tree = _tree(settings)
-            write_whole(path / "config.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+            _write_settings(path, settings)
             _state(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
         except OSError as error:
             lock.release()
@@ -170,6 +171,25 @@ class RunDirectory:
         message = f"Back to step {step}: {lines} lines of metrics and {rows} rollouts of later steps went."
         self.event("rewind", message, step=step, metrics=lines, rollouts=rows, set_aside=aside)
 
+    def resettle(self, settings: Mapping[str, Any]) -> None:
+        """Take other settings, such as more steps, for this and every later session."""
+        self._check_open()
+        if _tree(settings) != self.settings:
+            _write_settings(self.path, settings)
+            self.settings = _settings(self.path)
+
+    def discard(self) -> None:
+        """Undo `create`: another run can be made there. The lock's file stays, see `Lock.release`."""
+        if self._closed or self._lock is None:
+            return
+        self._closed = True
+        with suppress(OSError):  # first run.json: whatever ends this in between, there is no run
+            (self.path / "run.json").unlink()
+            (self.path / "config.yaml").unlink()
+            (self.path / "rollouts").rmdir()
+            (self.path / "checkpoints").rmdir()
+        self._lock.release()
+
     def close(self, status: str = "done") -> None:
         """Write what is left, note the status, let others write. A second call does nothing."""
         if self._closed or self._lock is None:
@@ -185,7 +205,7 @@ class RunDirectory:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close("done" if error is None else "failed")
+        self.close(self.ending if error is None else "stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
     def _add(self, name: str, line: Mapping[str, Any]) -> None:
         self._check_open()
@@ -273,6 +293,11 @@ def _settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
     return cast("dict[str, Any]", settings)
+
+
+def _write_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(_tree(settings), sort_keys=False, allow_unicode=True)
+    write_whole(path / "config.yaml", text.encode())
 
 
 def _tree(value: object) -> Any:

@@ -6,7 +6,7 @@ admit what may begin ─► give it to the samplers ─► wait for a whole batc
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from trimtab.config.training import Train
-from trimtab.errors import ConfigError, RunError
+from trimtab.errors import ConfigError, RecordError, RunError
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
@@ -24,7 +24,7 @@ from trimtab.train.engines.hf import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
-from trimtab.train.messages import Group, Job, Problem
+from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.model import Policy, loaded
 from trimtab.train.recorded import recorded
 from trimtab.train.rows import Answer, rows_of
@@ -36,6 +36,9 @@ from trimtab.train.watch import Watch
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
+
+CAUSES = 5
+"""How many causes of failed verifiers a session tells; they can be as many as there are responses."""
 
 
 @runtime_checkable
@@ -92,13 +95,21 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
-        session = Session(config, run, display, stack)
+        try:
+            session = Session(config, run, display, stack)
+        except BaseException:
+            if not resume:
+                run.discard()  # settings that cannot be run leave no run behind, and the name free
+            raise
         stop = stack.enter_context(Stop())
         try:
-            return session.go(stop, resume=resume)
-        except Exception as error:
-            run.event("stopped", str(error), step=session.learner.version)
+            result = session.go(stop, resume=resume)
+        except BaseException as error:
+            with suppress(RecordError):  # a full disk does not take this either; the error itself says more
+                run.event("stopped", str(error) or "interrupted at once", step=session.learner.version)
             raise
+        run.ending = "stopped" if result.stopped else "done"
+        return result
 
 
 class Session:
@@ -120,6 +131,8 @@ class Session:
         self.buffer = Buffer()
         self.watch = Watch(config.correction, config.learner.patience)
         self.texts: dict[int, list[str]] = {}
+        self.told: set[str] = set()
+        self.broken = False
         self.accuracies: list[float] = []
         self.seconds = 0.0
 
@@ -128,6 +141,8 @@ class Session:
         config, learner = self.config, self.learner
         if resume:
             self._restore()
+            if self._finished():
+                return self._result(None)
         self.loggers = open_loggers(
             config.record.loggers,
             folder=self.run.path,
@@ -208,8 +223,28 @@ class Session:
         entry = self.buffer.entry(group.job.group)
         if entry is not None:
             texts = self.policy.texts([sample.tokens for sample in group.samples])
-            self.buffer.finish(group, self.judge.scores([(entry.problem, text) for text in texts]))
+            scores = self.judge.scores([(entry.problem, text) for text in texts])
+            self.buffer.finish(group, scores)
             self.texts[group.job.group] = texts
+            self._tell_faults(group, scores)
+
+    def _tell_faults(self, group: Group, scores: list[Score]) -> None:
+        """Tell of verifiers that failed and of logits that were not finite; not of each, as metrics and rollouts hold them all."""
+        causes = dict.fromkeys(score.failed for score in scores if score.failed and score.failed not in self.told)
+        for cause in list(causes)[: max(0, CAUSES - len(self.told))]:
+            self.told.add(cause)
+            self._note(
+                "reward",
+                f"A verifier failed: {cause}. Such responses score 0; rollout/failed is their share of a step.",
+            )
+        broken = sum(sample.finish == "error" for sample in group.samples)
+        if broken and not self.broken:
+            self.broken = True
+            self._note(
+                "logits",
+                f"{broken} of {len(group.samples)} responses to group {group.job.group} met logits that are not finite "
+                "and were cut off there; they are not trained on. rollout/broken is their share of a step.",
+            )
 
     def _texts(self, entries: list[Entry]) -> dict[int, list[str]]:
         """The responses of a batch as text; those restored from a checkpoint are decoded again."""
@@ -274,13 +309,15 @@ class Session:
 
     def _own(self, entries: list[Entry], waited: float, seconds: float) -> dict[str, float]:
         scores = [score for entry in entries for score in entry.scores]
-        tokens = sum(len(sample.tokens) for entry in entries if entry.group for sample in entry.group.samples)
+        samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
+        tokens = sum(len(sample.tokens) for sample in samples)
         return {
             "time/wait": waited,
             "time/step": seconds,
             "throughput/samples": len(scores) / seconds,
             "throughput/tokens": tokens / seconds,
             "rollout/failed": sum(score.failed is not None for score in scores) / max(len(scores), 1),
+            "rollout/broken": sum(sample.finish == "error" for sample in samples) / max(len(samples), 1),
             "staleness/dropped": float(self.buffer.dropped),
             "staleness/in_flight": float(self.buffer.in_flight),
             "staleness/in_queue": float(self.buffer.in_queue),
@@ -339,6 +376,16 @@ class Session:
         self.accuracies = list(state["accuracies"])
         self.seconds = state["seconds"]
         self.run.rewind(self.learner.version)
+
+    def _finished(self) -> bool:
+        """Whether a resumed run has nothing left to do, which is said; a number of steps that is new is kept for the next time."""
+        done, wanted = self.learner.version, self.config.steps
+        if done > wanted:
+            raise ConfigError(f"--resume needs steps of {done} or more, got {wanted}. The run has gone as far as that.")
+        self.run.resettle(self.config.model_dump(mode="json"))
+        if done == wanted:
+            self.display.note(f"The run is finished: all {done} steps are done. Go further with steps=N above {done}.")
+        return done == wanted
 
     def _result(self, stopped: str | None) -> Result:
         seen = self.accuracies

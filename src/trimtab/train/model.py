@@ -76,7 +76,18 @@ def loaded(config: Model) -> Policy:
         raise ConfigError(
             f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {reason}"
         ) from None
+    _check_finite(cast("PreTrainedModel", model), config.path)
     return Policy(cast("PreTrainedModel", model), tokenizer, stops(model, tokenizer))
+
+
+def _check_finite(model: PreTrainedModel, path: str) -> None:
+    """Refuse spoilt weights before anything starts: no step of training mends them."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ConfigError(
+                f"model.path needs finite weights, got NaN or infinities in {name} of {path!r}. "
+                "Take a checkpoint from before they were spoilt, or model.dtype=fp32 if they are too large for bf16."
+            )
 
 
 def _tokenizer(path: str) -> PreTrainedTokenizerBase:

@@ -24,11 +24,12 @@ IDLE, STARVING = 0.99, 0.30
 """A gate that keeps more than the first does nothing; one that keeps less than the second leaves little to learn from."""
 
 REMEDIES = {
-    "no rows": "No response had a token to train on. Look at rollout/truncated and at events.jsonl for responses that ended in errors.",
+    "no rows": "No response had a token to train on. Look at rollout/broken, the share cut off at logits that are not finite (the "
+    "weights are spoilt, or overflow in rollout.precision), and at rollout/length.",
     "all rejected": "The correction rejected every token. Look at drift/k3 and the gate/… metrics: the policies differ more than the "
     "bounds allow. Lower rollout.max_staleness or learner.lr, widen the gate, or raise rollout.precision.",
     "no signal": "Every group of samples got the same reward, or what differed was rejected. Look at rollout/reward: the task may be "
-    "too hard or too easy, or rollout.samples too few.",
+    "too hard or too easy, or rollout.samples too few; and at rollout/failed, the share that a verifier could not score.",
     "not finite": "The gradient was NaN or infinite. Look at ratio/max, weight/max and policy/ratio_max: bound the weight, lower "
     "learner.lr, or set learner.clip_norm.",
 }
