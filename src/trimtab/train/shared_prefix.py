@@ -301,10 +301,17 @@ class _Turned(Function):
 def _rotated(qkv: Float[Tensor, "tokens heads size"], turn: Tensor) -> Tensor:
     """A copy in which the first heads, in pairs of channels, are turned."""
     result, number = torch.empty_like(qkv, memory_format=torch.contiguous_format), turn.shape[1]
-    pairs = qkv[:, :number].to(turn.real.dtype).unflatten(-1, (-1, 2))
-    result[:, :number] = torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2)
+    wide = qkv[:, :number].to(turn.real.dtype)
+    if wide.dtype == qkv.dtype:
+        torch.mul(_complex(wide), turn, out=_complex(result[:, :number]))
+    else:
+        result[:, :number] = torch.view_as_real(_complex(wide) * turn).flatten(-2)
     result[:, number:] = qkv[:, number:]
     return result
+
+
+def _complex(channels: Float[Tensor, "*tokens size"]) -> Complex[Tensor, "*tokens pairs"]:
+    return torch.view_as_complex(channels.unflatten(-1, (-1, 2)))
 
 
 class _Gated(Function):
@@ -312,16 +319,18 @@ class _Gated(Function):
 
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(both)
         gate, up = both.chunk(2, -1)
-        return nnf.silu(gate) * up
+        opened = nnf.silu(gate)
+        ctx.save_for_backward(both, opened)
+        return opened * up
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gate, up = ctx.saved_tensors[0].chunk(2, -1)
-        result = torch.empty_like(ctx.saved_tensors[0])
+        both, opened = ctx.saved_tensors
+        gate, up = both.chunk(2, -1)
+        result = torch.empty_like(both)
         to_gate, to_up = result.chunk(2, -1)
-        torch.mul(gradient, nnf.silu(gate), out=to_up)
+        torch.mul(gradient, opened, out=to_up)
         torch.ops.aten.silu_backward.grad_input(gradient * up, gate, grad_input=to_gate)
         return result
