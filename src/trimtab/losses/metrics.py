@@ -34,7 +34,7 @@ class PolicyMetrics(Mapping[str, Tensor]):
     _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
-        if name in self.correction:
+        if name not in self.sections:
             return self.correction[name]
         if name not in self._found:
             with torch.no_grad():

@@ -129,6 +129,8 @@ def group_batches(
     prompts: Int[Tensor, " rows"], lengths: Int[Tensor, " rows"], group: Int[Tensor, " rows"], most: int
 ) -> list[Int[Tensor, " some"]]:
     """Row indices in batches of at most `most` tokens, padding counted and the prompt of a group once; groups stay whole if they fit."""
+    if len(group) and len(group.unique()) * int(prompts.max()) + len(group) * int(lengths.max()) <= most:
+        return [torch.arange(len(group), device=group.device)]
     found: list[list[int]] = []
     wide = long = prefixes = 0
     for rows, prompt, length in _pieces(prompts.tolist(), lengths.tolist(), group.tolist(), most):

@@ -10,87 +10,18 @@ attention only. The weights are the model's own; nothing is kept between calls b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as nnf
 from transformers import PreTrainedModel
 
 from trimtab.train.engines.rotary import fits, paired, turns
+from trimtab.train.packing import Padding, Plan
 from trimtab.train.rows import Rows
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Where the tokens of a call stand: packed, the shared ones first; and padded, for attention."""
-
-    tokens: Int[Tensor, " tokens"]
-    positions: Int[Tensor, " tokens"]
-    prefix: Padding
-    own: Padding
-    group: Int[Tensor, " rows"]
-    """Which prefix each row goes on from."""
-    visible: Int[Tensor, " places"]
-    """The packed places of what a row's tokens may see: its prefix, then its own, each padded."""
-    hidden: Float[Tensor, "rows 1 width columns"]
-    """Added to the scores: −inf for what a row's token does not see of them."""
-
-    @classmethod
-    def of(cls, rows: Rows, dtype: torch.dtype) -> Plan:
-        """The plan of a batch, its shared prompts found by group."""
-        first, group = _distinct(rows)
-        common = rows.prompts[first] - 1
-        prefix, own = Padding.of(common), Padding.of(rows.lengths)
-        steps, begun = (torch.arange(each.width, device=group.device) for each in (own, prefix))
-        places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
-        shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
-        seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1).unsqueeze(1)
-        later = own.packed.view(len(group), -1) + prefix.number
-        return cls(
-            tokens=torch.cat([rows.ids[first, : prefix.width][prefix.real], rows.ids.gather(1, places)[own.real]]),
-            positions=torch.cat([begun.expand_as(prefix.real)[prefix.real], places[own.real]]),
-            prefix=prefix,
-            own=own,
-            group=group,
-            visible=torch.cat([prefix.packed.view(len(first), -1)[group], later], 1).flatten(),
-            hidden=torch.zeros(seen.shape, dtype=dtype, device=group.device).masked_fill_(~seen, -torch.inf),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Padding:
-    """The way between packed tokens and padded rows."""
-
-    real: Bool[Tensor, "rows width"]
-    inside: Int[Tensor, " tokens"]
-    """The padded place of each packed token."""
-    packed: Int[Tensor, " places"]
-    """The packed place of each padded one; padding holds another token's copy, which nobody looks at."""
-
-    @classmethod
-    def of(cls, lengths: Int[Tensor, " rows"]) -> Padding:
-        """Rows of these lengths, padded on the right."""
-        real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
-        flat = real.flatten()
-        return cls(real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
-
-    @property
-    def width(self) -> int:
-        """Places of a row."""
-        return self.real.shape[1]
-
-    @property
-    def number(self) -> int:
-        """Packed tokens."""
-        return len(self.inside)
-
-    def padded(self, packed: Float[Tensor, " tokens"]) -> Float[Tensor, "rows width"]:
-        """One number per token laid out in rows, 0 in the padding."""
-        return packed.new_zeros(self.real.numel()).index_copy(0, self.inside, packed).view(self.real.shape)
 
 
 class SharedPrefix:
@@ -189,7 +120,7 @@ def shared_prefix(model: PreTrainedModel) -> SharedPrefix | None:
 @torch.no_grad()
 def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
     """Whether the states of two prompts, three responses, are those of the model itself."""
-    device = model.get_input_embeddings().weight.device
+    device = fast.trunk.embed_tokens.weight.device
     ids = (torch.arange(3 * 9, device=device).view(3, 9) * 5) % int(model.config.vocab_size)
     ids[1, :4] = ids[0, :4]
     prompts, lengths = (torch.tensor(each, device=device) for each in ((4, 4, 1), (5, 2, 8)))
@@ -205,17 +136,6 @@ def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
         torch.allclose(one, other[prompt - 1 : prompt - 1 + length], rtol=0.0, atol=share * float(whole.std()))
         for one, other, prompt, length in pairs
     )
-
-
-def _distinct(rows: Rows) -> tuple[Int[Tensor, " groups"], Int[Tensor, " rows"]]:
-    """The first row of each distinct prompt, and which of them each row has."""
-    order = torch.arange(len(rows), device=rows.group.device)
-    names, group = torch.unique(rows.group, return_inverse=True)
-    first = torch.full_like(names, len(rows)).scatter_reduce_(0, group, order, "amin")
-    inside = torch.arange(rows.ids.shape[1], device=group.device) < rows.prompts.unsqueeze(1)
-    like = first[group]
-    same = (rows.prompts == rows.prompts[like]) & ((rows.ids == rows.ids[like]) | ~inside).all(1)
-    return (first, group) if bool(same.all()) else (order, order)
 
 
 def _laid(qkv: Tensor, plan: Plan, heads: int, last: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -301,10 +221,17 @@ class _Turned(Function):
 def _rotated(qkv: Float[Tensor, "tokens heads size"], turn: Tensor) -> Tensor:
     """A copy in which the first heads, in pairs of channels, are turned."""
     result, number = torch.empty_like(qkv, memory_format=torch.contiguous_format), turn.shape[1]
-    pairs = qkv[:, :number].to(turn.real.dtype).unflatten(-1, (-1, 2))
-    result[:, :number] = torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2)
+    wide = qkv[:, :number].to(turn.real.dtype)
+    if wide.dtype == qkv.dtype:
+        torch.mul(_complex(wide), turn, out=_complex(result[:, :number]))
+    else:
+        result[:, :number] = torch.view_as_real(_complex(wide) * turn).flatten(-2)
     result[:, number:] = qkv[:, number:]
     return result
+
+
+def _complex(channels: Float[Tensor, "*tokens size"]) -> Complex[Tensor, "*tokens pairs"]:
+    return torch.view_as_complex(channels.unflatten(-1, (-1, 2)))
 
 
 class _Gated(Function):
@@ -312,16 +239,18 @@ class _Gated(Function):
 
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(both)
         gate, up = both.chunk(2, -1)
-        return nnf.silu(gate) * up
+        opened = nnf.silu(gate)
+        ctx.save_for_backward(both, opened)
+        return opened * up
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gate, up = ctx.saved_tensors[0].chunk(2, -1)
-        result = torch.empty_like(ctx.saved_tensors[0])
+        both, opened = ctx.saved_tensors
+        gate, up = both.chunk(2, -1)
+        result = torch.empty_like(both)
         to_gate, to_up = result.chunk(2, -1)
-        torch.mul(gradient, nnf.silu(gate), out=to_up)
+        torch.mul(gradient, opened, out=to_up)
         torch.ops.aten.silu_backward.grad_input(gradient * up, gate, grad_input=to_gate)
         return result

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from trimtab.advantage.estimate import Advantages
 from trimtab.config.algebra import Correction
@@ -92,8 +92,7 @@ class Update:
         self.optimizer.zero_grad(set_to_none=True)
         for few in self.scorer.batches(self.rows, settings.micro_tokens, index):
             self._micro(few, corrected, denominator)
-        limit = math.inf if settings.clip_norm is None else settings.clip_norm
-        norm = float(torch.nn.utils.clip_grad_norm_(self.scorer.model.parameters(), limit))
+        norm = _clipped(self.scorer.model, settings.clip_norm)
         self.norms.append(norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -127,7 +126,7 @@ class Update:
         )
         result.loss.backward()
         self.current[cut] = torch.where(rows.mask, current.log_probs.detach().float(), math.nan)
-        own = {name: result.metrics[name] for name in result.metrics if name.startswith("policy/")}
+        own = {name: result.metrics[name] for name in result.metrics.sections}
         self._note(floats(own), self.mask[cut])
 
     def _anchor(self, cut: tuple[Tensor, slice], rows: Rows, current: Tensor) -> Tensor | None:
@@ -193,6 +192,16 @@ def loglinear(
     age = (learner - versions).to(current.dtype)
     share = torch.where((versions >= 0) & (age > 0), ((age - 1.0) / age.clamp(min=1.0)).clamp(0.0, 1.0), 0.0)
     return behavior + share * (current - behavior)
+
+
+def _clipped(model: nn.Module, limit: float | None) -> float:
+    """The norm of the gradient, which is then at most `limit`; one within it is not touched."""
+    trained = [each for each in model.parameters() if each.grad is not None]
+    norm = nn.utils.get_total_norm([each.grad for each in trained if each.grad is not None])
+    found = float(norm)
+    if limit is not None and not found + 1e-6 <= limit:
+        nn.utils.clip_grads_with_norm_(trained, limit, norm)
+    return found
 
 
 def _needs_whole(rule: Correction) -> bool:
