@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from trimtab.cli.app import app
 from trimtab.config.presets import preset
 from trimtab.errors import ConfigError, UnknownNameError
 from trimtab.lab.candidate import DEFAULTS, candidate, candidates
@@ -106,3 +108,23 @@ def test_a_warm_start_is_shared_by_the_cells_of_a_seed():
     found = Plan([scenario("stale")], candidates(["off", "geo-rs"]), range(2), 10, base_settings()).cells()
     assert len({each.warm_start for each in found}) == 2
     assert len({each.fingerprint for each in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--quick", "--full"], "one of --quick, --full and --steps"),
+        (["--scenario", "stail"], "Did you mean 'stale'?"),
+        (["--correction", "geo-rs(uper=2)"], "Preset 'geo-rs' has no parameter 'uper'"),
+        (["learner.learning_rate=1"], "has no field 'learning_rate'"),
+        (["report", "nowhere"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_made(
+    asked: list[str], said: str, tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["lab", *asked])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []

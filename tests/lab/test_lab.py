@@ -29,10 +29,11 @@ class Told(Silent):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
-        self.done, self.ends = 0, list[str]()
+        self.done = self.changed = 0
+        self.ends = list[str]()
 
-    def begin(self, done: int, cells: int) -> None:
-        self.done = done
+    def begin(self, done: int, changed: int, cells: int) -> None:
+        self.done, self.changed = done, changed
 
     def ended(self, name: str, entry: Entry | None) -> None:
         self.ends += [] if entry is None else [name]
@@ -104,7 +105,7 @@ def test_what_is_done_stays_and_what_is_half_or_changed_is_run_again(whole: tupl
     assert [state(by_name[name], cells / name) for name in (half, changed, gone)] == ["half", "changed", "absent"]
     told = Told()
     again = run(plan(), tmp_path / "lab", jobs=2, display=told)
-    assert told.done == 3
+    assert (told.done, told.changed) == (3, 1)
     assert sorted(told.ends) == sorted([half, changed, gone])
     assert timeless(again) == timeless(book)
     untouched = Told()
@@ -158,7 +159,7 @@ def test_a_lab_is_lockstep_and_evaluated():
 
 def test_two_labs_do_not_share_a_folder(tmp_path: Path):
     class Second(Silent):
-        def begin(self, done: int, cells: int) -> None:
+        def begin(self, done: int, changed: int, cells: int) -> None:
             with pytest.raises(InUseError):
                 run(plan("off", seeds=1), tmp_path / "lab", jobs=1)
 
@@ -188,14 +189,16 @@ def members(group: int) -> list[int]:
 
 
 def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_end(tmp_path: Path):
-    lab = started(tmp_path / "lab", 40)
+    by_name = {cell.name: cell for cell in plan("off", steps=30).cells()}
+    lab = started(tmp_path / "lab", 30)
     until(lambda: under_way(tmp_path / "lab"))
+    going = under_way(tmp_path / "lab")
     os.kill(lab.pid, signal.SIGKILL)
     lab.communicate()
-    until(lambda: not under_way(tmp_path / "lab"), 30)
     until(lambda: not members(lab.pid), 30)
-    whole = run(plan("off", steps=40), tmp_path / "whole", jobs=2)
-    resumed = run(plan("off", steps=40), tmp_path / "lab", jobs=2)
+    assert [state(by_name[path.name], path) for path in going] == ["half"] * len(going)  # they did not run on
+    whole = run(plan("off", steps=30), tmp_path / "whole", jobs=2)
+    resumed = run(plan("off", steps=30), tmp_path / "lab", jobs=2)
     assert timeless(resumed) == timeless(whole)
 
 

@@ -47,11 +47,15 @@ class LabProgress:
             self._live.update(self._drawn(), refresh=True)
             self._live.stop()
 
-    def begin(self, done: int, cells: int) -> None:
-        """So many cells are done already."""
+    def begin(self, done: int, changed: int, cells: int) -> None:
+        """So many cells are done already, so many will be run again."""
         self._bar.reset(self._task, total=cells, completed=done)
         if done:
             self._page.print(f"{done} of {cells} cells were done before.")
+        if changed:
+            self._page.print(
+                f"{changed} cells there have other settings and will be run again in place of what they hold."
+            )
         self._live.update(self._drawn())
 
     def seen(self, name: str, step: int, accuracy: float | None) -> None:

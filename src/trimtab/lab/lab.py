@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,8 +26,8 @@ FEWEST_SEEDS = 3
 class Display(Protocol):
     """What a user sees of a lab."""
 
-    def begin(self, done: int, cells: int) -> None:
-        """So many of its cells are done already."""
+    def begin(self, done: int, changed: int, cells: int) -> None:
+        """Of so many cells some are done already, and some were run with other settings and will be run again."""
 
     def seen(self, name: str, step: int, accuracy: float | None) -> None:
         """A cell or warm start under way."""
@@ -40,7 +39,7 @@ class Display(Protocol):
 class Silent:
     """No display."""
 
-    def begin(self, done: int, cells: int) -> None:
+    def begin(self, done: int, changed: int, cells: int) -> None:
         """Nothing."""
 
     def seen(self, name: str, step: int, accuracy: float | None) -> None:
@@ -83,11 +82,12 @@ def run(plan: Plan, path: Path, *, jobs: int | None = None, display: Display | N
     try:
         meanings = {each.name: each.meaning for each in plan.with_control}
         book = _with_earlier(empty_book(planned, meanings, plan.base, plan.steps), path, planned)
-        todo = [cell for cell in planned if state(cell, path / "cells" / cell.name) != "done"]
-        done = [cell for cell in planned if cell not in todo]
+        found = {cell.name: state(cell, path / "cells" / cell.name) for cell in planned}
+        todo = [cell for cell in planned if found[cell.name] != "done"]
+        done = [cell for cell in planned if found[cell.name] == "done"]
         book = _noted(book, [done_entry(cell, path / "cells" / cell.name) for cell in done])
         write_book(path, book)
-        display.begin(len(done), len(planned))
+        display.begin(len(done), list(found.values()).count("changed"), len(planned))
         _warm_up(todo, path, many, display)
         for entry in _entries(todo, path, many, display):
             book = _noted(book, [entry])
@@ -142,8 +142,6 @@ def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: Display) -> N
 
 def _entries(todo: Sequence[Cell], path: Path, many: int, display: Display) -> Iterator[Entry]:
     by_name = {cell.name: cell for cell in todo}
-    for cell in todo:
-        shutil.rmtree(path / "cells" / cell.name, ignore_errors=True)
     jobs = [_job(cell, path, "cell", cell.name, cell.name) for cell in todo]
     with closing(ended(jobs, many, lambda job, step, accuracy: display.seen(job.name, step, accuracy))) as ends:
         for each in ends:

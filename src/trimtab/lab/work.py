@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -213,6 +214,9 @@ def _cell(job: Job, line: _Line) -> None:
     from trimtab.train.loop import train
 
     warnings.simplefilter("ignore", ConfigWarning)
+    shutil.rmtree(
+        job.path, ignore_errors=True
+    )  # half or of other settings; only now, so that a lab stopped early loses little
     result = train(Train.from_settings(job.settings), job.path, display=line)
     if result.stopped:
         sys.exit(128 + signal.SIGTERM)
