@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -166,10 +166,27 @@ def test_two_labs_do_not_share_a_folder(tmp_path: Path):
     run(plan("off", seeds=1, scenarios=()), tmp_path / "lab", jobs=1, display=Second())
 
 
-def started(path: Path, steps: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "trimtab.cli", "lab", "--out", str(path), "--steps", str(steps), "--seeds", "2"]
-    command += ["--scenario", "quantized", "--correction", "off", "--jobs", "2", *OVERRIDES]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+Started = Callable[[Path, int], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    """Starts a lab in a process group of its own; what is left of it at the end of the test is killed."""
+    labs: list[subprocess.Popen[bytes]] = []
+
+    def start(path: Path, steps: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "trimtab.cli", "lab", "--out", str(path), "--steps", str(steps)]
+        command += ["--seeds", "2", "--scenario", "quantized", "--correction", "off", "--jobs", "2", *OVERRIDES]
+        labs.append(
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        )
+        return labs[-1]
+
+    yield start
+    for lab in labs:
+        if members(lab.pid):
+            os.killpg(lab.pid, signal.SIGKILL)
+        lab.communicate()
 
 
 def until(true: Callable[[], object], seconds: float = 120.0) -> None:
@@ -188,13 +205,13 @@ def members(group: int) -> list[int]:
     return [int(each) for each in found.split()]
 
 
-def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_end(tmp_path: Path):
+def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_end(tmp_path: Path, started: Started):
     by_name = {cell.name: cell for cell in plan("off", steps=30).cells()}
     lab = started(tmp_path / "lab", 30)
     until(lambda: under_way(tmp_path / "lab"))
     going = under_way(tmp_path / "lab")
     os.kill(lab.pid, signal.SIGKILL)
-    lab.communicate()
+    lab.wait()
     until(lambda: not members(lab.pid), 30)
     assert [state(by_name[path.name], path) for path in going] == ["half"] * len(going)  # they did not run on
     whole = run(plan("off", steps=30), tmp_path / "whole", jobs=2)
@@ -202,7 +219,7 @@ def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_
     assert timeless(resumed) == timeless(whole)
 
 
-def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path):
+def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path, started: Started):
     lab = started(tmp_path / "lab", 4000)
     until(lambda: under_way(tmp_path / "lab"))
     os.killpg(lab.pid, signal.SIGINT)  # as a terminal does
