@@ -31,8 +31,8 @@ CURVES: dict[str, tuple[str, Gathered]] = {
     "grad_norm": ("train/grad_norm", "max"),
     "kept": ("kept_fraction", "mean"),
     "net_advantage": ("selection/net_advantage", "mean"),
-    "kept_right": ("rollout/kept_right", "mean"),
-    "kept_wrong": ("rollout/kept_wrong", "mean"),
+    "kept_right": ("selection/kept_given_right", "mean"),
+    "kept_wrong": ("selection/kept_given_wrong", "mean"),
     "ess": ("weight/ess", "mean"),
     "entropy": ("policy/entropy", "mean"),
 }

@@ -88,7 +88,6 @@ class Learner:
             | _selection(rows, seen)
             | update.metrics()
             | _batch_metrics(rows, found, before, self.version)
-            | _kept_by_answer(rows, seen)
             | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
             | clock.laps
         )
@@ -159,12 +158,12 @@ def without_advantage(rule: Correction) -> Correction:
 
 
 def _selection(rows: Rows, seen: Corrected) -> dict[str, float]:
-    """How much of the right and of the wrong answers is left: shares of their tokens with a weight."""
+    """How much of the right and of the wrong answers is left: shares of their tokens with a weight; NaN where there are none."""
     stays = (seen.weight != 0).float()
     found: dict[str, Tensor] = {}
     for name, chosen in (("right", rows.correct), ("wrong", ~rows.correct)):
         tokens = seen.trained & chosen.unsqueeze(-1)
-        found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum().clamp(min=1)
+        found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum()
     return floats(found)
 
 
@@ -179,17 +178,6 @@ def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | Non
         seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
     seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
     return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
-
-
-def _kept_by_answer(rows: Rows, seen: Corrected) -> dict[str, float]:
-    """Of the tokens of right answers and of wrong ones, the share that trains; NaN where there is none.
-
-    By the answer, not by the advantage as `selection/…` has it: a rejected row that does not vote in its baseline has none.
-    """
-    counts = seen.trained.sum(1).float()
-    trains = (seen.kept & (seen.weight > 0)).sum(1).float()
-    kinds = {"right": rows.correct, "wrong": ~rows.correct}
-    return floats({f"rollout/kept_{name}": trains[of].sum() / counts[of].sum() for name, of in kinds.items()})
 
 
 class _Clock:
