@@ -224,10 +224,12 @@ def _bound(gate: Gate) -> str:
     ends = [end if bound is None else log(bound) for bound, end in ((gate.lower, -FAR), (gate.upper, FAR))]
     turned = gate.metric == "ratio" or gate.direction == "reverse"
     low, high = (-ends[1], -ends[0]) if turned else ends
-    return f"{math.exp(low):.15g}_{math.exp(high):.15g}"
+    return "_".join(
+        f"{math.exp(end):.15g}" if abs(end) < FAR else f"1e{math.copysign(12, end):+g}" for end in (low, high)
+    )
 
 
-# ── remarks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── presets ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
