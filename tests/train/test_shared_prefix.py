@@ -135,6 +135,18 @@ def test_rows_of_a_group_with_different_prompts_share_nothing() -> None:
     torch.testing.assert_close(fast(rows).log_probs, plain(rows).log_probs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("lengths", [[0, 3, 0], [0, 0, 0]])
+def test_responses_without_a_token_are_passed_over(lengths: list[int]) -> None:
+    rows, (fast, plain) = rows_of([(4, [5, 5, 5])]), scorers(MODELS["llama"])
+    short = Rows.bare(rows.ids, rows.prompts, torch.tensor(lengths), rows.group)
+    for most in (1, 100):
+        found = fast.all(short, most).log_probs
+        torch.testing.assert_close(found, plain.all(short, most).log_probs, rtol=0, atol=1e-5)
+        assert bool(found.isfinite().all())
+    wide = replace(rows, lengths=short.lengths, mask=rows.mask & (torch.arange(5) < short.lengths.unsqueeze(1)))
+    assert fast(wide).log_probs.shape == (3, 5)
+
+
 def test_the_weights_are_the_models_own() -> None:
     model = model_of("llama")
     (fast, plain), rows = scorers(model), rows_of(UNEVEN)

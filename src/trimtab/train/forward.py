@@ -43,7 +43,7 @@ class Scorer:
             logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
             logits = _gathered(logits, _predicting(rows))
             return log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
-        if self.fast is not None:
+        if self.fast is not None and bool(rows.lengths.any()):
             plan = self.fast.plan(rows)
             found = self._headed(self.fast(plan), targets[plan.own.real], entropy)
             spread = None if found.entropy is None else plan.own.padded(found.entropy)

@@ -31,7 +31,7 @@ class Plan:
         """The plan of a batch, its shared prompts found by group."""
         first, group = _distinct(rows)
         common = rows.prompts[first] - 1
-        prefix, own = Padding.of(common), Padding.of(rows.lengths)
+        prefix, own = Padding.of(common, int(common.max())), Padding.of(rows.lengths, rows.tokens.shape[1])
         steps, begun = (torch.arange(each.width, device=group.device) for each in (own, prefix))
         places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
         shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
@@ -59,9 +59,9 @@ class Padding:
     """The packed place of each padded one; padding holds another token's copy, which nobody looks at."""
 
     @classmethod
-    def of(cls, lengths: Int[Tensor, " rows"]) -> Padding:
+    def of(cls, lengths: Int[Tensor, " rows"], width: int) -> Padding:
         """Rows of these lengths, padded on the right."""
-        real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
+        real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
         flat = real.flatten()
         return cls(real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
 
