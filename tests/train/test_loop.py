@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.train.runs import lines, small, weights
 from trimtab.errors import InUseError, RunError
 from trimtab.records.run import RunDirectory
-from trimtab.train.loop import Silent, train
+from trimtab.train.display import Silent
+from trimtab.train.loop import train
 
 
 class StopAt(Silent):

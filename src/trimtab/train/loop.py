@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -19,19 +19,19 @@ from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
+from trimtab.train.beginning import longest, policy_of
 from trimtab.train.buffer import Buffer, Entry
+from trimtab.train.display import Display, Silent
 from trimtab.train.engines.hf import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.messages import Group, Job, Problem, Score
-from trimtab.train.model import Policy, loaded
 from trimtab.train.recorded import recorded
 from trimtab.train.rows import Answer, rows_of
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
-from trimtab.train.tasks import Judge, Source, source
-from trimtab.train.warm_start import started
+from trimtab.train.tasks import Judge, source
 from trimtab.train.watch import Watch
 
 QUIET = 900.0
@@ -39,39 +39,6 @@ QUIET = 900.0
 
 CAUSES = 5
 """How many causes of failed verifiers a session tells; they can be as many as there are responses."""
-
-
-@runtime_checkable
-class Display(Protocol):
-    """What a user sees of a run."""
-
-    def warm_start(self, step: int, accuracy: float | None) -> None:
-        """The policy is being taught."""
-
-    def begin(self, path: Path, step: int) -> None:
-        """The run begins, or goes on, at this step."""
-
-    def step(self, step: int, metrics: dict[str, float]) -> None:
-        """A step is done; its metrics."""
-
-    def note(self, message: str) -> None:
-        """Something to be told."""
-
-
-class Silent:
-    """No display."""
-
-    def warm_start(self, step: int, accuracy: float | None) -> None:
-        """Nothing."""
-
-    def begin(self, path: Path, step: int) -> None:
-        """Nothing."""
-
-    def step(self, step: int, metrics: dict[str, float]) -> None:
-        """Nothing."""
-
-    def note(self, message: str) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +220,9 @@ class Session:
             assert entry.group is not None
             known = self.texts.pop(entry.job.group, None)
             found[entry.job.group] = known or self.policy.texts([sample.tokens for sample in entry.group.samples])
+        self.texts = {
+            number: texts for number, texts in self.texts.items() if self.buffer.entry(number)
+        }  # others were dropped
         return found
 
     def _admit(self) -> None:
@@ -398,34 +368,6 @@ class Session:
             seconds=self.seconds,
             stopped=stopped,
         )
-
-
-def longest(config: Train, task: Source) -> int:
-    """The longest response allowed."""
-    found = config.rollout.max_tokens or task.max_tokens
-    if found is None:
-        raise ConfigError("rollout needs max_tokens, got none. The task does not say how long a response may be.")
-    return found
-
-
-def policy_of(config: Train, task: Source, max_tokens: int, display: Display) -> Policy:
-    """The policy the run begins with."""
-    if config.model.path is not None:
-        torch.manual_seed(seed_of(config.seed, "weights"))  # for random weights
-        return loaded(config.model)
-    if task.characters is None:
-        raise ConfigError(
-            f"Task {config.task.name!r} needs a model that reads any text, got none. Name one with model.path=FOLDER."
-        )
-    return started(
-        config.model.tiny,
-        config.model.warm_start,
-        config.task,
-        task,
-        seed=config.seed,
-        max_tokens=max_tokens,
-        progress=display.warm_start,
-    )
 
 
 def _answers(entry: Entry) -> list[Answer]:
