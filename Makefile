@@ -9,8 +9,10 @@ export OMP_NUM_THREADS ?= 1
 demo: .venv/ready
 	$(BIN)/trimtab train
 
+# Whole files in parallel; `make test WORKERS=0` runs them one after the other.
+WORKERS ?= auto
 test: .venv/ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 # What takes minutes, such as runs killed again and again at random moments.
 test-slow: .venv/ready

@@ -15,7 +15,7 @@ Curve = Callable[[int], float]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    return Train(steps=changes.pop("steps", 300), **changes).model_dump(mode="json")
+    return Train(**{"steps": 300, "correction": "k2-rs"} | changes).model_dump(mode="json")
 
 
 def lines(steps: int, curves: Mapping[str, Curve], every: Mapping[str, int] | None = None) -> list[dict[str, Any]]:

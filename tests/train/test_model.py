@@ -48,7 +48,7 @@ def test_the_seed_makes_the_weights_and_leaves_the_global_stream_alone() -> None
 
 @pytest.mark.parametrize("path", ["nowhere", "/nowhere/at/all"])
 def test_a_model_that_is_not_there_is_an_error_that_names_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="nowhere"):
         loaded(Model(path=path))
 

@@ -206,7 +206,7 @@ class Record(Config):
 class Train(Config):
     """One training run."""
 
-    steps: Count = Field(default=200, description="Learner steps.")
+    steps: Count = Field(default=250, description="Learner steps.")
     seed: Whole = Field(default=0, description="Of everything random in the run.")
     backend: Literal["local", "lockstep"] = Field(
         default="local",
