@@ -113,6 +113,34 @@ def test_rolls_policy_gradient_variants(name: str) -> None:
     same(read("roll", {"actor_train": {"pg_variant": name}}), formula, x)
 
 
+def twice_clipped(now: Tensor, x: dict[str, Tensor], low: float, high: float, most: float) -> Tensor:
+    """max(−Aρ, −A·clip ρ), where A < 0 at most −A·c; per token."""
+    rho, worth = (now - x["proximal"]).exp(), x["advantages"]
+    loss = torch.maximum(-worth * rho, -worth * rho.clamp(1 - low, 1 + high))
+    return torch.where(worth < 0, torch.minimum(loss, -worth * most), loss)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@FEW
+def test_nemo_rl_clips_twice_by_tokens_or_by_rows(seed: int, by_token: bool) -> None:
+    x = batch(seed)
+    config = {"ratio_clip_min": 0.1, "ratio_clip_max": 0.25, "ratio_clip_c": 1.3, "token_level_loss": by_token}
+
+    def formula(now: Tensor) -> Tensor:
+        loss = twice_clipped(now, x, 0.1, 0.25, 1.3)
+        return (loss * x["mask"]).sum() / x["mask"].sum() if by_token else row_mean(loss, x["mask"])
+
+    same(read("nemo-rl", {"loss_fn": config}), formula, x)
+
+
+@given(st.integers(0, 10**6))
+@FEW
+def test_slime_clips_twice_and_averages_by_rows(seed: int) -> None:
+    x = batch(seed)
+    config = {"advantage_estimator": "grpo", "eps_clip": 0.1, "eps_clip_high": 0.25, "eps_clip_c": 1.3}
+    same(read("slime", config), lambda now: row_mean(twice_clipped(now, x, 0.1, 0.25, 1.3), x["mask"]), x)
+
+
 def test_rolls_normed_sum_is_divided_by_the_width_alone() -> None:
     x = batch(4)
     settings_ = {"actor_train": {"pg_variant": "vanilla"}, "loss_agg_mode": "seq-mean-token-sum-norm"}
