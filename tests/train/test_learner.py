@@ -233,3 +233,29 @@ def test_selection_is_told_by_what_rejected_rows_would_have_been_worth() -> None
     assert found.metrics["selection/kept_given_wrong"] == 1.0
     assert found.metrics["selection/kept_given_positive"] == pytest.approx(right)
     assert found.metrics["selection/net_advantage"] < found.metrics["selection/mean_advantage"]
+
+
+def test_minibatches_are_whole_groups_or_any_rows() -> None:
+    made = policy()
+    rows = batch(made, groups=6, samples=4)
+
+    def parts(of: str) -> list[list[int]]:
+        mine = learner(made.model, **with_learner(minibatches=3, minibatch_of=of))
+        seen: list[list[int]] = []
+
+        class Spy(Update):
+            def _minibatch(self, part: Tensor, index: Tensor) -> bool:
+                seen.append(part.tolist())
+                return super()._minibatch(part, index)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("trimtab.train.learner.Update", Spy)
+            mine.step(rows)
+        return seen
+
+    groups, single = parts("groups"), parts("rows")
+    for found in (groups, single):
+        assert sorted(row for part in found for row in part) == list(range(24))
+        assert [len(part) for part in found] == [8, 8, 8]
+    assert all(len({row // 4 for row in part}) == 2 for part in groups)
+    assert any(len({row // 4 for row in part}) > 2 for part in single)

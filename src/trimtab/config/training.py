@@ -163,6 +163,11 @@ class Learner(Config):
     weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
     clip_norm: Positive | None = Field(default=1.0, description="Greatest gradient norm; null: not clipped.")
     minibatches: Count = Field(default=4, description="Optimiser updates per step, each on a part of the batch.")
+    minibatch_of: Literal["groups", "rows"] = Field(
+        default="groups",
+        description="What a minibatch is drawn of: whole groups, whose advantages cancel and whose prompts are worked out once; or "
+        "single responses, whichever group they belong to.",
+    )
     micro_tokens: Count = Field(
         default=16384, description="Most tokens, padding included, in one forward pass; a longer row goes alone."
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trimtab.advantage.estimate import Advantages
@@ -62,13 +62,20 @@ class Update:
         useful = self._useful()
         if not bool(useful.any()):
             return "no signal"
-        seed = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
         finite = True
-        for part in whole_groups(self.rows.group, self.config.learner.minibatches, seed):
+        for part in self._parts():
             index = part[useful[part]]
             if len(index):
                 finite &= self._minibatch(part, index)
         return "updated" if self.updates else "no signal" if finite else "not finite"
+
+    def _parts(self) -> Sequence[Int[Tensor, " some"]]:
+        """The rows of each minibatch, drawn by the seed and the version alone."""
+        settings = self.config.learner
+        seed = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
+        if settings.minibatch_of == "groups":
+            return whole_groups(self.rows.group, settings.minibatches, seed)
+        return torch.randperm(len(self.rows), generator=seed).to(self.mask.device).tensor_split(settings.minibatches)
 
     def _useful(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
