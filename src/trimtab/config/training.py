@@ -157,7 +157,7 @@ class Rollout(Config):
 class Learner(Config):
     """How the policy is trained on a batch."""
 
-    lr: Positive = Field(default=3e-4, description="Learning rate of AdamW after warm-up.")
+    lr: Positive = Field(default=2e-4, description="Learning rate of AdamW after warm-up.")
     warmup: Whole = Field(default=10, description="Steps over which it rises from 0.")
     betas: tuple[Share, Share] = Field(default=(0.9, 0.95), description="AdamW's decay rates.")
     weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
