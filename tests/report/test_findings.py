@@ -223,3 +223,9 @@ def test_a_lockstep_run_does_not_wait_it_samples() -> None:
 def test_an_empty_run_has_one_finding() -> None:
     found = findings(Run(settings={}, metrics=()))
     assert [one.title for one in found] == ["Accuracy unknown"]
+
+
+def test_groups_dropped_are_counted_once_though_every_step_logs_the_count_so_far() -> None:
+    found = titled(findings(run(50, staleness__dropped=lambda s: float(min(s, 3)))), "Groups dropped as too stale")
+    assert found is not None
+    assert found.sentence.startswith("3 groups were sampled and never trained.")

@@ -41,11 +41,11 @@ def staleness(run: Run) -> Iterator[Finding]:
             int(coverage.steps[low]),
         )
     dropped = run.series("staleness/dropped").finite
-    if len(dropped) and dropped.values.sum() > 0:
+    if len(dropped) and dropped.values.max() > 0:
         yield Finding(
             "note",
             "Groups dropped as too stale",
-            f"{plural(int(dropped.values.sum()), 'group')} were sampled and never trained.",
+            f"{plural(int(dropped.values.max()), 'group')} were sampled and never trained.",
             "staleness",
         )
 
