@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli import show
+from trimtab.cli.live import LiveBar
 
 NUMBERS = (
     ("accuracy", "eval/accuracy", "{:.3f}"),
@@ -27,59 +23,36 @@ NUMBERS = (
 """Heading, metric and format of what is shown of a step."""
 
 
-class Progress:
+class Progress(LiveBar):
     """The display of a run."""
 
     def __init__(self, steps: int) -> None:
-        self._page = show.console(stderr=True)
+        super().__init__("starting", steps)
         self._steps, self._begun = steps, time.monotonic()
         self._known: dict[str, float] = {}
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            console=self._page,
-        )
-        self._task = self._bar.add_task("starting", total=steps)
-        self._live = Live(self._drawn(), console=self._page, refresh_per_second=4, transient=False)
-
-    def __enter__(self) -> Progress:
-        if self._page.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._page.is_terminal:
-            self._live.update(self._drawn(), refresh=True)
-            self._live.stop()
 
     def warm_start(self, step: int, accuracy: float | None) -> None:
         """The policy is being taught; this is cached."""
         if accuracy is not None:
             self._known["eval/accuracy"] = accuracy
-        self._bar.update(self._task, description=f"warm start, step {step}")
+        self.bar.update(self.task, description=f"warm start, step {step}")
         self._draw(f"warm start   step {step:4d}   accuracy {accuracy:.3f}" if accuracy is not None else None)
 
     def begin(self, path: Path, step: int) -> None:
         """The run begins, or goes on."""
-        self._bar.reset(self._task, total=self._steps, completed=step, description="training")
+        self.bar.reset(self.task, total=self._steps, completed=step, description="training")
         self._draw(f"run {path}" + (f", going on at step {step}" if step else ""))
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """A step is done."""
         self._known |= metrics
-        self._bar.update(self._task, completed=step)
+        self.bar.update(self.task, completed=step)
         evaluated = "eval/accuracy" in metrics or step == self._steps
         self._draw(f"step {step:5d}/{self._steps}   {self._line()}" if evaluated else None)
 
     def note(self, message: str) -> None:
         """Something to be told."""
-        self._page.print(Text(f"note: {message}", style="yellow"))
+        self.page.print(Text(f"note: {message}", style="yellow"))
 
     def _line(self) -> str:
         return "   ".join(
@@ -88,16 +61,17 @@ class Progress:
 
     def _draw(self, line: str | None) -> None:
         """Live on a terminal; elsewhere the line, if there is one."""
-        if self._page.is_terminal:
-            self._live.update(self._drawn())
+        if self.page.is_terminal:
+            self.live.update(self.drawn())
         elif line is not None:
-            self._page.print(line)
+            self.page.print(line)
 
-    def _drawn(self) -> Group:
+    def drawn(self) -> Group:
+        """The bar and what stands under it."""
         table = Table(box=None, pad_edge=False)
         shown = [(name, form.format(self._known[key])) for name, key, form in NUMBERS if key in self._known]
         for name, _ in shown:
             table.add_column(name, style="bold", header_style="dim", justify="right")
         if shown:
             table.add_row(*(value for _, value in shown))
-        return Group(self._bar, table)
+        return Group(self.bar, table)
