@@ -26,6 +26,7 @@ from trimtab.train.engines.hf import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
+from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.recorded import recorded
 from trimtab.train.rows import Answer, rows_of
@@ -59,6 +60,7 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
     """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
     display = display or Silent()
     torch.set_num_threads(config.threads)
+    keep_freed_memory()
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
