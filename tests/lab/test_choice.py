@@ -81,6 +81,13 @@ def test_the_control_is_always_run_once_per_seed():
     assert control.threads == 1
 
 
+def test_a_control_asked_for_by_name_is_run_with_every_correction_and_always_uncorrected():
+    plan = Plan([scenario("control"), scenario("stale")], candidates(["geo-rs"]), range(2), 10, base_settings())
+    found = [(each.scenario, each.correction, each.seed) for each in plan.cells()]
+    assert found[:2] == [("control", "off", 0), ("control", "off", 1)]
+    assert found[2:] == [(name, "geo-rs", seed) for seed in range(2) for name in ("control", "stale")]
+
+
 def test_overrides_reach_every_cell_and_a_scenario_stands_above_them():
     base = base_settings(["learner.lr=3e-4", "rollout.max_staleness=3", "advantage.baseline=all"])
     (found,) = cells([scenario("stale")], candidates(["off"]), [0], base, 10)

@@ -14,7 +14,7 @@ from pydantic import Field
 from trimtab.config.base import Config
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
-from trimtab.lab.scenario import CONTROL
+from trimtab.lab.scenario import CONTROL, UNCORRECTED
 from trimtab.lab.verdict import Judged, Word, judged, starved_share
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
@@ -121,9 +121,14 @@ class Book(Config):
         """The seeds of one correction in one scenario, in order."""
         return sorted((each for each in self.of(scenario) if each.correction == correction), key=lambda each: each.seed)
 
+    @property
+    def controls(self) -> list[Entry]:
+        """The uncorrected on-policy runs, which all others are held against."""
+        return self.cells(CONTROL, UNCORRECTED)
+
     def control(self, seed: int) -> Entry | None:
-        """The on-policy run of a seed."""
-        return next((each for each in self.of(CONTROL) if each.seed == seed and each.status == "done"), None)
+        """That of a seed."""
+        return next((each for each in self.controls if each.seed == seed and each.status == "done"), None)
 
     def judged(self) -> Book:
         """The same with every verdict worked out anew, as those wait for their control."""
@@ -132,7 +137,7 @@ class Book(Config):
     def _judged(self, entry: Entry) -> Entry:
         if entry.status == "failed":
             return entry
-        control = None if entry.scenario == CONTROL else self.control(entry.seed)
+        control = None if entry in self.controls else self.control(entry.seed)
         found = judged(
             entry.evaluated,
             entry.starved,

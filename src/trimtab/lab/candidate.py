@@ -36,8 +36,6 @@ DEFAULTS = (
     "veto",
     "m2po",
     "bypass-off",
-    "opsm",
-    "vaco",
 )
 """Run where none is named."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, ConfigWarning, RecordError
 from trimtab.lab.candidate import Candidate, candidates
-from trimtab.lab.scenario import CONTROL, Scenario, merged
+from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, merged
 from trimtab.records.run import RunDirectory
 
 
@@ -50,12 +50,13 @@ class Cell:
 def cells(
     scenarios: Sequence[Scenario], given: Sequence[Candidate], seeds: Sequence[int], base: Mapping[str, Any], steps: int
 ) -> list[Cell]:
-    """Every cell, the control first, then scenario by scenario and seed by seed, so that a lab cut short has whole seeds."""
+    """Every cell: the uncorrected controls, which verdicts wait for, then seed by seed, so that a lab cut short has whole seeds."""
     found: list[Cell] = []
-    for each in sorted(scenarios, key=lambda each: each.name != CONTROL):
-        settings = merged(merged(base, each.train), {"steps": steps})
-        chosen = given if each.corrections is None else candidates(each.corrections)
-        found += [_cell(each, one, seed, settings) for seed in seeds for one in chosen]
+    for seed in seeds:
+        for each in scenarios:
+            settings = merged(merged(base, each.train), {"steps": steps})
+            found += [_cell(each, one, seed, settings) for one in _chosen(each, given)]
+    found.sort(key=lambda cell: (cell.scenario, cell.correction) != (CONTROL, UNCORRECTED))
     names = [cell.name for cell in found]
     twice = next((cell for cell in found if names.count(cell.name) > 1), None)
     if twice is not None:
@@ -64,6 +65,15 @@ def cells(
             f"{twice.scenario!r} twice, as far as a file name can tell. Rename a file."
         )
     return found
+
+
+def _chosen(scenario: Scenario, given: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The corrections a scenario is run with; the control never without the uncorrected one."""
+    if scenario.corrections is not None:
+        return candidates(scenario.corrections)
+    if scenario.name != CONTROL or any(each.label == UNCORRECTED for each in given):
+        return given
+    return [*candidates([UNCORRECTED]), *given]
 
 
 def _cell(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[str, Any]) -> Cell:

@@ -13,7 +13,7 @@ from trimtab.errors import RecordError
 from trimtab.lab.book import Book, Entry, done_entry, empty_book, failed_entry, read_book, write_book
 from trimtab.lab.candidate import Candidate
 from trimtab.lab.cell import Cell, cells, state
-from trimtab.lab.scenario import CONTROL, Scenario, scenario
+from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, scenario
 from trimtab.lab.work import Ended, Job, ended
 from trimtab.records.files import refusal
 from trimtab.records.lock import Lock
@@ -61,9 +61,12 @@ class Plan:
 
     @property
     def with_control(self) -> list[Scenario]:
-        """The scenarios, the control among them: without it a bad learning rate looks like an off-policy collapse."""
-        named = {each.name: each for each in (scenario(CONTROL), *self.scenarios)}
-        return list(named.values())
+        """The scenarios, the control among them: without it a bad learning rate looks like an off-policy collapse.
+
+        Asked for by name it is run with every correction; else uncorrected only, as on-policy most do nothing.
+        """
+        least = scenario(CONTROL).but(corrections=(UNCORRECTED,))
+        return list({each.name: each for each in (least, *self.scenarios)}.values())
 
     def cells(self) -> list[Cell]:
         """Every cell."""

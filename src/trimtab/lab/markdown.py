@@ -72,7 +72,7 @@ def page(book: Book, pictures: str = "") -> str:
 
 def write_page(book: Book, file: Path) -> list[Path]:
     """The page and, beside it, its figures; what was written."""
-    drawn = figures(book, [name for name in book.scenarios if name != CONTROL])
+    drawn = figures(book, [name for name in book.scenarios if _is_drawn(book, name)])
     for name, svg in drawn.items():
         write_whole(file.parent / name, svg.encode())
     write_whole(file, page(book).encode())
@@ -81,8 +81,15 @@ def write_page(book: Book, file: Path) -> list[Path]:
 
 def _scenario(book: Book, name: str, pictures: str) -> str:
     lines = [[f"`{first}`", *rest] for first, *rest in map(columns, rows(book, name))]
-    picture = "" if name == CONTROL else f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n"
+    picture = (
+        f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n" if _is_drawn(book, name) else ""
+    )
     return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{markdown_table(HEAD, lines)}{picture}"
+
+
+def _is_drawn(book: Book, scenario: str) -> bool:
+    """Whether a scenario has anything to compare; a control of the uncorrected run alone stands behind every other figure."""
+    return scenario != CONTROL or len({each.correction for each in book.of(scenario)}) > 1
 
 
 def _claims(book: Book) -> str:

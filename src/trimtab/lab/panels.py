@@ -42,7 +42,7 @@ class Panel:
         lines = [
             Line(label(each), self.series(each), colours[each.correction], faint=True) for each in book.of(scenario)
         ]
-        controls = [] if scenario == CONTROL else book.of(CONTROL)
+        controls = [] if scenario == CONTROL else book.controls
         lines += [Line(f"control, seed {each.seed}", self.series(each), CONTROL_COLOUR) for each in controls]
         bounds = () if self.bound is None else (self.bound,)
         identity = f"{scenario}-{self.name}"
@@ -100,7 +100,7 @@ def small_multiples(book: Book, scenario: str) -> list[Chart]:
 
 
 def _small(book: Book, scenario: str, row: Row) -> Chart:
-    controls: Sequence[Entry] = [] if scenario == CONTROL else book.of(CONTROL)
+    controls: Sequence[Entry] = [] if list(row.cells) == book.controls else book.controls
     lines = [Line(f"control, seed {each.seed}", each.evaluated, CONTROL_COLOUR, faint=True) for each in controls]
     lines += [Line(f"seed {each.seed}", each.evaluated, 1 + place) for place, each in enumerate(row.cells)]
     return Chart(f"{scenario}-{row.correction}", row.correction, tally(row.words), lines, ends=(0.0, 1.0))

@@ -14,6 +14,8 @@ from trimtab.config.files import load, plain_settings
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 CONTROL = "control"
+UNCORRECTED = "off"
+"""The correction whose control all others are held against."""
 _SHIPPED = resources.files("trimtab.lab") / "scenarios"
 
 

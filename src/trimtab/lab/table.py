@@ -101,7 +101,7 @@ def remarks(book: Book) -> list[str]:
     found += [
         f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
         "scenarios may be the learning rate, not the correction."
-        for each in book.of(CONTROL)
+        for each in book.controls
         if each.verdict is not None and each.word in ("degraded", "collapsed")
     ]
     found += [f"{each.name} failed: {each.message}" for each in book.entries if each.status == "failed"]
@@ -119,7 +119,7 @@ def readme_table(book: Book) -> str:
     """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved."""
     scenarios = [name for name in book.scenarios if name != CONTROL and book.of(name)]
     names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
-    control = "  ".join(_accuracy(each) for each in book.cells(CONTROL, "off"))
+    control = "  ".join(_accuracy(each) for each in book.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
     lines += [[f"`{name}`", *(_short(book, scenario, name) for scenario in scenarios)] for name in names]
     return markdown_table(["last accuracy by seed", *scenarios], lines)
