@@ -47,7 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
 
 
 def timeless(book: Book) -> list[Entry]:
-    return sorted((each.but(seconds=0.0) for each in book.entries), key=lambda each: each.name)
+    return sorted((each.but(seconds=0.0, ran=None) for each in book.entries), key=lambda each: each.name)
 
 
 def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, Book]):
@@ -62,6 +62,9 @@ def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, 
         assert [step for step, _ in each.accuracy] == [0, 2, 4]
         assert {"mismatch", "grad_norm", "kept", "kept_right", "kept_wrong", "ess", "entropy"} <= each.curves.keys()
         assert RunDirectory.read(path / "cells" / each.name).status == "done"
+        assert each.ran is not None
+        assert each.ran[0] < each.ran[1]
+    assert "torch" in book.machine
     assert read_book(path) == book
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +17,7 @@ from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.claims import grown, held_against, idle_stage
 from trimtab.lab.markdown import page, short, write_page
 from trimtab.lab.page import html
-from trimtab.lab.table import CAUTION, columns, remarks, rows
+from trimtab.lab.table import CAUTION, columns, remarks, rows, taken
 
 SEEDS = (0, 1, 2)
 FELL = [(0, 0.3), (80, 0.7), (160, 0.4), (240, 0.2), (320, 0.12), (400, 0.1)]
@@ -93,6 +94,37 @@ def test_rows_are_sorted_by_their_worst_seed_and_show_every_seed():
     assert [row.correction for row in found] == ["steady", "gamble"]
     assert columns(found[1])[1] == "0.93  0.10  0.93"
     assert columns(found[1])[3].startswith("1 collapsed")
+
+
+def test_a_row_says_what_it_keeps_of_right_and_of_wrong_answers():
+    level = {"kept": 0.2, "kept_right": 0.1, "kept_wrong": 0.3}
+    made = book(entry("stale", "picky", 0, curves.HEALTHY, level=level), entry("stale", "plain", 0, curves.HEALTHY))
+    assert {columns(row)[0]: columns(row)[6] for row in rows(made, "stale")} == {
+        "picky": "20 % (10 % / 30 %)",
+        "plain": "100 % (– / –)",
+    }
+
+
+def test_time_counts_once_while_cells_run_side_by_side_and_not_while_none_does():
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    spans = [(0, 600), (300, 900), (400, 500), (4000, 4060)]  # 900 s, a pause, a minute
+    made = book(
+        *(
+            entry("stale", "off", seed, curves.HEALTHY, ran=tuple(noon + timedelta(seconds=each) for each in span))
+            for seed, span in enumerate(spans)
+        )
+    )
+    assert made.elapsed == 960
+    assert taken(made.but(machine="a desk")) == "4 cells in 16 min (a desk)"
+    assert taken(book(entry("stale", "off", 0, curves.HEALTHY))) == "1 cells in 0 s"
+
+
+def test_the_command_names_the_control_where_it_was_run_with_every_correction():
+    least = as_published()
+    assert "`trimtab lab --full --scenario stale`" in page(least)
+    more = least.but(entries=(*least.entries, entry("control", TOKEN_MIS, 0, curves.CONTROL)))
+    assert "`trimtab lab --full --scenario control --scenario stale`" in page(more)
+    assert "(lab-control.svg)" in page(more)
 
 
 def test_the_remarks_say_what_the_numbers_cannot():

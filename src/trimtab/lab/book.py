@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +80,7 @@ class Entry(Config):
     message: str | None = Field(default=None, description="Why it did not.")
     steps: int = Field(default=0, description="Steps done.")
     seconds: float = Field(default=0.0, description="Of the steps, evaluations not counted.")
+    ran: tuple[datetime, datetime] | None = Field(default=None, description="From when to when.")
     problems: int = Field(default=0, description="Held-out problems.")
     starved: float = Field(default=0.0, description="Share of steps that kept next to nothing.")
     accuracy: tuple[tuple[int, float], ...] = Field(default=(), description="Steps done and held-out accuracy.")
@@ -111,6 +116,7 @@ class Book(Config):
     scenarios: dict[str, str] = Field(description="Name and meaning.")
     corrections: dict[str, dict[str, Any]] = Field(description="Name and settings.")
     planned: int = Field(description="Cells of the plan.")
+    machine: str = Field(default="", description="What the last cells were run on.")
     entries: tuple[Entry, ...] = Field(default=(), description="Cells that have ended.")
 
     def of(self, scenario: str) -> list[Entry]:
@@ -129,6 +135,17 @@ class Book(Config):
     def control(self, seed: int) -> Entry | None:
         """That of a seed."""
         return next((each for each in self.controls if each.seed == seed and each.status == "done"), None)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds in which at least one cell was running, however often the lab was interrupted."""
+        total, until = 0.0, None
+        for begun, ended in sorted(each.ran for each in self.entries if each.ran is not None):
+            begun = begun if until is None else max(begun, until)
+            if ended > begun:
+                total += (ended - begun).total_seconds()
+                until = ended
+        return total
 
     def judged(self) -> Book:
         """The same with every verdict worked out anew, as those wait for their control."""
@@ -185,7 +202,13 @@ def empty_book(cells: Sequence[Cell], scenarios: Mapping[str, str], base: Mappin
         scenarios=dict(scenarios),
         corrections={cell.correction: cell.config.correction.settings() for cell in cells},
         planned=len(cells),
+        machine=_machine(),
     )
+
+
+def _machine() -> str:
+    torch = importlib.metadata.version("torch").partition("+")[0]
+    return f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch}"
 
 
 def failed_entry(cell: Cell, message: str) -> Entry:
@@ -209,6 +232,7 @@ def done_entry(cell: Cell, path: Path) -> Entry:
         status="done",
         steps=len(lines),
         seconds=round(sum(float(line.get("time/step", 0.0)) for line in lines), 2),
+        ran=(run.facts["created"], run.facts["ended"]),
         problems=evaluate.problems if evaluate else 0,
         starved=starved_share(series["kept"]),
         accuracy=(*start, *((int(e["step"]) + 1, float(e["eval/accuracy"])) for e in lines if "eval/accuracy" in e)),

@@ -10,7 +10,7 @@ from trimtab.lab.book import Book
 from trimtab.lab.claims import SCENARIO, held_against, idle_stage
 from trimtab.lab.figure import figures
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.table import CAUTION, HEAD, columns, markdown_table, readme_table, remarks, rows
+from trimtab.lab.table import CAUTION, HEAD, columns, markdown_table, readme_table, remarks, rows, taken
 from trimtab.lab.verdict import BEHIND, FULL
 from trimtab.records.files import write_whole
 from trimtab.report.filtering import STARVED
@@ -59,7 +59,7 @@ def page(book: Book, pictures: str = "") -> str:
         f"**{CAUTION}**\n",
         f"The same training, {book.steps} steps, seeds {', '.join(map(str, book.seeds))} (each with a warm start of its own), for "
         f"{len(book.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "
-        f"trimtab {book.trimtab}. Run it: `trimtab lab {'--full' if book.steps >= FULL else f'--steps {book.steps}'}`.\n",
+        f"{taken(book)}; trimtab {book.trimtab}. Run it: `{_command(book)}`.\n",
         "".join(f"- {each}\n" for each in remarks(book) if each != CAUTION),
         RULES,
         *(_scenario(book, name, pictures) for name in names),
@@ -68,6 +68,13 @@ def page(book: Book, pictures: str = "") -> str:
         _settings(book),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _command(book: Book) -> str:
+    """What runs these scenarios; the control is named only where it was run with more than it must be."""
+    named = [name for name in book.scenarios if book.of(name) and _is_drawn(book, name)]
+    length = "--full" if book.steps == FULL else f"--steps {book.steps}"
+    return " ".join(["trimtab lab", length, *(f"--scenario {name}" for name in named)])
 
 
 def write_page(book: Book, file: Path) -> list[Path]:

@@ -23,7 +23,7 @@ HEAD = (
     "verdict",
     "mismatch KL median / max",
     "grad norm median / max",
-    "kept",
+    "kept (of right / wrong answers)",
     "ESS",
 )
 
@@ -70,8 +70,8 @@ def columns(row: Row) -> tuple[str, ...]:
         tally(row.words),
         _pair(done, "mismatch"),
         _pair(done, "grad_norm"),
-        percent(float(np.median([each.medians.get("kept", 1.0) for each in done]))) if done else "–",
-        percent(float(np.median([each.medians.get("ess", 1.0) for each in done]))) if done else "–",
+        f"{_share(done, 'kept')} ({_share(done, 'kept_right')} / {_share(done, 'kept_wrong')})",
+        _share(done, "ess"),
     )
 
 
@@ -84,6 +84,19 @@ def _pair(done: list[Entry], name: str) -> str:
     if not medians:
         return "–"
     return f"{number(float(np.median(medians)), 2)} / {number(max(each.most[name] for each in done), 2)}"
+
+
+def _share(done: list[Entry], name: str) -> str:
+    """The median over the seeds of each one's median over its steps."""
+    found = [each.medians[name] for each in done if name in each.medians]
+    return percent(float(np.median(found))) if found else "–"
+
+
+def taken(book: Book) -> str:
+    """How long the cells took, and on what."""
+    hours, minutes = divmod(round(book.elapsed / 60), 60)
+    time = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{book.elapsed:.0f} s"
+    return f"{len(book.entries)} cells in {time}" + (f" ({book.machine})" if book.machine else "")
 
 
 def remarks(book: Book) -> list[str]:
