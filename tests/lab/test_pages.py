@@ -100,8 +100,8 @@ def test_a_row_says_what_it_keeps_of_right_and_of_wrong_answers():
     level = {"kept": 0.2, "kept_right": 0.1, "kept_wrong": 0.3}
     made = book(entry("stale", "picky", 0, curves.HEALTHY, level=level), entry("stale", "plain", 0, curves.HEALTHY))
     assert {columns(row)[0]: columns(row)[6] for row in rows(made, "stale")} == {
-        "picky": "20 % (10 % / 30 %)",
-        "plain": "100 % (– / –)",
+        "picky": "20 %; 10 % / 30 %",
+        "plain": "100 %; – / –",
     }
 
 

@@ -23,7 +23,7 @@ HEAD = (
     "verdict",
     "mismatch KL median / max",
     "grad norm median / max",
-    "kept (of right / wrong answers)",
+    "kept; trained of right / wrong",
     "ESS",
 )
 
@@ -70,7 +70,7 @@ def columns(row: Row) -> tuple[str, ...]:
         tally(row.words),
         _pair(done, "mismatch"),
         _pair(done, "grad_norm"),
-        f"{_share(done, 'kept')} ({_share(done, 'kept_right')} / {_share(done, 'kept_wrong')})",
+        f"{_share(done, 'kept')}; {_share(done, 'kept_right')} / {_share(done, 'kept_wrong')}",
         _share(done, "ess"),
     )
 
