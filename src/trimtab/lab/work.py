@@ -214,9 +214,8 @@ def _cell(job: Job, line: _Line) -> None:
     from trimtab.train.loop import train
 
     warnings.simplefilter("ignore", ConfigWarning)
-    shutil.rmtree(
-        job.path, ignore_errors=True
-    )  # half or of other settings; only now, so that a lab stopped early loses little
+    # What is there is half, or of other settings. Only now, so that a lab stopped early loses little.
+    shutil.rmtree(job.path, ignore_errors=True)
     result = train(Train.from_settings(job.settings), job.path, display=line)
     if result.stopped:
         sys.exit(128 + signal.SIGTERM)

@@ -222,9 +222,9 @@ class Session:
             assert entry.group is not None
             known = self.texts.pop(entry.job.group, None)
             found[entry.job.group] = known or self.policy.texts([sample.tokens for sample in entry.group.samples])
-        self.texts = {
-            number: texts for number, texts in self.texts.items() if self.buffer.entry(number)
-        }  # others were dropped
+        dropped = [number for number in self.texts if not self.buffer.entry(number)]
+        for number in dropped:
+            del self.texts[number]
         return found
 
     def _admit(self) -> None:
