@@ -9,8 +9,11 @@ from typer.testing import CliRunner
 from trimtab.cli import show
 from trimtab.cli.app import app
 from trimtab.cli.progress import Progress
+from trimtab.config.advantages import Grpo
 from trimtab.config.files import plain_settings
+from trimtab.config.losses import Clip
 from trimtab.config.training import Train
+from trimtab.errors import ConfigError
 
 METRICS = {
     "eval/accuracy": 0.5,
@@ -37,10 +40,18 @@ def test_a_dry_run_prints_settings_that_describe_the_same_run(tmp_path: Path) ->
     assert found == Train.from_settings(wanted)
 
 
+def test_a_setting_of_the_loss_or_the_advantage_alone_changes_the_default_one() -> None:
+    found = Train.from_settings({"loss": {"low": 0.1}, "advantage": {"baseline": "all"}})
+    assert found.loss == Clip(low=0.1)
+    assert found.advantage == Grpo(baseline="all")
+    with pytest.raises(ConfigError, match="'baselin'"):
+        Train.from_settings({"advantage": {"baselin": "all"}})
+
+
 def test_every_setting_of_a_dry_run_carries_its_meaning() -> None:
     lines = ran("--dry-run").splitlines()
     for place, line in enumerate(lines):
-        if line.strip().endswith(("max_staleness: 4", "clip_norm: 1.0", "slots: 128")):
+        if line.strip().endswith(("max_staleness: 2", "clip_norm: 1.0", "slots: 128")):
             assert lines[place - 1].strip().startswith("# ")
 
 

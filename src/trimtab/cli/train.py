@@ -42,7 +42,7 @@ def train(
     """Train a policy with asynchronous rollouts and an off-policy correction.
 
     Without arguments: a tiny policy, made and warm-started here, learns running sums of 24 digits by GRPO, on samples up to
-    four versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
+    two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
     """
     config = resumed(resume, settings or []) if resume else configured(settings or [])
     if dry_run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimtab.config.advantages import AnyEstimator, Grpo, Shaping
 from trimtab.config.algebra import Correction
@@ -141,7 +141,7 @@ class Rollout(Config):
     engine: Literal["hf"] = Field(default="hf", description="What samples.")
     precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
     max_staleness: Whole = Field(
-        default=4, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
+        default=2, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
     )
     late: Literal["drop", "train"] = Field(
         default="drop", description="What happens to a group older than that when its turn comes."
@@ -157,16 +157,16 @@ class Rollout(Config):
 class Learner(Config):
     """How the policy is trained on a batch."""
 
-    lr: Positive = Field(default=2e-4, description="Learning rate of AdamW after warm-up.")
+    lr: Positive = Field(default=3e-4, description="Learning rate of AdamW after warm-up.")
     warmup: Whole = Field(default=10, description="Steps over which it rises from 0.")
     betas: tuple[Share, Share] = Field(default=(0.9, 0.95), description="AdamW's decay rates.")
     weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
     clip_norm: Positive | None = Field(default=1.0, description="Greatest gradient norm; null: not clipped.")
     minibatches: Count = Field(default=4, description="Optimiser updates per step, each on a part of the batch.")
     minibatch_of: Literal["groups", "rows"] = Field(
-        default="groups",
-        description="What a minibatch is drawn of: whole groups, whose advantages cancel and whose prompts are worked out once; or "
-        "single responses, whichever group they belong to.",
+        default="rows",
+        description="What a minibatch is drawn of: single responses, whichever group they belong to; or whole groups, whose advantages "
+        "cancel and whose prompts are worked out once, which pays where prompts are long.",
     )
     micro_tokens: Count = Field(
         default=16384, description="Most tokens, padding included, in one forward pass; a longer row goes alone."
@@ -246,6 +246,15 @@ class Train(Config):
                 "Take a bypass preset, or recompute."
             )
         return self
+
+    @field_validator("loss", "advantage", mode="before")
+    @classmethod
+    def _of_the_default_kind(cls, given: object, about: ValidationInfo) -> object:
+        """Settings without a kind change the default's."""
+        if not isinstance(given, Mapping) or "kind" in given:
+            return given
+        default = cls.model_fields[str(about.field_name)].default
+        return {"kind": default.kind, **cast("Mapping[str, Any]", given)}
 
     @field_validator("correction", mode="before")
     @classmethod
