@@ -4,8 +4,9 @@
     python benchmarks/train.py --quick    # 2 rounds of 4 steps
 
 A step is 128 samples (16 prompts × 8) of the default task, answered by the default tiny policy, and four optimiser updates of 32
-samples each; the log-probs of the weights at the start of the step are worked out by a pass of their own on both sides. The three
-take turns in one run, each in a process of its own with one thread (`local` has two: learner and sampler), and the ratio is that of
+samples each, drawn from all groups as TRL draws them; the log-probs of the weights at the start of the step are worked out by a
+pass of their own on both sides. `groups` is lockstep with minibatches of whole groups, whose prompts are worked out once. They take
+turns in one run, each in a process of its own with one thread (`local` has two: learner and sampler), and the ratio is that of
 the medians. TRL is measured where it is installed (`make bench` installs it); it generates with `model.generate`.
 """
 
@@ -24,18 +25,21 @@ from pathlib import Path
 from typing import Any
 
 GROUPS, SAMPLES, LENGTH, MINIBATCHES = 16, 8, 25, 4
+WHO = ("trl", "lockstep", "groups", "local")
 
 
-def ours(backend: str, steps: int) -> dict[str, float]:
+def ours(who: str, steps: int) -> dict[str, float]:
     """Seconds per step by the clock of the run, after two steps to warm up, and where they went."""
     from trimtab.config.training import Train
     from trimtab.records.run import RunDirectory
     from trimtab.train.loop import train
 
+    backend = "local" if who == "local" else "lockstep"
     config = Train.from_settings(
         {
             "steps": steps + 2,
             "backend": backend,
+            "learner": {"minibatches": MINIBATCHES, "minibatch_of": "groups" if who == "groups" else "rows"},
             "evaluate": None,
             "rollout": {"max_staleness": 0 if backend == "lockstep" else 4},
             "correction": "token-tis",
@@ -137,13 +141,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--child", choices=["lockstep", "local", "trl"], help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=WHO, help=argparse.SUPPRESS)
     given = parser.parse_args()
     steps = given.steps or (4 if given.quick else 12)
     if given.child:
         print(json.dumps(trl(steps) if given.child == "trl" else ours(given.child, steps)))
         return
-    turns: dict[str, list[dict[str, float]]] = {"trl": [], "lockstep": [], "local": []}
+    turns: dict[str, list[dict[str, float]]] = {who: [] for who in WHO}
     for _ in range(given.rounds or (2 if given.quick else 5)):
         for who, found in turns.items():
             if (one := measured(who, steps)) is not None:
