@@ -23,11 +23,15 @@ from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.words import Section, formulas, number, sections
 from trimtab.config.worked import SETTING, examples
+from trimtab.lab.book import Book, read_book
+from trimtab.lab.markdown import page_files
+from trimtab.lab.table import readme_table
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
 TRAINING_PAGE = ROOT / "docs" / "training.md"
+LAB = ROOT / "docs" / "lab.json"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
@@ -234,11 +238,17 @@ def run_settings() -> str:
     )
 
 
+def the_lab() -> Book:
+    """The lab that the pages tell of: its numbers are kept, its verdicts are made from them."""
+    return read_book(LAB).judged()
+
+
 MADE: dict[str, Callable[[], str]] = {
     "presets": lambda: preset_table("docs/corrections.md"),
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
     "settings of a run": run_settings,
+    "lab": lambda: readme_table(the_lab()),
 }
 
 
@@ -260,7 +270,8 @@ def renewed(text: str) -> str:
 def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
     by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE)
-    return {PAGE: page()} | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
+    lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab.md").items()}
+    return {PAGE: page()} | lab | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
 def main(arguments: list[str]) -> int:

@@ -116,7 +116,7 @@ def test_time_counts_once_while_cells_run_side_by_side_and_not_while_none_does()
     )
     assert made.elapsed == 960
     assert taken(made.but(machine="a desk")) == "4 cells in 16 min (a desk)"
-    assert taken(book(entry("stale", "off", 0, curves.HEALTHY))) == "1 cells in 0 s"
+    assert taken(book(entry("stale", "off", 0, curves.HEALTHY))) == "1 cell in 0 s"
 
 
 def test_the_command_names_the_control_where_it_was_run_with_every_correction():

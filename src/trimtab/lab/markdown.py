@@ -77,13 +77,17 @@ def _command(book: Book) -> str:
     return " ".join(["trimtab lab", length, *(f"--scenario {name}" for name in named)])
 
 
+def page_files(book: Book, name: str) -> dict[str, str]:
+    """The page under a name and, beside it, its figures."""
+    return {name: page(book)} | figures(book, [each for each in book.scenarios if _is_drawn(book, each)])
+
+
 def write_page(book: Book, file: Path) -> list[Path]:
-    """The page and, beside it, its figures; what was written."""
-    drawn = figures(book, [name for name in book.scenarios if _is_drawn(book, name)])
-    for name, svg in drawn.items():
-        write_whole(file.parent / name, svg.encode())
-    write_whole(file, page(book).encode())
-    return [file, *(file.parent / name for name in drawn)]
+    """The same, written; what was."""
+    made = {file.parent / name: text for name, text in page_files(book, file.name).items()}
+    for path, text in made.items():
+        write_whole(path, text.encode())
+    return list(made)
 
 
 def _scenario(book: Book, name: str, pictures: str) -> str:

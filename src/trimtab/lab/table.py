@@ -96,7 +96,8 @@ def taken(book: Book) -> str:
     """How long the cells took, and on what."""
     hours, minutes = divmod(round(book.elapsed / 60), 60)
     time = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{book.elapsed:.0f} s"
-    return f"{len(book.entries)} cells in {time}" + (f" ({book.machine})" if book.machine else "")
+    cells = "1 cell" if len(book.entries) == 1 else f"{len(book.entries)} cells"
+    return f"{cells} in {time}" + (f" ({book.machine})" if book.machine else "")
 
 
 def remarks(book: Book) -> list[str]:
