@@ -1,9 +1,12 @@
 import os
+import signal
 
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
 torch.set_num_threads(1)
+# A shell starts what runs in the background with interrupts ignored, and children inherit that: none of them could be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "house",
     deadline=None,

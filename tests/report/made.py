@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trimtab.config.training import Train
+from trimtab.config.training import Rollout, Train
 from trimtab.report import Run
 
 Curve = Callable[[int], float]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    return Train(**{"steps": 300, "correction": "k2-rs"} | changes).model_dump(mode="json")
+    given = {"steps": 300, "correction": "k2-rs", "rollout": Rollout(max_staleness=4)} | changes
+    return Train(**given).model_dump(mode="json")
 
 
 def lines(steps: int, curves: Mapping[str, Curve], every: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
