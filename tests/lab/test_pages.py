@@ -64,6 +64,15 @@ def test_a_lab_that_shows_the_other_contradicts_it():
     assert found["geo-rs"].outcome == "not decided"
 
 
+@pytest.mark.parametrize("name", [TOKEN_MIS, GEO_WIDE_TOKEN_MIS])
+def test_a_degraded_run_neither_collapsed_nor_was_stable(name: str):
+    controls = (entry("control", "off", seed, curves.CONTROL) for seed in SEEDS)
+    made = book(*controls, *(entry("stale", name, seed, curves.DEGRADED) for seed in SEEDS)).judged()
+    (found,) = (each for each in held_against(made) if each.findings)
+    assert "3 degraded" in found.findings[-1].evidence
+    assert found.findings[-1].outcome == "not decided"
+
+
 def test_too_few_steps_decide_nothing_about_what_stands():
     quick = [(step * 2 // 5, value) for step, value in curves.HEALTHY]
     made = book(*(entry("stale", GEO_WIDE_TOKEN_MIS, seed, quick) for seed in SEEDS), steps=160)
@@ -189,6 +198,7 @@ def test_the_markdown_page_has_tables_claims_and_its_figures_beside_it(tmp_path:
     assert [each.name for each in written] == ["lab.md", "lab-stale.svg"]
     text = (tmp_path / "lab.md").read_text()
     assert "(lab-stale.svg)" in text
+    assert "blue seed 0, orange seed 1, green seed 2; grey" in text
     assert "| Token-MIS only | `token-mis` (token ratio ≤ 2) | **confirmed** |" in text
     ElementTree.fromstring((tmp_path / "lab-stale.svg").read_text())
     assert "contradicted**" in page(otherwise())

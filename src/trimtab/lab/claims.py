@@ -81,8 +81,10 @@ def _kl(explodes: bool) -> Test:
 
 
 def _collapse(collapses: bool) -> Test:
+    """A degraded run decides nothing: it did not collapse, and nobody would call it stable."""
+
     def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
-        fallen = [each.word == "collapsed" for each in cells]
+        fallen, stood = ([each.word == word for each in cells] for word in ("collapsed", "healthy"))
         where = [
             f"seed {each.seed} by step {each.verdict.fell[1]}" for each in cells if each.verdict and each.verdict.fell
         ]
@@ -90,9 +92,9 @@ def _collapse(collapses: bool) -> Test:
         evidence += f"; fell: {', '.join(where)}" if where else ""
         if not any(fallen) and min(each.steps for each in cells) < FULL:
             return "not decided", f"{evidence}; {cells[0].steps} steps are too few to say that nothing falls"
-        if not collapses and any(fallen):
-            return "contradicted", evidence
-        return _all_or_none(fallen, collapses), evidence
+        against = all(stood) if collapses else any(fallen)
+        confirmed = all(fallen) if collapses else all(stood)
+        return "contradicted" if against else "confirmed" if confirmed else "not decided", evidence
 
     return test
 

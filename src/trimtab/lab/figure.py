@@ -20,6 +20,10 @@ _STYLE = (
 )
 
 
+LINES = ("blue", "orange", "green", "violet", "gold")
+"""What the style calls s1 to s5: the first seed, the second, …"""
+
+
 def accuracy_figure(book: Book, scenario: str) -> str:
     """Every correction of a scenario in a panel of its own: each seed a line, the controls grey behind them."""
     charts = small_multiples(book, scenario)

@@ -8,7 +8,7 @@ from trimtab.config.files import to_yaml
 from trimtab.config.training import Train
 from trimtab.lab.book import Book
 from trimtab.lab.claims import SCENARIO, held_against, idle_stage
-from trimtab.lab.figure import figures
+from trimtab.lab.figure import LINES, figures
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CAUTION, HEAD, columns, markdown_table, readme_table, remarks, rows, taken
 from trimtab.lab.verdict import BEHIND, FULL
@@ -92,9 +92,13 @@ def write_page(book: Book, file: Path) -> list[Path]:
 
 def _scenario(book: Book, name: str, pictures: str) -> str:
     lines = [[f"`{first}`", *rest] for first, *rest in map(columns, rows(book, name))]
-    picture = (
-        f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n" if _is_drawn(book, name) else ""
-    )
+    picture = ""
+    if _is_drawn(book, name):
+        colours = ", ".join(f"{colour} seed {seed}" for colour, seed in zip(LINES, book.seeds, strict=False))
+        picture = (
+            f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n\n"
+            f"Held-out accuracy over the steps: {colours}; grey the uncorrected on-policy controls.\n"
+        )
     return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{markdown_table(HEAD, lines)}{picture}"
 
 
@@ -112,7 +116,8 @@ def _claims(book: Book) -> str:
         "## The table of AReaL #1218\n",
         "[AReaL #1218](https://github.com/inclusionAI/AReaL/pull/1218) reports three rows from runs of a language model whose "
         f"thresholds it does not give. Held against the scenario `{SCENARIO}` here, claim by claim: *confirmed* where every seed shows "
-        "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*. "
+        "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*; "
+        "a degraded run decides nothing about stability. "
         "Its approx_kl is read as the mismatch KL, behavior against proximal; the KL of a step, proximal against current, is given "
         "beside it. This tests its mechanisms and its recommended bounds, not its experiment.\n",
         markdown_table(
