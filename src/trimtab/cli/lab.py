@@ -45,7 +45,8 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, or one of yours; repeatable. Left out: all.",
+        help="stale, quantized, both, or one of yours; repeatable. Left out: all. Uncorrected, the on-policy control is always "
+        "run; named here, it is run with every correction.",
     ),
 ]
 Corrections = Annotated[
@@ -53,7 +54,7 @@ Corrections = Annotated[
     typer.Option(
         "--correction",
         metavar="NAME[(k=v,…)]|FILE.yaml|FRAMEWORK:FILE",
-        help="A preset, a file of ours, or one of a framework's; repeatable. Left out: 21 of them.",
+        help="A preset, a file of ours, or one of a framework's; repeatable. Left out: a broad choice of presets.",
     ),
 ]
 Overrides = Annotated[

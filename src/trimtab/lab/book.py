@@ -154,7 +154,8 @@ class Book(Config):
     def _judged(self, entry: Entry) -> Entry:
         if entry.status == "failed":
             return entry
-        control = None if entry in self.controls else self.control(entry.seed)
+        is_control = (entry.scenario, entry.correction) == (CONTROL, UNCORRECTED)
+        control = None if is_control else self.control(entry.seed)
         found = judged(
             entry.evaluated,
             entry.starved,

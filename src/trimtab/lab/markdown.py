@@ -32,7 +32,7 @@ OWN = """## With corrections and scenarios of your own
 trimtab lab --quick                                     160 steps, three seeds, a core each: which ones fall at once
 trimtab lab --full                                      400 steps: needed before anything is called healthy
 trimtab lab --scenario stale --correction "geo-rs(lower=0.9,upper=1.1)" --correction areal:my.yaml
-trimtab lab --scenario older.yaml learner.lr=3e-4 advantage.baseline=all
+trimtab lab --scenario older.yaml learner.lr=1e-4 advantage.baseline=kept
 trimtab lab thresholds --scenario quantized             what each gate keeps, and which threshold would keep 90 %
 ```
 
