@@ -8,8 +8,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.train.batches import batch, policy
-from trimtab.config.training import Model, Task, Tiny, WarmStart
+from trimtab.config.training import Model, Reward, Task, Tiny, WarmStart
 from trimtab.errors import ConfigError, RunError
+from trimtab.train import warm_start
 from trimtab.train.forward import Scorer
 from trimtab.train.messages import Problem
 from trimtab.train.model import character_tokenizer, loaded, tiny
@@ -105,6 +106,27 @@ def test_a_warm_start_reaches_its_target_and_comes_from_the_cache_the_second_tim
         file.write_bytes(b"torn")
     started(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
     assert len(steps) == 2 * made
+
+
+def test_a_warm_start_made_by_other_code_or_judged_otherwise_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
+    task, size = Task(options={"size": 1}), Tiny(width=16, heads=2, mlp=24, layers=1)
+
+    def made(judged: Task) -> int:
+        started(size, WarmStart(target=0.01, batch=64), judged, source(judged, 0), seed=0, max_tokens=2)
+        return len(list(tmp_path.rglob("*.safetensors")))
+
+    assert [made(task), made(task)] == [1, 1]
+    assert made(task.but(rewards=(Reward(verifier="exact"),))) == 2
+    copy = tmp_path / "code" / "warm_start.py"
+    copy.parent.mkdir()
+    copy.write_text("# another way to the weights\n")
+    monkeypatch.setattr(warm_start, "__file__", str(copy))
+    assert made(task) == 3
+    monkeypatch.setattr(warm_start.transformers, "__version__", "0")
+    assert made(task) == 4
 
 
 def test_a_warm_start_that_gets_nowhere_says_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class Tiny(Config):
 
 
 class WarmStart(Config):
-    """Supervised learning on demonstrations before the run; its result is cached by settings and seed."""
+    """Supervised learning on demonstrations before the run; its result is cached by settings, seed, code and library versions."""
 
     slips: Share = Field(
         default=0.05,

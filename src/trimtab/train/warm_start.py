@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -26,8 +27,6 @@ from trimtab.train.model import Policy, tiny
 from trimtab.train.tasks.judge import Judge
 from trimtab.train.tasks.protocol import Source
 
-RECIPE = 1
-"""Raised whenever the same settings would give other weights, so that cached ones are made anew."""
 FIRST = 10**12
 """Number of the first problem demonstrated: far from those a run trains on."""
 BETWEEN = 25
@@ -54,8 +53,8 @@ def started(
     policy = tiny(size, source.characters, positions, seed_of(seed, "weights"))
     if config is None:
         return policy
-    told = [RECIPE, torch.__version__, size.model_dump(), config.model_dump(), task.name, dict(task.options)]
-    place = cache() / "warm-starts" / f"{_fingerprint([*told, task.template, seed, max_tokens])}.safetensors"
+    told = [each.model_dump(mode="json") for each in (size, config, task)]
+    place = cache() / "warm-starts" / f"{_fingerprint([*_makers(), *told, seed, max_tokens])}.safetensors"
     if not _filled(policy, place):
         _taught(policy, config, task, source, seed, max_tokens, progress)
         _saved(policy, place)
@@ -116,6 +115,13 @@ def _demonstrated(
         ids[place, : len(row)] = torch.tensor(row)
         targets[place, begin - 1 : len(row) - 1] = ids[place, begin : len(row)]
     return ids, targets
+
+
+def _makers() -> list[str]:
+    """What makes weights out of settings: cached ones that other code or libraries made are not those a run would make."""
+    folder = Path(__file__).parent
+    code = b"".join(file.read_bytes() for file in sorted(folder.rglob("*.py")))
+    return [hashlib.blake2b(code, digest_size=12).hexdigest(), torch.__version__, transformers.__version__]
 
 
 def _fingerprint(told: object) -> str:
