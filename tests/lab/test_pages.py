@@ -17,7 +17,7 @@ from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.claims import grown, held_against, idle_stage
 from trimtab.lab.markdown import page, short, write_page
 from trimtab.lab.page import html
-from trimtab.lab.table import CAUTION, columns, remarks, rows, taken
+from trimtab.lab.table import CAUTION, columns, equal_rows, remarks, rows, taken
 
 SEEDS = (0, 1, 2)
 FELL = [(0, 0.3), (80, 0.7), (160, 0.4), (240, 0.2), (320, 0.12), (400, 0.1)]
@@ -45,6 +45,20 @@ def otherwise() -> Book:
 
 def outcomes(found: Book) -> dict[str, str]:
     return {each.correction: each.outcome for each in held_against(found) if each.findings}
+
+
+def test_corrections_that_gave_the_same_runs_are_named_and_others_are_not():
+    said = equal_rows(otherwise(), "stale")
+    assert said.startswith(f"The same run in every seed: {TOKEN_MIS} and {GEO_WIDE_TOKEN_MIS}. ")
+    assert f"`{TOKEN_MIS}` and `{GEO_WIDE_TOKEN_MIS}`" in page(otherwise())
+    assert "The same run" in html(otherwise())
+    assert equal_rows(as_published(), "stale") == ""
+    first = entry("stale", TOKEN_MIS, 0, FELL)
+    louder = entry("stale", GEO_WIDE, 0, FELL, level={"grad_norm": 0.7})
+    elsewhere = entry("stale", GEO_WIDE_TOKEN_MIS, 1, FELL)
+    assert equal_rows(book(first, louder, elsewhere), "stale") == ""
+    broken = [entry("stale", name, 0, FELL, status="failed", message="no") for name in (TOKEN_MIS, GEO_WIDE)]
+    assert equal_rows(book(*broken), "stale") == ""
 
 
 def test_a_lab_that_shows_what_was_published_confirms_it():

@@ -127,12 +127,13 @@ def run(
 
 def told(book: Book) -> None:
     """The tables and the remarks."""
-    from trimtab.lab.table import HEAD, columns, remarks, rows
+    from trimtab.lab.table import HEAD, columns, equal_rows, remarks, rows
 
     for name, meaning in book.scenarios.items():
         if book.of(name):
             show.put("", show.heading(f"{name}: {meaning}"))
             show.put(show.table([each.upper() for each in HEAD], [columns(row) for row in rows(book, name)]))
+            show.put(*filter(None, [equal_rows(book, name)]))
     show.put("", *remarks(book), "")
 
 

@@ -10,7 +10,7 @@ from trimtab.lab.book import Book
 from trimtab.lab.claims import SCENARIO, held_against, idle_stage
 from trimtab.lab.figure import LINES, figures
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.table import CAUTION, HEAD, columns, markdown_table, readme_table, remarks, rows, taken
+from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, markdown_table, readme_table, remarks, rows, taken
 from trimtab.lab.verdict import BEHIND, FULL
 from trimtab.records.files import write_whole
 from trimtab.report.filtering import STARVED
@@ -99,7 +99,9 @@ def _scenario(book: Book, name: str, pictures: str) -> str:
             f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n\n"
             f"Held-out accuracy over the steps: {colours}; grey the uncorrected on-policy controls.\n"
         )
-    return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{markdown_table(HEAD, lines)}{picture}"
+    same = equal_rows(book, name, "`")
+    table = markdown_table(HEAD, lines) + (f"\n{same}\n" if same else "")
+    return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{table}{picture}"
 
 
 def _is_drawn(book: Book, scenario: str) -> bool:

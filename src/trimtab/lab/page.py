@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.lab.book import Book
 from trimtab.lab.candidate import DEFAULTS
 from trimtab.lab.panels import CONTROL_COLOUR, FIRST_COLOUR, PANELS, colours_of, label, small_multiples
-from trimtab.lab.table import CAUTION, HEAD, columns, remarks, rows
+from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, remarks, rows
 from trimtab.report.chart import Chart, chart_svg
 from trimtab.report.shell import asset, document, figure
 from trimtab.report.text import escaped
@@ -64,9 +64,9 @@ def _table(book: Book, name: str) -> str:
         cells[2] = f'<td title="{escaped(why)}"><span class="word {_style(row.word)}">{escaped(rest[2])}</span></td>'
         lines.append(f'<tr data-s="{colour}"><td>{box}</td>{"".join(cells)}</tr>')
     tools = '<button type="button" data-all="1">all</button> <button type="button" data-all="">none</button>'
-    if len(lines) == 1:
-        tools = ""
-    return f'<div class="wide"><table class="cells"><tr>{head}</tr>{"".join(lines)}</table></div><p>{tools}</p>'
+    under = [tools if len(lines) > 1 else "", escaped(equal_rows(book, name))]
+    said = "".join(f"<p>{each}</p>" for each in under if each)
+    return f'<div class="wide"><table class="cells"><tr>{head}</tr>{"".join(lines)}</table></div>{said}'
 
 
 def _reason(entry: Any) -> str:

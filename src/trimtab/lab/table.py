@@ -60,6 +60,20 @@ def rows(book: Book, scenario: str) -> list[Row]:
     return sorted(found, key=lambda row: row.worst, reverse=True)
 
 
+def equal_rows(book: Book, scenario: str, quote: str = "") -> str:
+    """Which corrections gave the same runs, so that equal rows are not read as agreement; nothing where none did."""
+    classes: dict[object, list[str]] = {}
+    for row in rows(book, scenario):
+        if all(each.verdict is not None for each in row.cells):
+            trail = [(each.seed, each.accuracy, each.curves.get("grad_norm")) for each in row.cells]
+            classes.setdefault(tuple(trail), []).append(f"{quote}{row.correction}{quote}")
+    found = [names for names in classes.values() if len(names) > 1]
+    if not found:
+        return ""
+    said = "; ".join(f"{', '.join(names[:-1])} and {names[-1]}" for names in found)
+    return f"The same run in every seed: {said}. What tells these corrections apart never acted here."
+
+
 def columns(row: Row) -> tuple[str, ...]:
     """A row as text, under `HEAD`."""
     done = [each for each in row.cells if each.verdict is not None]
