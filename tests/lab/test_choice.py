@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.lab import curves
+from tests.lab.curves import book, entry
 from trimtab.cli.app import app
 from trimtab.config.presets import preset
 from trimtab.errors import ConfigError, UnknownNameError
+from trimtab.lab.book import write_book
 from trimtab.lab.candidate import DEFAULTS, candidate, candidates
 from trimtab.lab.cell import cells
 from trimtab.lab.lab import Plan
@@ -135,3 +138,23 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_writes_into_a_lab_s_folder_and_not_beside_a_file_that_was_copied(tmp_path: Path):
+    cells = [entry(name, "off", 0, curves.CONTROL) for name in ("control", "stale")]
+    write_book(tmp_path, book(*cells))
+    (tmp_path / "lab.md").write_text("mine")
+
+    def told(*asked: str) -> str:
+        result = CliRunner().invoke(app, ["lab", "report", *asked])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "0.95" in told(str(tmp_path / "lab.json"))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lab.json", "lab.md"]
+    assert (tmp_path / "lab.md").read_text() == "mine"
+    told(str(tmp_path))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lab.html", "lab.json", "lab.md"]
+    assert (tmp_path / "lab.md").read_text() != "mine"
+    told(str(tmp_path / "lab.json"), "--markdown", str(tmp_path / "page.md"))
+    assert (tmp_path / "page.md").read_text().startswith("<!-- Written by")

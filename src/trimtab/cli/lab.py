@@ -156,7 +156,12 @@ def _written(book: Book, folder: Path) -> list[Path]:
   trimtab lab report labs/full --markdown docs/lab.md"""
 )
 def report(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A lab's folder, finished or not, or its lab.json.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A lab's folder, finished or not; or a lab.json, whose tables are only printed."
+        ),
+    ],
     markdown: Annotated[
         Path | None,
         typer.Option(
@@ -170,7 +175,7 @@ def report(
 
     book = read_book(path).judged()
     told(book)
-    pages = _written(book, path if path.is_dir() else path.parent)
+    pages = _written(book, path) if path.is_dir() else []
     pages += write_page(book, markdown) if markdown else []
     show.put(*map(str, pages))
 
