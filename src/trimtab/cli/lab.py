@@ -158,9 +158,7 @@ def _written(book: Book, folder: Path) -> list[Path]:
 def report(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR", help="A lab's folder, finished or not; or a lab.json, whose tables are only printed."
-        ),
+        typer.Argument(metavar="DIR", help="A lab's folder, finished or not; or a lab.json: printed only."),
     ],
     markdown: Annotated[
         Path | None,
