@@ -96,8 +96,8 @@ def test_too_few_steps_decide_nothing_about_what_stands():
 
 
 def test_an_idle_first_stage_is_seen_by_its_curves():
-    assert "3 of 3 seeds have the same curves" in str(idle_stage(otherwise()))
-    assert "0 of 3 seeds have the same curves" in str(idle_stage(as_published()))
+    assert "the curves of 3 of 3 seeds are those of Token-MIS alone" in str(idle_stage(otherwise()))
+    assert "the curves of 0 of 3 seeds are those of Token-MIS alone" in str(idle_stage(as_published()))
     assert idle_stage(book(entry("stale", TOKEN_MIS, 0, FELL))) is None
 
 

@@ -108,25 +108,25 @@ def test_a_warm_start_reaches_its_target_and_comes_from_the_cache_the_second_tim
     assert len(steps) == 2 * made
 
 
-def test_a_warm_start_made_by_other_code_or_judged_otherwise_is_not_taken(
+def test_a_warm_start_made_by_other_code_is_not_taken_and_one_for_other_rewards_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
     task, size = Task(options={"size": 1}), Tiny(width=16, heads=2, mlp=24, layers=1)
 
-    def made(judged: Task) -> int:
-        started(size, WarmStart(target=0.01, batch=64), judged, source(judged, 0), seed=0, max_tokens=2)
+    def made(task: Task) -> int:
+        started(size, WarmStart(target=0.01, batch=64), task, source(task, 0), seed=0, max_tokens=2)
         return len(list(tmp_path.rglob("*.safetensors")))
 
-    assert [made(task), made(task)] == [1, 1]
-    assert made(task.but(rewards=(Reward(verifier="exact"),))) == 2
+    assert made(task.but(rewards=(Reward(verifier="regex", pattern="(never)"),))) == 1
+    assert made(task) == 1
     copy = tmp_path / "code" / "warm_start.py"
     copy.parent.mkdir()
     copy.write_text("# another way to the weights\n")
     monkeypatch.setattr(warm_start, "__file__", str(copy))
-    assert made(task) == 3
+    assert made(task) == 2
     monkeypatch.setattr(warm_start.transformers, "__version__", "0")
-    assert made(task) == 4
+    assert made(task) == 3
 
 
 def test_a_warm_start_that_gets_nowhere_says_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

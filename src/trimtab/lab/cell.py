@@ -44,7 +44,8 @@ class Cell:
         config = self.config
         if config.model.path is not None or config.model.warm_start is None:
             return None
-        return fingerprint([config.model.settings(), config.task.settings(), config.seed, config.rollout.max_tokens])
+        task = config.task.but(rewards=()).settings()  # it is judged by the task's own
+        return fingerprint([config.model.settings(), task, config.seed, config.rollout.max_tokens])
 
 
 def cells(

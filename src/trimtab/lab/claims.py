@@ -158,7 +158,7 @@ def idle_stage(book: Book, scenario: str = SCENARIO) -> str | None:
     ]
     return (
         f"Geo-RS with `upper: 2.0` alone kept at least {_list(least, 4)} of the tokens (lowest point of its curve, by seed). "
-        f"With it as first stage, {len(same)} of {len(shared)} seeds have the same curves as Token-MIS alone, point for point."
+        f"With it as first stage, the curves of {len(same)} of {len(shared)} seeds are those of Token-MIS alone, point for point."
     )
 
 

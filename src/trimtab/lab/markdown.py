@@ -7,7 +7,7 @@ from pathlib import Path
 from trimtab.config.files import to_yaml
 from trimtab.config.training import Train
 from trimtab.lab.book import Book
-from trimtab.lab.claims import SCENARIO, held_against, idle_stage
+from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, held_against, idle_stage
 from trimtab.lab.figure import LINES, figures
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, markdown_table, readme_table, remarks, rows, taken
@@ -120,6 +120,7 @@ def _claims(book: Book) -> str:
         f"thresholds it does not give. Held against the scenario `{SCENARIO}` here, claim by claim: *confirmed* where every seed shows "
         "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*; "
         "a degraded run decides nothing about stability. "
+        f"A gradient norm counts as exploded from {EXPLODED:g}, a KL once it reaches {GREW:g} times its median over the first third. "
         "Its approx_kl is read as the mismatch KL, behavior against proximal; the KL of a step, proximal against current, is given "
         "beside it. This tests its mechanisms and its recommended bounds, not its experiment.\n",
         markdown_table(

@@ -53,6 +53,7 @@ def started(
     policy = tiny(size, source.characters, positions, seed_of(seed, "weights"))
     if config is None:
         return policy
+    task = task.but(rewards=())  # judged by the task's own, so that runs with other rewards begin alike
     told = [each.model_dump(mode="json") for each in (size, config, task)]
     place = cache() / "warm-starts" / f"{_fingerprint([*_makers(), *told, seed, max_tokens])}.safetensors"
     if not _filled(policy, place):
