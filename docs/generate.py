@@ -25,13 +25,15 @@ from trimtab.config.words import Section, formulas, number, sections
 from trimtab.config.worked import SETTING, examples
 from trimtab.lab.book import Book, read_book
 from trimtab.lab.markdown import page_files
-from trimtab.lab.table import readme_table
+from trimtab.lab.scenario import CONTROL
+from trimtab.lab.table import last_by_seed, readme_table
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
 TRAINING_PAGE = ROOT / "docs" / "training.md"
 LAB = ROOT / "docs" / "lab.json"
+LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
@@ -243,12 +245,26 @@ def the_lab() -> Book:
     return read_book(LAB).judged()
 
 
+def votes() -> str:
+    """Last accuracies where rejected rows voted and where they did not."""
+    both = {"all vote": the_lab(), "kept vote": read_book(LAB_KEPT).judged()}
+    kept = both["kept vote"]
+    scenarios = [name for name in kept.scenarios if name != CONTROL]
+    names = dict.fromkeys(each.correction for each in kept.entries if each.scenario != CONTROL)
+    rows = [
+        [f"`{name}`", *(last_by_seed(book, scenario, name) for scenario in scenarios for book in both.values())]
+        for name in names
+    ]
+    return table(["last accuracy by seed", *(f"{scenario}, {who}" for scenario in scenarios for who in both)], rows)
+
+
 MADE: dict[str, Callable[[], str]] = {
     "presets": lambda: preset_table("docs/corrections.md"),
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
     "settings of a run": run_settings,
     "lab": lambda: readme_table(the_lab()),
+    "votes": votes,
 }
 
 

@@ -149,11 +149,12 @@ def readme_table(book: Book) -> str:
     names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
     control = "  ".join(_accuracy(each) for each in book.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
-    lines += [[f"`{name}`", *(_short(book, scenario, name) for scenario in scenarios)] for name in names]
+    lines += [[f"`{name}`", *(last_by_seed(book, scenario, name) for scenario in scenarios)] for name in names]
     return markdown_table(["last accuracy by seed", *scenarios], lines)
 
 
-def _short(book: Book, scenario: str, correction: str) -> str:
+def last_by_seed(book: Book, scenario: str, correction: str) -> str:
+    """The last accuracy of every seed; bold where it collapsed or starved."""
     cells = book.cells(scenario, correction)
     bad = ("collapsed", "starved", "failed")
     return "  ".join(f"**{_accuracy(each)}**" if each.word in bad else _accuracy(each) for each in cells) or "–"
