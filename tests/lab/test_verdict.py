@@ -99,3 +99,10 @@ def test_a_step_starves_under_five_percent(kept: list[float], share: float):
 
 def test_a_tally_names_the_worst_first():
     assert tally(["healthy", "collapsed", "healthy"]) == "1 collapsed, 2 healthy"
+
+
+def test_a_run_that_fell_late_and_came_back_is_not_said_to_be_slower():
+    dented = [(0, 0.28), (100, 0.75), (200, 0.84), (280, 0.86), (330, 0.57), (360, 0.8), (400, 0.88)]
+    found = judged(series(dented), 0.0, control=CONTROL, problems=256, steps=400)
+    assert (found.word, found.late_low) == ("degraded", 0.57)
+    assert found.reason == "late lowest 0.57, control 0.94; it had 0.86 before, and came back to 0.88"

@@ -79,8 +79,7 @@ def _word(accuracy: Series, starved: float, control: Series | None, problems: in
         return "degraded", f"fell to {number(own.low[1])} at step {own.low[0]} and came back to {number(last)}"
     behind = _behind(accuracy, control, problems)
     if behind is not None:
-        rising = best - last <= tolerance(best, last, problems) and own.word != "flat"
-        return "degraded", f"{behind}; at its best when it ends, so perhaps only slower" if rising else behind
+        return "degraded", f"{behind}{_since(accuracy.finite, problems) if own.word != 'flat' else ''}"
     if control is None and own.word in ("degraded", "flat"):
         return "degraded", f"ends at {number(last)}, best {number(best)}, start {number(start)}"
     if steps < FULL:
@@ -98,6 +97,19 @@ def _behind(accuracy: Series, control: Series | None, problems: int) -> str | No
         if other - one > BEHIND + tolerance(float(one), float(other), problems):
             return f"{what} {number(float(one))}, control {number(float(other))}"
     return None
+
+
+def _since(accuracy: Series, problems: int) -> str:
+    """What a run did that ends about as high as it ever was: fell in the last third and came back, or rose to the end."""
+    best, last, late = float(accuracy.values.max()), float(accuracy.values[-1]), late_part(accuracy)
+    if best - last > tolerance(best, last, problems):
+        return ""
+    lowest = int(late.values.argmin())
+    low, step = float(late.values[lowest]), int(late.steps[lowest])
+    before = float(accuracy.within(0, step).values.max())
+    if before - low > tolerance(before, low, problems):
+        return f"; it had {number(before)} before, and came back to {number(last)}"
+    return "; at its best when it ends, so perhaps only slower"
 
 
 def tally(words: list[Word]) -> str:
