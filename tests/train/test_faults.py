@@ -103,7 +103,8 @@ def test_a_run_killed_at_any_moment_and_resumed_equals_one_that_was_not(launcher
     unfinished = 0
     for step, part in ((20, ""), (30, "optimizer.safetensors"), (40, "manifest.json")):
         run = launcher.train("--resume", "run")
-        _in_the_midst_of(run, path / f"checkpoints/.saving-step-{step:06d}" / part)
+        saved = f"step-{step:06d}"
+        _as_soon_as(run, path / f"checkpoints/.saving-{saved}" / part, path / "checkpoints" / saved)
         run.send(signal.SIGKILL)
         assert run.code() == -signal.SIGKILL
         unfinished += len(list(path.glob("checkpoints/.saving-*")))
@@ -145,10 +146,10 @@ def test_a_run_killed_again_and_again_at_random_moments_comes_to_its_end(
     check_records(path, done(path))
 
 
-def _in_the_midst_of(run: Started, file: Path) -> None:
-    """Wait, without a pause, for a file that is there for milliseconds."""
+def _as_soon_as(run: Started, file: Path, saved: Path) -> None:
+    """Wait, without a pause, for a file that is there for milliseconds, or for what it becomes should it be missed."""
     deadline = time.monotonic() + LIMIT
-    while not file.exists():
+    while not (file.exists() or saved.exists()):
         assert time.monotonic() < deadline
         assert run.ended() is None, run.errors
 
