@@ -7,11 +7,13 @@ import select
 import subprocess
 import sys
 
+from tests.waiting import LIMIT
+
 COMMAND = [sys.executable, "-m", "trimtab.cli"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 def on_a_terminal(*arguments: str, columns: int) -> str:
@@ -22,7 +24,7 @@ def on_a_terminal(*arguments: str, columns: int) -> str:
     process = subprocess.Popen([*COMMAND, *arguments], stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     printed = bytearray()
-    while select.select([ours], [], [], 60)[0]:
+    while select.select([ours], [], [], LIMIT)[0]:
         try:
             chunk = os.read(ours, 65536)
         except OSError:  # the other end is closed
@@ -30,7 +32,7 @@ def on_a_terminal(*arguments: str, columns: int) -> str:
         if not chunk:
             break
         printed += chunk
-    process.wait(60)
+    process.wait(LIMIT)
     os.close(ours)
     return printed.decode()
 
@@ -49,7 +51,7 @@ def test_a_reader_that_stops_early_is_no_error():
     assert writer.stdout is not None
     assert writer.stderr is not None
     writer.stdout.close()
-    assert writer.wait(60) == 141
+    assert writer.wait(LIMIT) == 141
     assert writer.stderr.read() == b""
     writer.stderr.close()
 

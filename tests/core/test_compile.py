@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import LIMIT
+
 # In a process of its own: the run-time shape checker of the tests is not made to be traced.
 SCRIPT = """
 import torch
@@ -37,6 +39,6 @@ for name in ("geo-rs+token-mis", "seq-tis", "opsm", "m2po"):
 
 
 def test_a_correction_compiles_to_one_graph() -> None:
-    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=280, check=False)
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     assert len(run.stdout.split()) == 16

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.waiting import LIMIT
 from trimtab.core import head
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.errors import ConfigError, InputError
@@ -535,7 +536,7 @@ for form, leaves in forms.items():
 
 def test_both_forms_compile_as_one_graph() -> None:
     """In a process of its own: the checker of shapes that the tests run under cannot be compiled."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.stdout.split() == ["equal", "equal"], done.stderr
 
 

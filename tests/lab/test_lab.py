@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.lab.mini import OVERRIDES, plan
 from tests.train.runs import lines, weights
+from tests.waiting import LIMIT, until
 from trimtab.errors import ConfigError, InUseError
 from trimtab.lab.book import Book, Entry, read_book
 from trimtab.lab.cell import state
@@ -192,13 +192,6 @@ def started() -> Iterator[Started]:
         lab.communicate()
 
 
-def until(true: Callable[[], object], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def under_way(path: Path) -> list[Path]:
     return [each.parent for each in path.glob("cells/*/metrics.jsonl") if is_held(each.parent / "lock")]
 
@@ -215,7 +208,7 @@ def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_
     going = under_way(tmp_path / "lab")
     os.kill(lab.pid, signal.SIGKILL)
     lab.wait()
-    until(lambda: not members(lab.pid), 30)
+    until(lambda: not members(lab.pid))
     assert [state(by_name[path.name], path) for path in going] == ["half"] * len(going)  # they did not run on
     whole = run(plan("off", steps=30), tmp_path / "whole", jobs=2)
     resumed = run(plan("off", steps=30), tmp_path / "lab", jobs=2)
@@ -226,8 +219,8 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path, starte
     lab = started(tmp_path / "lab", 4000)
     until(lambda: under_way(tmp_path / "lab"))
     os.killpg(lab.pid, signal.SIGINT)  # as a terminal does
-    _, said = lab.communicate(timeout=60)
+    _, said = lab.communicate(timeout=LIMIT)
     assert lab.returncode == 130
     assert b"the same command goes on from there" in said
     assert b"Traceback" not in said
-    until(lambda: not members(lab.pid), 30)
+    until(lambda: not members(lab.pid))

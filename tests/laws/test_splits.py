@@ -29,6 +29,7 @@ from tests.laws.objectives import (
     gradients,
     same,
 )
+from tests.waiting import LIMIT
 from trimtab.config import losses as config
 from trimtab.config.losses import Objective
 from trimtab.core.correct import Corrected, correct
@@ -301,7 +302,7 @@ CHECKS = (check_ranks, check_metrics, check_micro_batches_on_ranks, check_ddp, c
 def _process(rank: int, folder: str) -> None:
     """One of three processes; the first two are also a world of their own. Every outcome goes to a file."""
     torch.set_num_threads(1)
-    patience = timedelta(seconds=120)
+    patience = timedelta(seconds=LIMIT)
     dist.init_process_group("gloo", f"file://{folder}/store", timeout=patience, rank=rank, world_size=3)
     for world, group in ((2, dist.new_group([0, 1], timeout=patience)), (3, dist.group.WORLD)):
         for check in CHECKS if rank < world else ():

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.waiting import LIMIT
+
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -109,7 +111,7 @@ class Chromium:
     ) -> None:
         try:
             self.call("Browser.close")
-            self.process.wait(10)
+            self.process.wait(LIMIT)
         except (OSError, TimeoutError, subprocess.TimeoutExpired, EOFError):
             self.process.kill()
             self.process.wait()
@@ -121,7 +123,7 @@ class Chromium:
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": parameters} | ({"sessionId": session} if session else {})
         os.write(self.writing, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + 60
+        until = time.monotonic() + LIMIT
         while True:
             answer = self.message(until)
             if answer.get("id") == number:
@@ -168,7 +170,7 @@ class Chromium:
         size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", session, **size)
         self.call("Page.navigate", session, url=path.resolve().as_uri())
-        until = time.monotonic() + 30
+        until = time.monotonic() + LIMIT
         while page.value("document.readyState") != "complete":
             assert time.monotonic() < until, "the page did not load"
         page.value("new Promise(done => setTimeout(() => done(1), 150))")

@@ -203,7 +203,7 @@ def test_a_large_run_stays_small_and_quick() -> None:
     values = rng.random((steps, len(names)))
     metrics = [{"step": step, **dict(zip(names, line, strict=True))} for step, line in enumerate(values.tolist())]
     large = Run(made.settings(steps=steps), metrics, rollouts=many)
-    began = time.monotonic()
+    began = time.process_time()
     page = html(large)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
     assert len(page) < 15_000_000

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.started import Launcher, forks
+from tests.waiting import LIMIT
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +16,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(LIMIT)
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from typing import Any
 import yaml
 
 from tests.train.runs import SMALL
+from tests.waiting import LIMIT
 from trimtab.records.run import RunDirectory
 
-LIMIT = 150.0
-"""Seconds for anything that is waited for; machines are slow at times, hangs are for ever."""
 MARK = "TRIMTAB_TEST_RUN"
 ROOT = Path(__file__).parents[2]
 

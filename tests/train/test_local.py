@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.train.scripted import Factory, Scripted, Weight
+from tests.waiting import LIMIT
 from trimtab.errors import RunError
 from trimtab.train.backends import local
 from trimtab.train.backends.local import LocalBackend
@@ -25,9 +26,6 @@ from trimtab.train.backends.worker import Silence
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room
-
-LIMIT = 90.0
-"""Seconds any single thing may take on a busy machine."""
 
 
 def job_of(number: int, samples: int = 2, tokens: int = 3) -> Job:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.waiting import LIMIT
 from trimtab.errors import RunError
 from trimtab.train.weights import SharedWeights
 
@@ -111,14 +112,14 @@ def test_a_reader_never_sees_two_versions_at_once() -> None:
     ours, theirs = context.Pipe()
     process = context.Process(target=reader, args=(shared, theirs), daemon=True)
     process.start()
-    assert ours.poll(60)
+    assert ours.poll(LIMIT)
     assert ours.recv() == "reading"
     for version in range(1, 1001):
         shared.write(constant(model, version), version)
     ours.send("stop")
-    assert ours.poll(60)
+    assert ours.poll(LIMIT)
     reads, last, faults = ours.recv()
-    process.join(10)
+    process.join(LIMIT)
     assert process.exitcode == 0
     assert faults == []
     assert last > 0
