@@ -93,6 +93,7 @@ def test_the_example_reads_as_settings() -> None:
     assert config.task.rewards[0].verifier == "numeric"
 
 
+@pytest.mark.usefixtures("bf16")
 def test_the_example_runs_on_a_file_of_ones_own_and_goes_on(ready: Launcher) -> None:
     own = ("model.path=model", "task.path=problems.jsonl", "task.held_out=null", "evaluate.problems=4")
     run = ready.train("gsm8k.yaml", *own, *FEW, "steps=2", "--out", "run")

@@ -119,6 +119,7 @@ def test_nothing_learned_for_long_stops_the_run_and_says_what_to_look_at(tmp_pat
     assert run.events()[-1]["kind"] == "stopped"
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
 def test_quantised_rollouts_differ_from_the_learner(tmp_path: Path, precision: str) -> None:
     train(small(rollout={"precision": precision, "max_staleness": 0}), tmp_path / "run")

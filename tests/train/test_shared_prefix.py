@@ -82,6 +82,7 @@ def test_gradients_of_every_parameter_are_those_of_the_whole_forward(
         assert float((fast[name] - value).norm()) <= limit * float(value.norm()) + limit / 100 * whole, name
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("family", FAST)
 def test_bfloat16_rounds_as_much_as_the_whole_forward_does(family: str) -> None:
     exact = model_of(family)

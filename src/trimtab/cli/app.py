@@ -18,6 +18,7 @@ from trimtab import __version__
 from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert, told
+from trimtab.cli.doctor import doctor, extra_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
 from trimtab.cli.train import report, train
@@ -47,6 +48,13 @@ class Commands(TyperGroup):
                 sys.stdout.flush()
             except TrimtabError as error:
                 show.complain(str(error))
+                raise typer.Exit(2) from None
+            except ModuleNotFoundError as error:
+                if (extra := extra_for(error.name or "")) is None:
+                    raise
+                show.complain(
+                    f"{ctx.invoked_subcommand} needs {error.name}. Install the extra: pip install 'trimtab[{extra}]'"
+                )
                 raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
@@ -101,7 +109,8 @@ def _print_version(wanted: bool | None) -> None:
   trimtab explain rule.yaml gates.0.upper=1.05        the same for a file of yours
   trimtab convert --from verl run.yaml --to areal     another framework's settings
   trimtab train                                       a run on this machine, with a report
-  trimtab schema -o correction.schema.json            completion in your editor"""
+  trimtab schema -o correction.schema.json            completion in your editor
+  trimtab doctor                                      what works on this machine"""
 )
 def trimtab(
     version: Annotated[
@@ -307,3 +316,10 @@ app.command(
 )(report)
 
 app.add_typer(lab, name="lab")
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab doctor"""
+)(doctor)

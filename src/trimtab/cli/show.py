@@ -62,6 +62,11 @@ def complain(text: str) -> None:
     console(stderr=True).print(Text.assemble(("error: ", "bold red"), text))
 
 
+def styled(text: str, style: str) -> Text:
+    """A word in a colour."""
+    return Text(text, style=style)
+
+
 def heading(text: str) -> Text:
     """A title."""
     return Text(text, style="bold cyan")

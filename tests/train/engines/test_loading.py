@@ -144,6 +144,7 @@ def test_a_rounded_copy_samples_from_the_rounded_model(precision: Precision, fam
     assert worst > 1e-3  # the mismatch is real
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("family", ["qwen2", "llama", "gpt2"])
 def test_a_bf16_copy_is_near_the_models_own_bf16(family: str) -> None:
     model = model_of(family)
@@ -159,6 +160,7 @@ def test_a_bf16_copy_is_near_the_models_own_bf16(family: str) -> None:
     assert torch.cat(off).mean() < 1.5 * torch.cat(mismatch).mean()
 
 
+@pytest.mark.usefixtures("bf16")
 def test_a_bf16_learner_may_have_an_fp32_sampler() -> None:
     model = model_of("qwen2").to(torch.bfloat16)
     wide = copy.deepcopy(model).to(torch.float32)

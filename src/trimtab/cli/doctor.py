@@ -1,0 +1,227 @@
+"""`trimtab doctor`: what this machine has, what works on it, and what to install or set for what does not."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from trimtab import __version__
+from trimtab.cli import show
+
+Mark = Literal["ok", "note", "broken"]
+STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
+SAFE_ISA = "AVX512_CORE_BF16"
+"""The widest instructions below AMX, which some virtual machines advertise without switching it on."""
+BF16_PRODUCT = "import torch; a = torch.ones(128, 128, dtype=torch.bfloat16); assert float((a @ a)[0, 0]) == 128.0"
+WANTED_BY = {
+    "train": "trimtab train, lab and their reports",
+    "report": "trimtab report",
+    "tensorboard": "record.loggers tensorboard",
+    "wandb": "record.loggers wandb",
+    "trackio": "record.loggers trackio",
+    "mlflow": "record.loggers mlflow",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the page: what was looked at, how it stands, what was found and what to do about it."""
+
+    name: str
+    mark: Mark
+    found: str
+    remedy: str = ""
+
+
+def doctor() -> None:
+    """Check this machine: versions, devices, threads, extras, processor.
+
+    Ends with a self-test of a few seconds that compares numbers with values worked by hand. Exit code 1 if something is broken;
+    what is merely not installed is a note with the command that installs it.
+    """
+    checks = [
+        check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
+    ]
+    rows = [(check.name, show.styled(check.mark, STYLES[check.mark]), _line(check)) for check in checks]
+    show.put(show.table(("WHAT", "STATE", "FOUND"), rows))
+    broken = [check.name for check in checks if check.mark == "broken"]
+    show.put("", f"Broken: {', '.join(broken)}." if broken else "Nothing is broken.")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _line(check: Check) -> str:
+    return f"{check.found}. {check.remedy}" if check.remedy else check.found
+
+
+def _versions() -> list[Check]:
+    parts = [
+        f"trimtab {__version__}",
+        f"Python {platform.python_version()}",
+        f"{platform.system()} {platform.machine()}",
+    ]
+    libraries = [
+        f"{name} {version}" for name in ("pydantic", "omegaconf", "jaxtyping") if (version := version_of(name))
+    ]
+    return [Check("versions", "ok", ", ".join(parts)), Check("libraries", "ok", ", ".join(libraries)), _torch()]
+
+
+def _torch() -> Check:
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:  # a broken build fails in many ways, each of which is the finding
+        return Check("torch", "broken", f"{type(error).__name__}: {error}", "Install it: pip install torch")
+    return Check("torch", "ok", str(torch.__version__))
+
+
+def _devices() -> list[Check]:
+    try:
+        torch: Any = importlib.import_module("torch")
+    except Exception:  # said above
+        return []
+    cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
+    found = [Check("threads", "ok", f"{cores} cores, {threads} threads inside an operation")]
+    if threads > 1 and "OMP_NUM_THREADS" not in os.environ:
+        text = "Several processes share the cores when training: OMP_NUM_THREADS=1 is the sane setting there."
+        found = [Check("threads", "note", found[0].found, text)]
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
+    if not devices:
+        devices = "mps" if torch.backends.mps.is_available() else "none but the CPU, which is enough for every command"
+    return [*found, Check("accelerators", "ok", devices)]
+
+
+def _extras() -> list[Check]:
+    return [_extra(name, use) for name, use in WANTED_BY.items()]
+
+
+def _extra(name: str, use: str) -> Check:
+    missing = [package for package in packages_of(name) if version_of(package) is None]
+    if not missing:
+        return Check(f"[{name}]", "ok", "installed")
+    return Check(f"[{name}]", "note", f"missing {', '.join(missing)}", f"For {use}: pip install 'trimtab[{name}]'")
+
+
+def packages_of(extra: str) -> list[str]:
+    """The packages that an extra of trimtab asks for."""
+    lines = importlib.metadata.requires("trimtab") or []
+    found = [
+        re.match(r"[A-Za-z0-9._-]+", line) for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)
+    ]
+    return [match[0] for match in found if match]
+
+
+def extra_for(module: str) -> str | None:
+    """The extra that brings a module, by the names of its package; None: no extra of ours does."""
+    name = module.partition(".")[0].replace("_", "-").lower()
+    return next((extra for extra in WANTED_BY if name in [each.lower() for each in packages_of(extra)]), None)
+
+
+def version_of(package: str) -> str | None:
+    """Its installed version; None: not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _folders() -> list[Check]:
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        return []
+    free = shutil.disk_usage(shared).free
+    text = f"{free / 2**20:,.0f} MB free in /dev/shm, through which samplers read weights"
+    if free < 64 * 2**20:
+        return [Check("shared memory", "note", text, "A container wants --shm-size=1g; small models do with less.")]
+    return [Check("shared memory", "ok", text)]
+
+
+def _processor() -> list[Check]:
+    if importlib.util.find_spec("torch") is None:
+        return []
+    ended = bf16_product()
+    if ended == 0:
+        return [Check("bf16 on the CPU", "ok", "a product of 128 × 128 is right")]
+    name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
+    if bf16_product(SAFE_ISA) == 0:
+        remedy = f"The processor claims instructions it does not have. Set ONEDNN_MAX_CPU_ISA={SAFE_ISA}, with which it works."
+    else:
+        remedy = "Keep to fp32 here (model.dtype and rollout.precision), or try another build of torch."
+    return [Check("bf16 on the CPU", "broken", f"a product of 128 × 128 ended with {name}", remedy)]
+
+
+def bf16_product(isa: str | None = None) -> int:
+    """The exit code of a child that multiplies two bf16 matrices: negative if a signal ended it, as a processor that lies does."""
+    environment = os.environ | ({"ONEDNN_MAX_CPU_ISA": isa} if isa else {})
+    command = [sys.executable, "-c", BF16_PRODUCT]
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+def _self_test() -> list[Check]:
+    trials: dict[str, Callable[[], None]] = {"correction": _corrects, "loss": _descends, "translator": _translates}
+    return [_tried(f"self-test: {name}", trial) for name, trial in trials.items()]
+
+
+def _tried(name: str, trial: Callable[[], None]) -> Check:
+    try:
+        trial()
+    except Exception as error:  # whatever goes wrong is the finding
+        remedy = "Please report it with the output of this command."
+        return Check(name, "broken", f"{type(error).__name__}: {error}".splitlines()[0].rstrip("."), remedy)
+    return Check(name, "ok", "as worked by hand")
+
+
+def _close(found: float, wanted: float) -> None:
+    if abs(found - wanted) > 1e-6 * max(1.0, abs(wanted)):
+        raise ArithmeticError(f"{wanted:g} was worked out by hand and {found:g} came out")
+
+
+def _corrects() -> None:
+    """Ratios e⁰ = 1 and e¹ under a cap of 2 weigh 1 and 2."""
+    import torch
+
+    from trimtab import correct, preset
+
+    behavior, proximal = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.0, -1.0]])
+    out = correct(preset("token-tis", upper=2.0), behavior=behavior, proximal=proximal, mask=torch.ones(1, 2).bool())
+    _close(float(out.weight[0, 0]), 1.0)
+    _close(float(out.weight[0, 1]), 2.0)
+
+
+def _descends() -> None:
+    """On-policy the clipped loss is −A, and its slope in each of two log-probs −A/2."""
+    import torch
+
+    from trimtab import Clip, policy_loss
+
+    current = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    advantages, mask = torch.tensor([0.5]), torch.ones(1, 2).bool()
+    found = policy_loss(Clip(), current=current, proximal=current.detach(), mask=mask, advantages=advantages)
+    found.loss.backward()
+    _close(float(found.loss.detach()), -0.5)
+    assert current.grad is not None
+    _close(float(current.grad[0, 0]), -0.25)
+
+
+def _translates() -> None:
+    """verl's token-level cap is ours."""
+    from trimtab.dialects import read
+
+    found = read("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0}).correction
+    weight = None if found is None else found.weight
+    if weight is None or (weight.level, weight.upper) != ("token", 2.0):
+        raise ArithmeticError(f"verl's rollout_is_threshold 2.0 was read as {weight}")
