@@ -3,7 +3,7 @@
 hidden ─┐ product ┌──────────┐ + bias, ÷ temperature ┌──────────────┐
         ├───────► │ one tile │ ────────────────────► │ running sums │ ──► log-probs, entropy
 weight ─┘         └──────────┘                       └──────────────┘
-          backward: the same tile again ──► slope of the loss in its logits ──► one product each for hidden and weight
+          backward: the same tile again ──► gradient of the loss in its logits ──► one product each for hidden and weight
 
 Tiles go through the vocabulary once and hold many tokens each, so that the weight and its gradient pass through memory
 once, not once for every few tokens. Logits and sums are float32 (float64 if an input is) until a gradient is complete.
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.ratio import working_type
-from trimtab.core.softmax import FAR, Pull, Running, pull, scaling
+from trimtab.core.softmax import LOG_ZERO, LogitGradient, RunningSoftmax, logit_gradient, scaling
 
 _TOKENS = 1024
 """Most tokens in a tile: enough that a product is bound by arithmetic and not by reading the weight."""
@@ -38,69 +38,75 @@ class Head(Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        warmth: Tensor | None,
+        temperature: Tensor | None,
         ids: Tensor | None,
         places: Tensor,
         counted: Tensor,
-        entropy: bool,
+        with_entropy: bool,
         chunk: int,
     ) -> tuple[Tensor, Tensor | None]:
-        """`warmth` is the temperature of each token, `places` its target's place in the vocabulary."""
+        """`temperature` is one number per token, `places` its target's place in the vocabulary."""
         ctx.operand, ctx.chunk = operand_type(hidden, weight), chunk
         dtype = working_type(hidden, weight)
-        scale = None if warmth is None else scaling(warmth, dtype)
+        scale = None if temperature is None else scaling(temperature, dtype)
         tiles = _Tiles(hidden.to(ctx.operand), weight, bias, scale, ids, chunk, dtype)
-        running = Running(places, dtype, torch.empty_like(tiles.room) if entropy else None)
+        running = RunningSoftmax(places, dtype, torch.empty_like(tiles.scratch) if with_entropy else None)
         for columns in tiles.columns():
             entries, offset = tiles.entries(columns)
             for rows in tiles.rows():
                 logits = tiles.logits(rows, entries, offset)
                 running.take(rows, columns.start, logits, logits)
-        spread = running.entropy(counted) if entropy else None
-        ctx.save_for_backward(hidden, weight, bias, warmth, ids, places, counted, running.normaliser(), spread)
+        entropy = running.entropy(counted) if with_entropy else None
+        ctx.save_for_backward(hidden, weight, bias, temperature, ids, places, counted, running.logsumexp(), entropy)
         ctx.set_materialize_grads(False)
-        return running.log_probs(counted), spread
+        return running.log_probs(counted), entropy
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, log_probs: Tensor | None, entropy: Tensor | None
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Gradients in the types of the inputs."""
-        hidden, weight, bias, warmth, ids, places, counted, normaliser, spread = ctx.saved_tensors
-        to_hidden, to_weight, to_bias, to_warmth = ctx.needs_input_grad[:4]
-        ask = pull(
-            log_probs, entropy, places=places, counted=counted, warmth=warmth, normaliser=normaliser, spread=spread
+        hidden, weight, bias, temperature, ids, places, counted, logsumexp, entropy = ctx.saved_tensors
+        of_hidden, of_weight, of_bias, of_temperature = ctx.needs_input_grad[:4]
+        grads = logit_gradient(
+            grad_log_probs,
+            grad_entropy,
+            places=places,
+            counted=counted,
+            temperature=temperature,
+            logsumexp=logsumexp,
+            entropy=entropy,
         )
-        clean = torch.where(ask.active.unsqueeze(-1), hidden, 0.0).to(ctx.operand)
-        tiles = _Tiles(clean, weight, bias, ask.scale, ids, ctx.chunk, normaliser.dtype)
-        factor = ask.factor.unsqueeze(-1)
-        by_token = _ByToken(tiles) if to_hidden or to_warmth else None
-        by_weight = _ByEntry(weight, (clean * factor).to(ctx.operand), tiles) if to_weight else None
-        by_bias = _ByEntry(bias, factor, tiles) if to_bias else None
-        _collect(tiles, ask, by_token, [each for each in (by_weight, by_bias) if each is not None])
+        clean = torch.where(grads.active.unsqueeze(-1), hidden, 0.0).to(ctx.operand)
+        tiles = _Tiles(clean, weight, bias, grads.scale, ids, ctx.chunk, logsumexp.dtype)
+        factor = grads.factor.unsqueeze(-1)
+        by_token = _ByToken(tiles) if of_hidden or of_temperature else None
+        by_weight = _ByEntry(weight, (clean * factor).to(ctx.operand), tiles) if of_weight else None
+        by_bias = _ByEntry(bias, factor, tiles) if of_bias else None
+        _collect(tiles, grads, by_token, [each for each in (by_weight, by_bias) if each is not None])
         return (
-            by_token.to_hidden(ask).to(hidden.dtype) if by_token and to_hidden else None,
+            by_token.grad_hidden(grads).to(hidden.dtype) if by_token and of_hidden else None,
             by_weight and by_weight.gradient,
             by_bias and by_bias.gradient,
-            by_token.to_warmth(ask, clean).to(warmth.dtype) if by_token and to_warmth else None,
+            by_token.grad_temperature(grads, clean).to(temperature.dtype) if by_token and of_temperature else None,
             *[None] * 5,
         )
 
 
-def _collect(tiles: _Tiles, ask: Pull, by_token: _ByToken | None, by_entry: list[_ByEntry]) -> None:
-    """Work every tile out again and add its slopes up."""
-    spare = None if ask.steep is None else torch.empty_like(tiles.room)
+def _collect(tiles: _Tiles, grads: LogitGradient, by_token: _ByToken | None, by_entry: list[_ByEntry]) -> None:
+    """Work every tile out again and add its gradients up."""
+    spare = None if grads.by_entropy is None else torch.empty_like(tiles.scratch)
     for columns in tiles.columns():
         entries, offset = tiles.entries(columns)
         runs = [each.run(columns) for each in by_entry]
         for rows in tiles.rows():
             logits = tiles.logits(rows, entries, offset)
-            slope = ask.slope(rows, columns.start, logits, logits, spare)
+            grad = grads.grad(rows, columns.start, logits, logits, spare)
             if by_token is not None:
-                by_token.add(rows, slope, entries, offset)
+                by_token.add(rows, grad, entries, offset)
             for each, run in zip(by_entry, runs, strict=True):
-                _add_product(run, slope.t(), each.right[rows])
+                _add_product(run, grad.t(), each.right[rows])
         for each, run in zip(by_entry, runs, strict=True):
             each.keep(columns, run)
 
@@ -116,10 +122,10 @@ class _Tiles:
     ids: Int[Tensor, " ids"] | None
     chunk: int
     dtype: torch.dtype
-    room: Float[Tensor, " tile"] = field(init=False)
+    scratch: Float[Tensor, " tile"] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.room = self.hidden.new_empty(self.height * self.width, dtype=self.dtype)
+        self.scratch = self.hidden.new_empty(self.height * self.width, dtype=self.dtype)
 
     @property
     def size(self) -> int:
@@ -158,7 +164,7 @@ class _Tiles:
     def logits(self, rows: slice, entries: Tensor, offset: Tensor | None) -> Float[Tensor, "tokens entries"]:
         """One tile; the next overwrites it."""
         hidden = self.hidden[rows]
-        tile = self.room[: len(hidden) * len(entries)].view(len(hidden), len(entries))
+        tile = self.scratch[: len(hidden) * len(entries)].view(len(hidden), len(entries))
         if hidden.dtype == tile.dtype:
             torch.mm(hidden, entries.t(), out=tile)
         else:
@@ -175,22 +181,22 @@ class _ByToken:
 
     def __init__(self, tiles: _Tiles) -> None:
         self.hidden = torch.zeros_like(tiles.hidden, dtype=tiles.dtype)
-        self.offset = tiles.room.new_zeros(len(tiles.hidden))
+        self.offset = tiles.scratch.new_zeros(len(tiles.hidden))
 
-    def add(self, rows: slice, slope: Tensor, entries: Tensor, offset: Tensor | None) -> None:
+    def add(self, rows: slice, grad: Tensor, entries: Tensor, offset: Tensor | None) -> None:
         """Add a tile."""
-        _add_product(self.hidden[rows], slope, entries)
+        _add_product(self.hidden[rows], grad, entries)
         if offset is not None:
-            self.offset[rows].addmv_(slope, offset.clamp(min=FAR))
+            self.offset[rows].addmv_(grad, offset.clamp(min=LOG_ZERO))
 
-    def to_hidden(self, ask: Pull) -> Tensor:
+    def grad_hidden(self, grads: LogitGradient) -> Tensor:
         """The gradient of hidden."""
-        return self.hidden * ask.factor.unsqueeze(-1)
+        return self.hidden * grads.factor.unsqueeze(-1)
 
-    def to_warmth(self, ask: Pull, hidden: Tensor) -> Tensor:
-        """The gradient of the temperature: slopes against the logits, which go with its inverse."""
-        assert ask.scale is not None
-        return -ask.scale * ask.factor * ((hidden * self.hidden).sum(-1) + self.offset)
+    def grad_temperature(self, grads: LogitGradient, hidden: Tensor) -> Tensor:
+        """The gradient of the temperature: logits go with its inverse."""
+        assert grads.scale is not None
+        return -grads.scale * grads.factor * ((hidden * self.hidden).sum(-1) + self.offset)
 
 
 class _ByEntry:
@@ -202,7 +208,7 @@ class _ByEntry:
         self.in_place = tiles.ids is None and of.dtype == tiles.dtype
 
     def run(self, columns: slice) -> Float[Tensor, "entries width"]:
-        """Where the slopes of a run of the vocabulary are summed, in the working type."""
+        """Where the gradients of a run of the vocabulary are summed, in the working type."""
         if self.in_place:
             return self.gradient[columns].view(-1, self.right.shape[-1])
         return self.right.new_zeros(columns.stop - columns.start, self.right.shape[-1], dtype=self.dtype)

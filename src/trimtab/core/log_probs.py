@@ -14,7 +14,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.head import Head
 from trimtab.core.ratio import working_type
-from trimtab.core.softmax import Running, pull, scaling
+from trimtab.core.softmax import RunningSoftmax, logit_gradient, scaling
 from trimtab.errors import ConfigError, InputError
 
 _LOGITS_ON_CPU = 1 << 21
@@ -55,18 +55,18 @@ def selected_log_probs(
     _check_targets(targets, hidden, "hidden", len(weight))
     flat = targets.reshape(-1).long()
     ids = None if vocabulary is None else _ids(vocabulary, targets)
-    log_probs, spread = Head.apply(
+    log_probs, entropies = Head.apply(
         hidden.reshape(len(flat), hidden.shape[-1]),
         weight,
         bias,
-        _warmth(temperature, targets, working_type(hidden, weight)),
+        _temperatures(temperature, targets, working_type(hidden, weight)),
         ids,
         flat if ids is None else _places(flat, ids, len(weight)),
         flat >= 0,
         entropy,
         _chunk(chunk, hidden),
     )
-    return SelectedLogProbs(log_probs.view(targets.shape), None if spread is None else spread.view(targets.shape))
+    return SelectedLogProbs(log_probs.view(targets.shape), None if entropies is None else entropies.view(targets.shape))
 
 
 def log_probs_of(
@@ -89,15 +89,15 @@ def log_probs_of(
         )
     _check_targets(targets, logits, "logits", logits.shape[-1])
     flat = targets.reshape(-1).long()
-    log_probs, spread = _Logits.apply(
+    log_probs, entropies = _Logits.apply(
         logits,
-        _warmth(temperature, targets, working_type(logits)),
+        _temperatures(temperature, targets, working_type(logits)),
         flat,
         flat >= 0,
         entropy,
         _chunk(chunk, logits),
     )
-    return SelectedLogProbs(log_probs.view(targets.shape), None if spread is None else spread.view(targets.shape))
+    return SelectedLogProbs(log_probs.view(targets.shape), None if entropies is None else entropies.view(targets.shape))
 
 
 class _Logits(Function):
@@ -105,49 +105,68 @@ class _Logits(Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, logits: Tensor, warmth: Tensor | None, places: Tensor, counted: Tensor, entropy: bool, chunk: int
+        ctx: Any,
+        logits: Tensor,
+        temperature: Tensor | None,
+        places: Tensor,
+        counted: Tensor,
+        with_entropy: bool,
+        chunk: int,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.height = _height(logits, chunk)
         dtype = working_type(logits)
-        scale = None if warmth is None else scaling(warmth, dtype)
-        room = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
-        running = Running(places, dtype, torch.empty_like(room).view(-1) if entropy else None)
+        scale = None if temperature is None else scaling(temperature, dtype)
+        scratch = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
+        running = RunningSoftmax(places, dtype, torch.empty_like(scratch).view(-1) if with_entropy else None)
         for rows, block in _blocks(logits, ctx.height):
-            tile = room[: len(block)]
+            tile = scratch[: len(block)]
             scaled = block if scale is None else torch.mul(block, scale[rows].unsqueeze(-1), out=tile)
             running.take(rows, 0, scaled, tile)
-        spread = running.entropy(counted) if entropy else None
-        ctx.save_for_backward(logits, warmth, places, counted, running.normaliser(), spread)
+        entropy = running.entropy(counted) if with_entropy else None
+        ctx.save_for_backward(logits, temperature, places, counted, running.logsumexp(), entropy)
         ctx.set_materialize_grads(False)
-        return running.log_probs(counted), spread
+        return running.log_probs(counted), entropy
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, log_probs: Tensor | None, entropy: Tensor | None
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        logits, warmth, places, counted, normaliser, spread = ctx.saved_tensors
-        ask = pull(
-            log_probs, entropy, places=places, counted=counted, warmth=warmth, normaliser=normaliser, spread=spread
+        logits, temperature, places, counted, logsumexp, entropy = ctx.saved_tensors
+        grads = logit_gradient(
+            grad_log_probs,
+            grad_entropy,
+            places=places,
+            counted=counted,
+            temperature=temperature,
+            logsumexp=logsumexp,
+            entropy=entropy,
         )
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         by_token = gradient.view(len(places), logits.shape[-1])
-        to_warmth = torch.zeros_like(normaliser) if ctx.needs_input_grad[1] else None
-        room = None if gradient.dtype == ask.factor.dtype else ask.factor.new_empty(ctx.height, logits.shape[-1])
-        spare = None if ask.steep is None else ask.factor.new_empty(ctx.height * logits.shape[-1])
+        grad_temperature = torch.zeros_like(logsumexp) if ctx.needs_input_grad[1] else None
+        scratch = None if gradient.dtype == grads.factor.dtype else grads.factor.new_empty(ctx.height, logits.shape[-1])
+        spare = None if grads.by_entropy is None else grads.factor.new_empty(ctx.height * logits.shape[-1])
         for rows, block in _blocks(logits, ctx.height):
-            tile = by_token[rows] if room is None else room[: len(block)]
-            # A token out of the loss may hold anything; one in it that holds NaN has a normaliser that says so.
+            tile = by_token[rows] if scratch is None else scratch[: len(block)]
+            # A token out of the loss may hold anything; one in it that holds NaN has a logsumexp that says so.
             tile.copy_(block).nan_to_num_(nan=0.0, posinf=0.0, neginf=-torch.inf)
-            if ask.scale is not None:
-                tile.mul_(ask.scale[rows].unsqueeze(-1))
-            ask.slope(rows, 0, tile, tile, spare).mul_(ask.factor[rows].unsqueeze(-1))
-            if room is not None:
+            if grads.scale is not None:
+                tile.mul_(grads.scale[rows].unsqueeze(-1))
+            grads.grad(rows, 0, tile, tile, spare).mul_(grads.factor[rows].unsqueeze(-1))
+            if scratch is not None:
                 by_token[rows] = tile
-            if to_warmth is not None and ask.scale is not None:
+            if grad_temperature is not None and grads.scale is not None:
                 finite = torch.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)
-                to_warmth[rows] = -ask.scale[rows] * (tile * finite).sum(-1)
-        return gradient, None if to_warmth is None else to_warmth.to(warmth.dtype), None, None, None, None
+                grad_temperature[rows] = -grads.scale[rows] * (tile * finite).sum(-1)
+        return (
+            gradient,
+            None if grad_temperature is None else grad_temperature.to(temperature.dtype),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _blocks(logits: Tensor, height: int) -> Iterator[tuple[slice, Float[Tensor, "tokens entries"]]]:
@@ -172,7 +191,7 @@ def _height(logits: Tensor, chunk: int) -> int:
     return max(1, tokens if torch.compiler.is_compiling() else min(tokens, chunk // logits.shape[-1]))
 
 
-def _warmth(temperature: float | Tensor, targets: Tensor, dtype: torch.dtype) -> Float[Tensor, " tokens"] | None:
+def _temperatures(temperature: float | Tensor, targets: Tensor, dtype: torch.dtype) -> Float[Tensor, " tokens"] | None:
     """The temperature of each token; None where it is 1 throughout."""
     if isinstance(temperature, Tensor):
         if temperature.shape not in (targets.shape, ()) or not temperature.is_floating_point():

@@ -1,4 +1,4 @@
-"""The softmax of many tokens seen a tile of logits at a time: running sums going forward, slopes coming back.
+"""The softmax of many tokens seen a tile of logits at a time: running sums going forward, gradients coming back.
 
 A tile is `[tokens, entries]`, some tokens by some of the vocabulary. Nothing here knows where its logits come from.
 """
@@ -11,23 +11,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-FAR = -1e4
+LOG_ZERO = -1e4
 """A log-prob whose exponential is 0 in every type; stands for −inf where 0 × −inf would be NaN."""
 
 
-class Running:
+class RunningSoftmax:
     """The softmax of each token over the vocabulary entries seen so far: peak, Σe, Σe·x and the chosen logit."""
 
     def __init__(
         self, places: Int[Tensor, " tokens"], dtype: torch.dtype, spare: Float[Tensor, " tile"] | None
     ) -> None:
         self.places = places
-        self.spare = spare  # room for a second tile, which the entropy needs
-        self.total = torch.zeros_like(places, dtype=dtype)
-        self.tilt = torch.zeros_like(self.total)
+        self.spare = spare  # scratch for a second tile, which the entropy needs
+        self.sum_exp = torch.zeros_like(places, dtype=dtype)
+        self.sum_exp_x = torch.zeros_like(self.sum_exp)
         # Finite, so that a tile of nothing but −inf gives exp(−inf) and not exp(−inf + inf).
-        self.peak = torch.full_like(self.total, torch.finfo(dtype).min / 4)
-        self.chosen = torch.full_like(self.total, -torch.inf)
+        self.peak = torch.full_like(self.sum_exp, torch.finfo(dtype).min / 4)
+        self.chosen = torch.full_like(self.sum_exp, -torch.inf)
 
     def take(self, rows: slice, first: int, logits: Tensor, tile: Float[Tensor, "tokens entries"]) -> None:
         """Add the logits whose leading entry is `first`. Overwrites `tile`, which may be the logits themselves."""
@@ -42,9 +42,9 @@ class Running:
             power = tile.exp_()
         else:
             power = torch.exp(tile, out=_like(self.spare, tile))
-            moved = (self.tilt[rows] + drop * self.total[rows]) * shrink
-            self.tilt[rows] = moved + tile.clamp_(min=FAR).mul_(power).sum(-1)
-        self.total[rows] = self.total[rows] * shrink + power.sum(-1)
+            moved = (self.sum_exp_x[rows] + drop * self.sum_exp[rows]) * shrink
+            self.sum_exp_x[rows] = moved + tile.clamp_(min=LOG_ZERO).mul_(power).sum(-1)
+        self.sum_exp[rows] = self.sum_exp[rows] * shrink + power.sum(-1)
         self.peak[rows] = peak
 
     def log_probs(self, counted: Bool[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
@@ -52,87 +52,94 @@ class Running:
 
         The peak is subtracted first: near probability 1, log Σe must not be rounded against a large logit.
         """
-        return torch.where(counted, (self.chosen - self.peak) - self.total.log(), 0.0)
+        return torch.where(counted, (self.chosen - self.peak) - self.sum_exp.log(), 0.0)
 
     def entropy(self, counted: Bool[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
         """The entropy of each token's distribution, 0 where not counted."""
-        return torch.where(counted, self.total.log() - self.tilt / self.total, 0.0)
+        return torch.where(counted, self.sum_exp.log() - self.sum_exp_x / self.sum_exp, 0.0)
 
-    def normaliser(self) -> Float[Tensor, " tokens"]:
+    def logsumexp(self) -> Float[Tensor, " tokens"]:
         """log Σ exp(logit)."""
-        return self.peak + self.total.log()
+        return self.peak + self.sum_exp.log()
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
-    """What the loss asks of each token. A token it asks nothing of is out: its normaliser is ∞, so its softmax is 0.
+class LogitGradient:
+    """What the loss asks of each token. A token it asks nothing of is out: its logsumexp is ∞, so its softmax is 0.
 
-    With d log p = 1[chosen] − p and d entropy = −p (log p + entropy), the slope of the loss in a logit is
-    factor × (p (level + steep log p) − spike 1[chosen]), the factor with the division by the temperature in it.
+    With d log p = 1[chosen] − p and d entropy = −p (log p + entropy), the gradient of the loss in a logit is
+    factor × (p (level + by_entropy log p) − at_chosen 1[chosen]), the factor with the division by the temperature in it.
+
+    Two logits (0, 0), so p = ½ each, the first one chosen, and a loss of −log p: grad_log_prob = −1, factor = 1, level = 1, at_chosen = 1,
+    and the gradient is 1 × (½ − 1, ½) = (−½, ½): a step against it raises the chosen logit.
     """
 
     active: Bool[Tensor, " tokens"]
     places: Int[Tensor, " tokens"]
-    normaliser: Float[Tensor, " tokens"]
+    logsumexp: Float[Tensor, " tokens"]
     scale: Float[Tensor, " tokens"] | None  # 1 / temperature; None: 1 throughout
     factor: Float[Tensor, " tokens"]
-    spike: Float[Tensor, " tokens"]
-    level: Float[Tensor, " tokens"]  # 1 without steep
-    steep: Float[Tensor, " tokens"] | None  # None: the loss does not look at the entropy
+    at_chosen: Float[Tensor, " tokens"]
+    level: Float[Tensor, " tokens"]  # 1 without by_entropy
+    by_entropy: Float[Tensor, " tokens"] | None  # None: the loss does not look at the entropy
 
-    def slope(self, rows: slice, first: int, logits: Tensor, tile: Tensor, spare: Tensor | None) -> Tensor:
-        """The slope in these logits, but for each token's factor. Overwrites `tile`, which may be the logits themselves."""
+    def grad(self, rows: slice, first: int, logits: Tensor, tile: Tensor, spare: Tensor | None) -> Tensor:
+        """The gradient in these logits, but for each token's factor. Overwrites `tile`, which may be the logits themselves."""
         inside, column = _column(self.places[rows], first, logits.shape[-1])
-        torch.sub(logits, self.normaliser[rows].unsqueeze(-1), out=tile)
-        if self.steep is None or spare is None:
+        torch.sub(logits, self.logsumexp[rows].unsqueeze(-1), out=tile)
+        if self.by_entropy is None or spare is None:
             tile.exp_()
         else:
             power = torch.exp(tile, out=_like(spare, tile))
-            tile.clamp_(min=FAR).mul_(self.steep[rows].unsqueeze(-1)).add_(self.level[rows].unsqueeze(-1)).mul_(power)
-        spike = torch.where(inside, -self.spike[rows], 0.0)
-        return tile.scatter_add_(-1, column, spike.unsqueeze(-1))
+            tile.clamp_(min=LOG_ZERO).mul_(self.by_entropy[rows].unsqueeze(-1)).add_(
+                self.level[rows].unsqueeze(-1)
+            ).mul_(power)
+        at_chosen = torch.where(inside, -self.at_chosen[rows], 0.0)
+        return tile.scatter_add_(-1, column, at_chosen.unsqueeze(-1))
 
 
-def pull(
-    log_probs: Float[Tensor, " tokens"] | None,
-    entropy: Float[Tensor, " tokens"] | None,
+def logit_gradient(
+    grad_log_probs: Float[Tensor, " tokens"] | None,
+    grad_entropy: Float[Tensor, " tokens"] | None,
     *,
     places: Int[Tensor, " tokens"],
     counted: Bool[Tensor, " tokens"],
-    warmth: Float[Tensor, " tokens"] | None,
-    normaliser: Float[Tensor, " tokens"],
-    spread: Float[Tensor, " tokens"] | None,
-) -> Pull:
-    """The gradients of log-probs and entropy as slopes need them; `spread` is the entropy that was found.
+    temperature: Float[Tensor, " tokens"] | None,
+    logsumexp: Float[Tensor, " tokens"],
+    entropy: Float[Tensor, " tokens"] | None,
+) -> LogitGradient:
+    """What the gradients of log-probs and entropy mean for the logits; `entropy` is the one that was found.
 
     A target that is ignored has no place; one outside the vocabulary has none either: it is −inf whatever the logits are.
     """
-    asked = torch.zeros_like(normaliser) if log_probs is None else torch.where(places >= 0, log_probs, 0.0)
-    if entropy is None or spread is None:
-        active = asked != 0
-        level = active.to(asked.dtype)
-        factor, spike, steep = -asked, level, None
+    by_log_prob = (
+        torch.zeros_like(logsumexp) if grad_log_probs is None else torch.where(places >= 0, grad_log_probs, 0.0)
+    )
+    if grad_entropy is None or entropy is None:
+        active = by_log_prob != 0
+        level = active.to(by_log_prob.dtype)
+        factor, at_chosen, by_entropy = -by_log_prob, level, None
     else:
-        steep = torch.where(counted, entropy, 0.0)
-        active = (asked != 0) | (steep != 0)
-        level = asked + steep * torch.where(active, spread, 0.0)
-        factor, spike = torch.full_like(asked, -1.0), asked
-    scale = None if warmth is None else torch.where(active, scaling(warmth, asked.dtype), 1.0)
-    return Pull(
+        by_entropy = torch.where(counted, grad_entropy, 0.0)
+        active = (by_log_prob != 0) | (by_entropy != 0)
+        level = by_log_prob + by_entropy * torch.where(active, entropy, 0.0)
+        factor, at_chosen = torch.full_like(by_log_prob, -1.0), by_log_prob
+    scale = None if temperature is None else torch.where(active, scaling(temperature, by_log_prob.dtype), 1.0)
+    return LogitGradient(
         active=active,
         places=places,
-        normaliser=torch.where(active, normaliser, torch.inf),
+        logsumexp=torch.where(active, logsumexp, torch.inf),
         scale=scale,
         factor=factor if scale is None else factor * scale,
-        spike=spike,
+        at_chosen=at_chosen,
         level=level,
-        steep=steep,
+        by_entropy=by_entropy,
     )
 
 
-def scaling(warmth: Float[Tensor, " tokens"], dtype: torch.dtype) -> Float[Tensor, " tokens"]:
+def scaling(temperature: Float[Tensor, " tokens"], dtype: torch.dtype) -> Float[Tensor, " tokens"]:
     """What logits are multiplied by at a temperature."""
-    return warmth.to(dtype).reciprocal()
+    return temperature.to(dtype).reciprocal()
 
 
 def _column(places: Tensor, first: int, width: int) -> tuple[Bool[Tensor, " tokens"], Int[Tensor, "tokens 1"]]:
@@ -142,5 +149,5 @@ def _column(places: Tensor, first: int, width: int) -> tuple[Bool[Tensor, " toke
     return inside, torch.where(inside, local, 0).unsqueeze(-1)
 
 
-def _like(room: Tensor, tile: Tensor) -> Tensor:
-    return room[: tile.numel()].view_as(tile)
+def _like(scratch: Tensor, tile: Tensor) -> Tensor:
+    return scratch[: tile.numel()].view_as(tile)
