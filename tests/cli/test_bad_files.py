@@ -22,7 +22,7 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "a list in itself": ("a.yaml", "a: &x [*x]\n", "anchor"),
     "a bomb of mappings": ("a.yaml", "\n".join(LAUGHS), "anchor"),
     "a bomb of lists": ("a.yaml", "\n".join(LISTS), "anchor"),
-    "a bomb of merges": ("a.yaml", "\n".join(MERGES), "merged by <<"),
+    "a bomb of merges": ("a.yaml", "\n".join(MERGES), "an anchor repeats"),
     "too deep": ("a.yaml", "[" * 5000, "needs to be YAML"),
     "bytes": ("a.yaml", b"\xff\xfe\x00\x01", "UTF-8"),
     "a zero byte": ("a.yaml", b"a: \x00", "needs to be YAML"),
@@ -38,7 +38,11 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "a JSON list": ("a.json", "[1]", "a list"),
     "deep JSON": ("a.json", "[" * 100_000, "JSON"),
     "an open quote": ("a.sh", "run 'open", "quotes"),
-    "a number beyond numbers": ("a.yaml", f"rollout_is: token\nrollout_is_threshold: 1{'0' * 400}\n", "needs a number"),
+    "a number beyond numbers": (
+        "a.yaml",
+        f"rollout_is: token\nrollout_is_threshold: 1{'0' * 400}\n",
+        "cannot be read as a whole number",
+    ),
     "none of its keys": ("a.yaml", "services: {web: 1}\n", "reads none of these keys"),
 }
 

@@ -133,7 +133,10 @@ BAD_OVERRIDES = {
     "weight.upper=x": (ConfigError, "weight: Weight needs upper to be a number, got 'x'"),
     "weight.upper=true": (ConfigError, "weight: Weight needs upper to be a number, got True"),
     "weight.upper=.nan": (ConfigError, "weight: Weight needs upper to be a finite number"),
-    "weight.upper=${nope}": (ConfigFileError, "has a reference that cannot be resolved"),
+    "weight.upper=${nope}": (
+        ConfigFileError,
+        "weight.upper needs a reference to a setting that is there, got '${nope}'",
+    ),
 }
 
 
@@ -148,16 +151,16 @@ def test_a_bad_override_is_refused_by_name(override, refusal, written):
 BAD_FILES = {
     "got an empty file": "",
     "rule.yaml needs `field: value` lines, got an empty file": "# only a comment\n",
-    "rule.yaml needs `field: value` lines, got '5'": "5",
+    "rule.yaml needs `field: value` lines, got 5": "5",
     "rule.yaml needs to be YAML, got a problem: did not find expected node content at line 2": "gates: [\n",
     "cannot start any token at line 1, column 1": "\tgates: 1",
-    "found duplicate key gates at line 2": "gates: []\ngates: []",
+    "the key 'gates' twice at line 2": "gates: []\ngates: []",
     "needs to be UTF-8 text, got byte 0xff at 0": b"\xff\xfe\x00",
     "control characters are not allowed": b"\x00",
     "rule.yaml: Correction needs a mapping of settings, got ['a', 'b']": "- a\n- b",
-    "rule.yaml: Correction has no field 'hello'": "hello",
-    "recursive aliases are not supported": "weight: &a\n  level: *a",
-    "reference that cannot be resolved: Interpolation key 'nope' not found": "policies: ${nope}",
+    "rule.yaml needs `field: value` lines, got 'hello'": "hello",
+    "the anchor a contains itself at line 2": "weight: &a\n  level: *a",
+    "rule.yaml: policies needs a reference to a setting that is there, got '${nope}'": "policies: ${nope}",
     "could not determine a constructor for the tag": "!!python/object/apply:os.getcwd []",
     "nested too deeply": "- " * 3000,
     "rule.yaml: gates.0: Gate has no field 'uper'. Did you mean 'upper'?": "gates: [{metric: ratio, uper: 2}]",

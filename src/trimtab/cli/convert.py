@@ -17,11 +17,11 @@ from rich.text import Text
 from trimtab.cli import show
 from trimtab.cli.write import written
 from trimtab.config.base import Config
+from trimtab.config.bounded import text_of
 from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect
 from trimtab.dialects.migration import TODAY, migrated
-from trimtab.dialects.settings import text_of
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
+from yaml import YAMLError
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, shown
+from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, reason, settings_of, text_of, yaml_of
 from trimtab.config.presets import preset, preset_names
+from trimtab.config.references import escaped, step_into, steps, without_references
 from trimtab.errors import ConfigError, ConfigFileError
 
-Value = TypeVar("Value", bound=Config)
+__all__ = [
+    "MOST_BYTES",
+    "correction_from",
+    "explained_yaml",
+    "is_file_name",
+    "load",
+    "plain",
+    "plain_settings",
+    "to_yaml",
+]
 
-MOST_BYTES = 1_000_000
-"""Settings are written by people; anything larger is some other file."""
+Value = TypeVar("Value", bound=Config)
 
 
 def load(kind: type[Value], source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Value:
@@ -34,19 +40,18 @@ def load(kind: type[Value], source: str | os.PathLike[str], overrides: Iterable[
 
 def plain(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
     """A YAML file as plain Python data, after `a.b=c` overrides and its own `${…}` references."""
-    path = Path(source)
-    text = _text(path)
+    name, text = os.fspath(source), text_of(source)
     try:
-        tree = OmegaConf.load(io.StringIO(text))
-    except OSError:  # a lone number or date
-        raise ConfigFileError(f"{path} needs `field: value` lines, got {shown(text.strip())}.") from None
-    except (YAMLError, OmegaConfBaseException, RecursionError) as error:
-        raise ConfigFileError(f"{path} needs to be YAML, got a problem: {_reason(error)}.") from None
-    if not tree and "{" not in text:
+        tree = settings_of(text)
+    except (YAMLError, ValueError) as error:
+        raise ConfigFileError(f"{name} needs to be YAML, got a problem: {reason(error)}.") from None
+    if tree is None:
         raise ConfigFileError(
-            f"{path} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
+            f"{name} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
         )
-    return _overridden(tree, overrides, str(path))
+    if not isinstance(tree, dict | list):
+        raise ConfigFileError(f"{name} needs `field: value` lines, got {shown(tree)}.")
+    return _overridden(cast("dict[Any, Any] | list[Any]", tree), overrides, name)
 
 
 def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
@@ -56,41 +61,63 @@ def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[st
         if not isinstance(settings, dict):
             raise ConfigFileError(f"{source} needs `field: value` lines, got {shown(settings)}.")
         return cast("dict[str, Any]", settings)
-    return _overridden(OmegaConf.create({}), overrides, "the command line")
+    return _overridden({}, overrides, "The command line")
 
 
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            size = path.stat().st_size / 1e6
-            raise ConfigFileError(
-                f"{path} needs to be at most {MOST_BYTES / 1e6:g} MB of settings, got {size:.1f} MB. Check the path."
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigFileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigFileError(
-            f"{path} needs to be UTF-8 text, got byte {error.object[error.start]:#04x} at {error.start}."
-        ) from None
-
-
-def _overridden(tree: Any, overrides: Iterable[str], origin: str) -> Any:
+def _overridden(tree: dict[Any, Any] | list[Any], overrides: Iterable[str], origin: str) -> Any:
     for override in overrides:
         key, sign, text = override.partition("=")
-        if not sign or not key:
-            raise ConfigError(f"An override needs the form key=value, got {override!r}. Example: gates.0.upper=2.")
+        names = steps(key)
+        if not sign or not names:
+            raise ConfigError(f"An override needs the form key=value, got {shown(override)}. Example: gates.0.upper=2.")
         try:
-            value = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.create(f"value: {text}")))["value"]
-            OmegaConf.update(tree, key, value, force_add=True)
+            _put(tree, names, _value(text))
         except IndexError:
-            raise ConfigError(f"The override {override!r} needs an item that exists. Items count from 0.") from None
-        except (YAMLError, OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
-            raise ConfigError(f"The override {override!r} does not fit: {_reason(error)}.") from None
+            raise ConfigError(
+                f"The override {shown(override)} needs an item that exists. Items count from 0."
+            ) from None
+        except (YAMLError, ValueError, LookupError) as error:
+            raise ConfigError(f"The override {shown(override)} does not fit: {reason(error)}.") from None
+    return without_references(tree, origin)
+
+
+def _value(text: str) -> Any:
+    """What stands behind the sign of an override, as it would behind the colon of a file."""
+    line = settings_of(f"value: {text}")
+    if not isinstance(line, dict) or len(cast("dict[Any, Any]", line)) != 1:
+        raise ValueError("it needs one value")
+    return cast("dict[str, Any]", line)["value"]
+
+
+def _put(tree: Any, names: list[str], value: Any) -> None:
+    """Set what a key names; sections on the way are made, and a mapping is laid over the one that is there."""
+    if len(names) > MOST_LEVELS:
+        raise ValueError(f"it goes more than {MOST_LEVELS} levels deep")
+    *way, last = names
+    for name in way:
+        key, inner = _place(tree, name)
+        if not isinstance(inner, dict | list):
+            inner = tree[key] = {}
+        tree = inner
+    key, before = _place(tree, last)
+    tree[key] = _laid_over(before, value)
+
+
+def _place(tree: Any, name: str) -> tuple[str | int, Any]:
+    """Where a name stands, and what is there; a mapping has room for a new one, a list for none."""
     try:
-        return OmegaConf.to_container(tree, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigFileError(f"{origin} has a reference that cannot be resolved: {_reason(error)}.") from None
+        return step_into(tree, name)
+    except KeyError:
+        if isinstance(tree, list):
+            raise ValueError(f"{shown(name)} needs to be the number of an item of the list") from None
+        return name, None
+
+
+def _laid_over(under: Any, over: Any) -> Any:
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return over
+    below, above = cast("dict[Any, Any]", under), cast("dict[Any, Any]", over)
+    return below | {key: _laid_over(below.get(key), value) for key, value in above.items()}
 
 
 def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correction:
@@ -105,7 +132,7 @@ def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correct
             inner = plain(name_or_file, [f"correction.{each}" for each in chosen])["correction"]
             return Correction.from_settings(inner)
         return load(Correction, name_or_file, chosen)
-    parameters = _overridden(OmegaConf.create({}), chosen, name_or_file)
+    parameters = _overridden({}, chosen, name_or_file)
     return preset(name_or_file, **{str(key): value for key, value in parameters.items()})
 
 
@@ -118,7 +145,7 @@ def is_file_name(name: str) -> bool:
 
 def to_yaml(value: Config) -> str:
     """The YAML text that `load` reads back to an equal value."""
-    return OmegaConf.to_yaml(OmegaConf.create(value.settings()))
+    return yaml_of(escaped(value.settings()))
 
 
 def explained_yaml(value: Config) -> str:
@@ -136,16 +163,5 @@ def _explained(value: Config, margin: str) -> Iterator[str]:
             yield from _explained(given, f"{margin}  ")
         else:
             plain_value = value.model_dump(mode="json")[name]
-            text = OmegaConf.to_yaml(OmegaConf.create({name: plain_value})).rstrip("\n")
+            text = yaml_of(escaped({name: plain_value})).rstrip("\n")
             yield from (f"{margin}{line}" for line in text.splitlines())
-
-
-def _reason(error: BaseException) -> str:
-    """What went wrong in one line, with the place where YAML knows it."""
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, MarkedYAMLError) and error.problem:
-        place = error.problem_mark
-        return f"{error.problem} at line {place.line + 1}, column {place.column + 1}" if place else error.problem
-    text = str(error).strip()
-    return (text.splitlines()[0] if text else type(error).__name__).rstrip(".")

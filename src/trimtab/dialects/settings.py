@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,48 +13,14 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.base import shown
+from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
 from trimtab.errors import ConfigError, ConfigFileError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
 
-MOST_BYTES = 1_000_000
 MOST_KEYS = 20_000
-MOST_LEVELS = 60
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as the frameworks' own loaders read it: 1e-4 is a number, dates stay text, a key stands once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping; refused where it says a key twice."""
-        _refuse_twice(node)
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """`<<` written out; refused where that never ends."""
-        super().flatten_mapping(node)
-        if len(cast("list[object]", node.value)) > MOST_KEYS:
-            raise yaml.constructor.ConstructorError(
-                problem=f"more than {MOST_KEYS} keys merged by <<", problem_mark=node.start_mark
-            )
-
-
-def _refuse_twice(node: yaml.MappingNode) -> None:
-    seen: set[str] = set()
-    for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
-        name = str(key.value) if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge" else None
-        if name is not None and name in seen:
-            raise yaml.constructor.ConstructorError(problem=f"the key {name!r} twice", problem_mark=key.start_mark)
-        seen.update([name] if name is not None else [])
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+LONGEST_LINE = 50_000
+"""Of a launch script: shlex takes time that grows with the square of a word."""
 
 
 def flat(source: Source) -> dict[str, Any]:
@@ -73,23 +38,24 @@ def flat(source: Source) -> dict[str, Any]:
 def documents(text: str) -> list[tuple[yaml.Node, object]]:
     """Every document of a YAML text: where its parts stand, and what it says."""
     try:
-        nodes = cast("list[yaml.Node]", list(yaml.compose_all(text, Loader=_Loader)))
+        check_yaml(text)
+        nodes = cast("list[yaml.Node]", list(yaml.compose_all(text, Loader=MarkedLoader)))
         return list(
-            zip(nodes, yaml.load_all(text, Loader=_Loader), strict=True)
+            zip(nodes, yaml.load_all(text, Loader=MarkedLoader), strict=True)
         )  # loading writes merges into its nodes
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigFileError(f"The text needs to be YAML, got a problem: {_reason(error)}.") from None
+        raise ConfigFileError(f"The text needs to be YAML, got a problem: {reason(error)}.") from None
 
 
 def tree(path: Path) -> Mapping[str, Any]:
     """A settings file as plain nested data; a shell script is read for its flags."""
     text = text_of(path)
-    parse = _PARSERS.get(path.suffix.lower(), _yaml)
+    parse = _PARSERS.get(path.suffix.lower(), settings_of)
     try:
         found = parse(text)
-    except (yaml.YAMLError, tomllib.TOMLDecodeError, json.JSONDecodeError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigFileError(
-            f"{path} needs to be {_NAMES.get(parse, 'YAML')}, got a problem: {_reason(error)}."
+            f"{path} needs to be {_NAMES.get(parse, 'YAML')}, got a problem: {reason(error)}."
         ) from None
     if found is None:
         raise ConfigFileError(f"{path} needs `key: value` lines, got an empty file. Check the path.")
@@ -131,28 +97,9 @@ def _listed(value: Any) -> list[Any]:
 
 def _scalar(text: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
+        return settings_of(text)
+    except (yaml.YAMLError, ValueError):
         return text
-
-
-def text_of(path: Path) -> str:
-    """The text of a settings file, its line ends as they are."""
-    try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise ConfigFileError(
-                f"{path} needs to be at most {MOST_BYTES / 1e6:g} MB of settings, got {size / 1e6:.1f} MB. Check the path."
-            )
-        return path.read_bytes().decode()
-    except OSError as error:
-        raise ConfigFileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigFileError(f"{path} needs to be UTF-8 text, got byte {error.object[error.start]:#04x}.") from None
-
-
-def _yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)
 
 
 def _toml(text: str) -> Any:
@@ -160,7 +107,7 @@ def _toml(text: str) -> Any:
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once)
+    return json_data(text, object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -173,13 +120,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _shell(text: str) -> Any:
     """The flags of a launch script, line continuations joined, comments left out."""
-    joined = re.sub(r"\\\r?\n", " ", text)
-    return flags([word for line in joined.splitlines() for word in shlex.split(line, comments=True)])
+    lines = re.sub(r"\\\r?\n", " ", text).splitlines()
+    if any(len(line) > LONGEST_LINE for line in lines):
+        raise ValueError(f"a line of more than {LONGEST_LINE} characters")
+    return flags([word for line in lines for word in shlex.split(line, comments=True)])
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": _json, ".sh": _shell}
 _NAMES: dict[Callable[[str], Any], str] = {
-    _yaml: "YAML",
+    settings_of: "YAML",
     _toml: "TOML",
     _json: "JSON",
     _shell: "a shell script with balanced quotes",
@@ -239,15 +188,3 @@ def _followed(value: Any, keys: Mapping[str, Any]) -> Any:
 
 def _kind(value: Any) -> str:
     return {list: "a list", str: "one piece of text", bool: "true or false"}.get(type(value), "one value")
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
-        if "another document" in error.problem:
-            return "several documents; keep one, or split the file at its ---"
-        place = error.problem_mark
-        return f"{error.problem} at line {place.line + 1}, column {place.column + 1}" if place else error.problem
-    text = str(error).strip()
-    return (text.splitlines()[0] if text else type(error).__name__).rstrip(".")

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.config.base import Config
+from trimtab.config.bounded import json_data
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
@@ -180,7 +181,7 @@ def read_book(path: Path) -> Book:
     """The lab in a folder, or of a lab.json."""
     file = path / "lab.json" if path.is_dir() else path
     try:
-        found = json.loads(file.read_bytes())
+        found = json_data(file.read_bytes())
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror}. `trimtab lab --out DIR` writes it.") from error
     except ValueError:

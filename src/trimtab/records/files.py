@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from trimtab.config.bounded import json_data
 from trimtab.errors import RecordError, TrimtabError
 
 TEMPORARY = ".writing-"
@@ -129,7 +130,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json_data(line)
     except ValueError:
         record = None
     if not isinstance(record, dict):

@@ -17,7 +17,8 @@ from typing import Any, SupportsFloat, cast
 import pyarrow as pa
 import yaml
 
-from trimtab.errors import RecordError
+from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
+from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import (
     TEMPORARY,
     append_line,
@@ -263,7 +264,7 @@ def _facts(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise RecordError(f"{path} needs to be a run directory, got {'a file' if path.exists() else 'nothing'} there.")
     try:
-        facts = json.loads((path / "run.json").read_bytes())
+        facts = json_data((path / "run.json").read_bytes())
         schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
     except FileNotFoundError:
         if (path / "config.yaml").exists() or (path / "lock").exists():
@@ -283,13 +284,11 @@ def _facts(path: Path) -> dict[str, Any]:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load((path / "config.yaml").read_bytes())
-    except OSError as error:
-        raise RecordError(
-            f"{path / 'config.yaml'} cannot be read: {error.strerror}. The run needs its settings."
-        ) from error
+        settings = yaml_data(text_of(path / "config.yaml"), RecordedLoader)
+    except ConfigFileError as error:
+        raise RecordError(f"{error} The run needs its settings.") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {error}.") from error
+        raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {reason(error)}.") from error
     if not isinstance(settings, dict):
         raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
     return cast("dict[str, Any]", settings)

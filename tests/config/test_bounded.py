@@ -1,0 +1,152 @@
+"""Files built to exhaust a reader are refused within a second of processor time and a few megabytes."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from trimtab.config.bounded import (
+    MOST_BYTES,
+    MOST_LEVELS,
+    MOST_VALUES,
+    MarkedLoader,
+    RecordedLoader,
+    json_data,
+    reason,
+    settings_of,
+    text_of,
+    yaml_data,
+)
+from trimtab.dialects.settings import documents, flat, tree
+from trimtab.errors import ConfigFileError
+
+ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
+REFERENCES = "a0: xxxxxxxx\n" + "".join(f"a{n}: '{f'${{a{n - 1}}}' * 9}'\n" for n in range(1, 40))
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from trimtab.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("train", "--dry-run"), ("explain",), ("explain", "--from", "verl"), ("compare", "off")]
+)
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 30_000, "- " * 100_000, "{a: " * 30_000, ALIASES, REFERENCES], ids=["[", "-", "{", "&", "$"]
+)  # fmt: skip
+def test_a_file_that_would_end_or_fill_the_process_is_one_message(tmp_path, command, text):
+    (tmp_path / "d.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, command[0], *command[1:], str(tmp_path / "d.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+BEYOND = {
+    "levels": "[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1),
+    "levels by aliases": "".join(f"a{n}: &a{n} [{f'*a{n - 1}' if n else 1}]\n" for n in range(MOST_LEVELS + 1)),
+    "values": "[" + "1," * MOST_VALUES + "]",
+    "values by aliases": ALIASES,
+    "values by merges": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)),
+    "characters by aliases": f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 10)}]",
+    "a circle": "a: &a {b: [*a]}",
+    "a circle of keys": "? &a [*a]\n: 1",
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_what_is_beyond_a_limit_is_refused_before_anything_is_built(what):
+    class Untouched(yaml.SafeLoader):
+        def get_single_data(self):
+            raise AssertionError("it was built")
+
+    begun = time.process_time()
+    with pytest.raises(yaml.YAMLError) as refusal:
+        yaml_data(BEYOND[what], Untouched)
+    assert time.process_time() - begun < 1
+    assert "at line" in reason(refusal.value)
+    for read in (settings_of, documents, lambda text: yaml_data(text, RecordedLoader)):
+        with pytest.raises((yaml.YAMLError, ConfigFileError)):
+            read(BEYOND[what])
+
+
+def test_what_is_within_every_limit_is_read():
+    levels = MOST_LEVELS - 1
+    text = f"deep: {'[' * levels}{']' * levels}\nwide: [{'1,' * (MOST_VALUES - levels - 100)}]\nlong: {'x' * 500_000}\n"
+    found = settings_of(text)
+    assert len(found["wide"]) == MOST_VALUES - levels - 100
+    assert len(found["long"]) == 500_000
+
+
+def test_an_anchor_may_be_repeated_and_merged():
+    assert settings_of("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n") == {
+        "a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]
+    }  # fmt: skip
+
+
+SAID = {
+    "!!int x": "'x' cannot be read as a whole number",
+    "!!int ''": "cannot be read as a whole number",
+    "!!int [1]": "a sequence cannot be read as a whole number",
+    "!!float .": "'.' cannot be read as a number",
+    "!!bool maybe": "cannot be read as true or false",
+    "9" * 5000: "cannot be read as a whole number of at most 308 digits",
+    "0x" + "f" * 300: "cannot be read as a whole number",
+    "1" + ":59" * 100_000: "cannot be read as a whole number",
+    "!!timestamp 2020-01-01": "could not determine a constructor",
+    "!!binary aGk=": "could not determine a constructor",
+    "!!set {a, b}": "could not determine a constructor",
+    "!!python/object/apply:os.getcwd []": "could not determine a constructor",
+}
+
+
+@pytest.mark.parametrize("value", SAID)
+@pytest.mark.parametrize("loader", [None, MarkedLoader, RecordedLoader])
+def test_a_tag_or_a_number_that_is_none_is_refused_with_its_place(value, loader):
+    with pytest.raises(yaml.YAMLError) as refusal:
+        settings_of(f"a: {value}") if loader is None else yaml_data(f"a: {value}", loader)
+    assert SAID[value] in reason(refusal.value)
+    assert "at line 1, column 4" in reason(refusal.value)
+
+
+@pytest.mark.parametrize("word", ["!!int x", "!!float .", "!!timestamp x", "9" * 5000, "[" * 30_000, "*a", "&a [*a]"])
+def test_a_flag_that_is_no_value_is_its_text(word):
+    assert flat(["--some-flag", word, f"--other={word}", f"a.b={word}"]) == {
+        "some_flag": word, "other": word, "a.b": word
+    }  # fmt: skip
+
+
+def test_a_launch_script_of_one_long_word_takes_no_time(tmp_path):
+    (tmp_path / "a.sh").write_text("run --flag " + "x" * 900_000)
+    begun = time.process_time()
+    with pytest.raises(ConfigFileError, match="a line of more than 50000 characters"):
+        tree(tmp_path / "a.sh")
+    assert time.process_time() - begun < 1
+
+
+def test_a_file_without_a_size_is_read_up_to_the_limit():
+    with pytest.raises(ConfigFileError, match=r"/dev/zero needs to be at most 1 MB of settings, got 1\.0 MB"):
+        text_of("/dev/zero")
+    assert text_of("/dev/null") == ""
+
+
+def test_the_largest_text_is_read(tmp_path):
+    (tmp_path / "a").write_text("x" * MOST_BYTES)
+    assert len(text_of(tmp_path / "a")) == MOST_BYTES
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "9" * 5000, "", "{", b"\xff"])
+def test_json_that_cannot_be_read_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r".+"):
+        json_data(text)
