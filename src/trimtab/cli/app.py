@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
@@ -27,8 +29,12 @@ from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, to_yaml
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.training import Train
+from trimtab.config.visible import on_one_line
 from trimtab.config.words import number
 from trimtab.errors import ConfigError, ConfigWarning, TrimtabError
+
+UsageError: Any = typer.BadParameter.__base__
+"""What typer raises of arguments; some versions bring a click of their own."""
 
 
 class Commands(TyperGroup):
@@ -36,7 +42,8 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments; none at all ask for help, which is no error."""
-        return super().parse_args(ctx, args or ["--help"])
+        with _seen_errors():
+            return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and flush what it printed."""
@@ -44,7 +51,8 @@ class Commands(TyperGroup):
             warnings.simplefilter("always", ConfigWarning)
             warnings.showwarning = _noted(warnings.showwarning)
             try:
-                result = super().invoke(ctx)
+                with _seen_errors():
+                    result = super().invoke(ctx)
                 sys.stdout.flush()
             except TrimtabError as error:
                 show.complain(str(error))
@@ -62,6 +70,16 @@ class Commands(TyperGroup):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit(141) from None
             return result
+
+
+@contextmanager
+def _seen_errors() -> Generator[None]:
+    """What typer says of an argument it does not know, with that argument shown and not obeyed."""
+    try:
+        yield
+    except UsageError as error:
+        error.message = on_one_line(error.message)
+        raise
 
 
 def _noted(shown: Any) -> Any:

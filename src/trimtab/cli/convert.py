@@ -18,6 +18,7 @@ from trimtab.cli import show
 from trimtab.cli.write import written
 from trimtab.config.base import Config
 from trimtab.config.bounded import text_of
+from trimtab.config.visible import on_one_line
 from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect
@@ -103,7 +104,9 @@ def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
 def _ours(file: Path, reading: Reading) -> str:
     """Everything read, under the names of a `trimtab train` file; what those have no name for, as comments."""
     speech = dialect(reading.framework)
-    lines = [f"# {file.name}, read as {speech.title} {speech.version}: part of a file for `trimtab train`."]
+    lines = [
+        f"# {on_one_line(file.name)}, read as {speech.title} {speech.version}: part of a file for `trimtab train`."
+    ]
     for name, value in _nameless(reading).items():
         lines.append(f"# {name}, which such a file has no name for: {value}")
     parts = {
@@ -187,9 +190,8 @@ def _about(file: Path, problem: str) -> str:
 
 def _diff(file: Path, before: str, after: str) -> str:
     """A unified diff; a last line without a break says so, as diff does."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), str(file), str(file)
-    )
+    name = on_one_line(str(file))
+    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 

@@ -1,26 +1,40 @@
-"""How the command line prints: coloured and wrapped on a terminal, plain and never cut in a pipe or a file."""
+"""How the command line prints: coloured and wrapped on a terminal, plain and never cut in a pipe or a file.
+
+Every text passes `visible` on its way: names, settings and errors come from outside, and a terminal obeys what it is sent.
+"""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.config.visible import visible
 from trimtab.config.words import Section
 
 UNCUT = 10_000
 """Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""
 
 
-def console(*, stderr: bool = False) -> Console:
+class Page(Console):
+    """A stream on which text is shown and never obeyed; only rich's own controls act."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces of what is printed, each made visible."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(visible(piece.text), piece.style)
+
+
+def console(*, stderr: bool = False) -> Page:
     """The stream as rich sees it now; markup and emoji off, since formulas hold brackets and colons."""
     stream = sys.stderr if stderr else sys.stdout
     plain = Console(file=stream)
-    return Console(
+    return Page(
         file=stream,
         width=plain.width if plain.is_terminal else UNCUT,
         highlight=False,
@@ -41,25 +55,30 @@ def put(*parts: RenderableType) -> None:
     if page.is_terminal:
         page.print(*parts, sep="\n")
         return
-    drawn = Console(file=io.StringIO(), width=UNCUT, highlight=False, markup=False, emoji=False)
+    drawn = Page(file=io.StringIO(), width=UNCUT, highlight=False, markup=False, emoji=False)
     with drawn.capture() as captured:
         drawn.print(*parts, sep="\n")
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def put_raw(text: str) -> None:
-    """Print text for machines, as it is."""
-    sys.stdout.write(text)
+    """Print text for machines as it is, and for a person visibly."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text.encode(errors="backslashreplace").decode())
 
 
 def note(text: str) -> None:
     """A remark on stderr: what was done is legal and probably not meant."""
-    console(stderr=True).print(Text(f"note: {text}", style="yellow"))
+    console(stderr=True).print(Text(_indented(f"note: {text}"), style="yellow"))
 
 
 def complain(text: str) -> None:
     """An error on stderr."""
-    console(stderr=True).print(Text.assemble(("error: ", "bold red"), text))
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), _indented(text)))
+
+
+def _indented(text: str) -> str:
+    """Further lines set in, so that no name with a line's end in it can pass for a message of ours."""
+    return visible(text).replace("\n", "\n  ")
 
 
 def styled(text: str, style: str) -> Text:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import html
 import json
 import math
-import re
 from typing import Any
 
-# Controls, and characters that reorder or hide what stands beside them: shown by their number, never obeyed.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
+from trimtab.config.visible import visible
 
 
 def escaped(value: object) -> str:
     """Any value as HTML text, also fit for a quoted attribute; what cannot be seen is named as ⟨U+202E⟩."""
-    return html.escape(_UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(value)), quote=True)
+    return html.escape(visible(str(value)), quote=True)
 
 
 def embedded(value: Any) -> str:
