@@ -286,7 +286,9 @@ def _load_weights(folder: Path, model: PreTrainedModel) -> None:
     own = cast("Values", model.state_dict())
     if not set(saved) <= set(own):  # some architectures are saved under other names than they train with
         with _quiet():
-            whole = type(model).from_pretrained(folder, dtype=model.dtype)
+            whole = type(model).from_pretrained(
+                folder, dtype=model.dtype, use_safetensors=True, trust_remote_code=False
+            )
         saved = cast("Values", whole.state_dict())
     loaded = {own[name].data_ptr() for name in saved if name in own}
     # a weight tied to another is saved once, under the other's name

@@ -44,15 +44,26 @@ class Policy:
 
     def prompt(self, task: Task, problem: Problem) -> Ints:
         """The tokens of a problem's prompt, through the chat template if the task asks for it."""
-        if not task.chat:
-            ids: Any = self.tokenizer(problem.prompt).input_ids
-        else:
-            system = [] if task.system is None else [{"role": "system", "content": task.system}]
-            messages = [*system, {"role": "user", "content": problem.prompt}]
-            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        ids: Any = self._chat(task, problem) if task.chat else self.tokenizer(problem.prompt).input_ids
         if not ids:
             raise ConfigError(f"Problem {problem.id!r} needs a prompt with tokens, got none. Check the task's file.")
         return np.asarray(ids, dtype=np.int32)
+
+    def _chat(self, task: Task, problem: Problem) -> Any:
+        if not self.tokenizer.chat_template:
+            raise ConfigError(
+                "task.chat needs a tokenizer with a chat template, got one without. Set task.chat=false, or take a model "
+                "that was trained to chat."
+            )
+        system = [] if task.system is None else [{"role": "system", "content": task.system}]
+        messages = [*system, {"role": "user", "content": problem.prompt}]
+        try:
+            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        except Exception as error:  # a template is a program of the model's author and raises what it likes
+            raise ConfigError(
+                f"task.chat needs a chat template that takes {' and '.join(each['role'] for each in messages)} messages, "
+                f"got a problem: {_reason(error)}. Mend the template, or set task.chat=false."
+            ) from error
 
     def texts(self, responses: Sequence[Ints]) -> list[str]:
         """Responses as text, without the tokens that ended them."""
@@ -67,17 +78,48 @@ def loaded(config: Model) -> Policy:
     dtype = DTYPES[config.dtype]
     try:
         tokenizer = _tokenizer(config.path)
+        settings = AutoConfig.from_pretrained(config.path, trust_remote_code=False)
+        unfit: list[str] = []
         if config.random:
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.path), dtype=dtype)
+            model = AutoModelForCausalLM.from_config(settings, dtype=dtype, trust_remote_code=False)
         else:
-            model = AutoModelForCausalLM.from_pretrained(config.path, dtype=dtype, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            model, found = AutoModelForCausalLM.from_pretrained(
+                config.path,
+                config=settings,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+            unfit = _unfit(found)
+        stop = stops(model, tokenizer)
+    except ConfigError:
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as there are readers between it and here
         raise ConfigError(
-            f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {reason}"
-        ) from None
+            f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {_reason(error)}."
+        ) from error
+    if unfit:  # these would be drawn at random
+        raise ConfigError(
+            f"model.path needs the weights its config.json describes, got {unfit[0]} (of {len(unfit)} that do not fit) in "
+            f"{config.path!r}. Take the config.json that was saved with them."
+        )
     _check_finite(cast("PreTrainedModel", model), config.path)
-    return Policy(cast("PreTrainedModel", model), tokenizer, stops(model, tokenizer))
+    return Policy(cast("PreTrainedModel", model), tokenizer, stop)
+
+
+def _unfit(found: Any) -> list[str]:
+    """Each weight that the file does not have as the model needs it, in words."""
+    other = [f"{name} of {list(given)}, not {list(needed)}" for name, given, needed in sorted(found["mismatched_keys"])]
+    return other + [f"no {name}" for name in sorted(found["missing_keys"])]
+
+
+def _reason(error: Exception) -> str:
+    """What a library raised, in one line."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = f"{type(error).__name__}: {line}" if line else type(error).__name__
+    return (text if len(text) <= 300 else f"{text[:299]}…").rstrip(".:")
 
 
 def _check_finite(model: PreTrainedModel, path: str) -> None:
@@ -94,8 +136,8 @@ def _tokenizer(path: str) -> PreTrainedTokenizerBase:
     """The tokenizer as it was saved; by the architecture's name alone, one of our characters would become Qwen's."""
     settings = Path(path) / "tokenizer_config.json"
     if settings.is_file() and json.loads(settings.read_text("utf-8")).get("tokenizer_class") in PLAIN_TOKENIZERS:
-        return PreTrainedTokenizerFast.from_pretrained(path)
-    return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path))
+        return PreTrainedTokenizerFast.from_pretrained(path, trust_remote_code=False)
+    return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path, trust_remote_code=False))
 
 
 def stops(model: Any, tokenizer: Any) -> tuple[int, ...]:

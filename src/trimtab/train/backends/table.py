@@ -30,7 +30,7 @@ class Sampler:
         """An engine whose weights are still to be loaded."""
         rollout = self.rollout
         return HfEngine(
-            AutoModelForCausalLM.from_config(self.architecture, dtype=DTYPES[self.dtype]),
+            AutoModelForCausalLM.from_config(self.architecture, dtype=DTYPES[self.dtype], trust_remote_code=False),
             stop=self.stop,
             temperature=rollout.temperature,
             top_k=rollout.top_k,
