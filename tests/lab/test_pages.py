@@ -15,6 +15,7 @@ from tests.lab.curves import book, entry
 from trimtab.lab.book import Book, read_book, write_book
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.claims import grown, held_against, idle_stage
+from trimtab.lab.figure import figure_name
 from trimtab.lab.markdown import page, short, write_page
 from trimtab.lab.page import html
 from trimtab.lab.table import CAUTION, columns, equal_rows, remarks, rows, taken
@@ -222,3 +223,31 @@ def test_the_readme_table_has_a_row_per_correction_and_bold_failures():
     text = short(otherwise())
     assert f"| `{TOKEN_MIS}` | **0.10**  0.93  **0.10** |" in text
     assert CAUTION in text
+
+
+HOSTILE = "a\n# b <img src=x onerror=alert(1)> [c](http://d) ![e](http://f) `g` | \x1b]0;h\x07 \u202e \ud800"
+
+
+def test_what_a_lab_is_told_stays_text_in_its_markdown(tmp_path: Path):
+    failed = entry(HOSTILE, HOSTILE, 0, FELL, status="failed", message=HOSTILE)
+    equal = [entry(HOSTILE, f"{HOSTILE}{n}", 0, FELL) for n in range(2)]
+    found = book(entry("control", "off", 0, curves.CONTROL), failed, *equal).but(
+        scenarios={"control": "", HOSTILE: HOSTILE}, machine=HOSTILE, trimtab=HOSTILE,
+        base={"task": {"name": "chain", "system": "```\n<script>alert(1)</script>\n```"}},
+    )  # fmt: skip
+    whole, fence = page(found).split("## Settings of every cell")
+    for text in (short(found), whole):
+        text.encode()
+        outside = re.sub(r"(?<!\\)`[^`\n]*`", "", text)
+        assert not re.search(r"(?<!\\)<img|(?<!\\)\[c\]|(?<!\\)\[e\]|^# b", outside, re.MULTILINE)
+        assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)
+    assert "\n````yaml\n" in fence
+    assert fence.rstrip().endswith("\n````")
+    made = write_page(found, tmp_path / "lab.md")
+    assert {each.parent for each in made} == {tmp_path}
+    assert all(each.exists() for each in made)
+
+
+def test_a_name_cannot_lead_a_figure_elsewhere():
+    assert figure_name("../../etc/x") == "lab-..-..-etc-x.svg"
+    assert figure_name("stale") == "lab-stale.svg"

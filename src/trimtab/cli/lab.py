@@ -141,10 +141,10 @@ def _written(book: Book, folder: Path) -> list[Path]:
     """lab.html and lab.md beside lab.json."""
     from trimtab.lab.markdown import short
     from trimtab.lab.page import html
-    from trimtab.records.files import write_whole
+    from trimtab.report.directory import write_page
 
-    write_whole(folder / "lab.html", html(book, f"trimtab lab · {folder.resolve().name}").encode())
-    write_whole(folder / "lab.md", short(book).encode())
+    write_page(folder / "lab.html", html(book, f"trimtab lab · {folder.resolve().name}"))
+    write_page(folder / "lab.md", short(book))
     return [folder / "lab.html", folder / "lab.md"]
 
 

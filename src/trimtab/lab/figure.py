@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trimtab.lab.book import Book
@@ -47,6 +48,12 @@ def _panel(chart: Chart, place: int, steps: int) -> str:
     )
 
 
+def figure_name(scenario: str) -> str:
+    """The file of a scenario's figure, in the folder it is put into whatever the scenario is called."""
+    plain = re.sub(r"[^\w.-]+", "-", scenario)
+    return f"lab-{plain}.svg"
+
+
 def figures(book: Book, scenarios: Sequence[str]) -> dict[str, str]:
     """File name and SVG of each scenario."""
-    return {f"lab-{name}.svg": accuracy_figure(book, name) for name in scenarios if book.of(name)}
+    return {figure_name(name): accuracy_figure(book, name) for name in scenarios if book.of(name)}

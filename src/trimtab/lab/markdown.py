@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 from trimtab.config.files import to_yaml
 from trimtab.config.training import Train
 from trimtab.lab.book import Book
 from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, held_against, idle_stage
-from trimtab.lab.figure import LINES, figures
+from trimtab.lab.figure import LINES, figure_name, figures
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, markdown_table, readme_table, remarks, rows, taken
+from trimtab.lab.table import (
+    CAUTION,
+    HEAD,
+    columns,
+    equal_rows,
+    in_code,
+    in_prose,
+    markdown_table,
+    readme_table,
+    remarks,
+    rows,
+    taken,
+)
 from trimtab.lab.verdict import BEHIND, FULL
-from trimtab.records.files import write_whole
+from trimtab.report.directory import write_page as write_one
 from trimtab.report.filtering import STARVED
 from trimtab.report.text import percent
 
@@ -48,7 +62,7 @@ train:
 
 def short(book: Book) -> str:
     """For a README: one table, and what must stand beside it."""
-    return f"{readme_table(book)}\nBold: collapsed or starved. {' '.join(remarks(book))}\n"
+    return f"{readme_table(book)}\nBold: collapsed or starved. {' '.join(map(in_prose, remarks(book)))}\n"
 
 
 def page(book: Book, pictures: str = "") -> str:
@@ -59,8 +73,8 @@ def page(book: Book, pictures: str = "") -> str:
         f"**{CAUTION}**\n",
         f"The same training, {book.steps} steps, seeds {', '.join(map(str, book.seeds))} (each with a warm start of its own), for "
         f"{len(book.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "
-        f"{taken(book)}; trimtab {book.trimtab}. Run it: `{_command(book)}`.\n",
-        "".join(f"- {each}\n" for each in remarks(book) if each != CAUTION),
+        f"{in_prose(taken(book))}; trimtab {in_prose(book.trimtab)}. Run it: {in_code(_command(book))}.\n",
+        "".join(f"- {in_prose(each)}\n" for each in remarks(book) if each != CAUTION),
         RULES,
         *(_scenario(book, name, pictures) for name in names),
         _claims(book),
@@ -74,7 +88,7 @@ def _command(book: Book) -> str:
     """What runs these scenarios; the control is named only where it was run with more than it must be."""
     named = [name for name in book.scenarios if book.of(name) and _is_drawn(book, name)]
     length = "--full" if book.steps == FULL else f"--steps {book.steps}"
-    return " ".join(["trimtab lab", length, *(f"--scenario {name}" for name in named)])
+    return " ".join(["trimtab lab", length, *(f"--scenario {shlex.quote(name)}" for name in named)])
 
 
 def page_files(book: Book, name: str) -> dict[str, str]:
@@ -86,22 +100,22 @@ def write_page(book: Book, file: Path) -> list[Path]:
     """The same, written; what was."""
     made = {file.parent / name: text for name, text in page_files(book, file.name).items()}
     for path, text in made.items():
-        write_whole(path, text.encode())
+        write_one(path, text)
     return list(made)
 
 
 def _scenario(book: Book, name: str, pictures: str) -> str:
-    lines = [[f"`{first}`", *rest] for first, *rest in map(columns, rows(book, name))]
+    lines = [[in_code(first), *rest] for first, *rest in map(columns, rows(book, name))]
     picture = ""
     if _is_drawn(book, name):
         colours = ", ".join(f"{colour} seed {seed}" for colour, seed in zip(LINES, book.seeds, strict=False))
         picture = (
-            f"\n![Held-out accuracy by correction, {name}]({pictures}lab-{name}.svg)\n\n"
+            f"\n![Held-out accuracy by correction, {in_prose(name)}]({pictures}{figure_name(name)})\n\n"
             f"Held-out accuracy over the steps: {colours}; grey the uncorrected on-policy controls.\n"
         )
-    same = equal_rows(book, name, "`")
+    same = equal_rows(book, name, quote=True)
     table = markdown_table(HEAD, lines) + (f"\n{same}\n" if same else "")
-    return f"## Scenario {name}\n\n{book.scenarios[name]}\n\n{table}{picture}"
+    return f"## Scenario {in_prose(name)}\n\n{in_prose(book.scenarios[name])}\n\n{table}{picture}"
 
 
 def _is_drawn(book: Book, scenario: str) -> bool:
@@ -139,4 +153,5 @@ def _claims(book: Book) -> str:
 
 def _settings(book: Book) -> str:
     base = to_yaml(Train.from_settings(book.base))
-    return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n```yaml\n{base}```\n"
+    fence = "`" * max(3, *(len(run) + 1 for run in ["", *re.findall("`+", base)]))
+    return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n{fence}yaml\n{base}{fence}\n"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab.config.visible import on_one_line
 from trimtab.lab.book import Book, Entry
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.verdict import FULL, ORDER, Word, tally
@@ -60,13 +62,13 @@ def rows(book: Book, scenario: str) -> list[Row]:
     return sorted(found, key=lambda row: row.worst, reverse=True)
 
 
-def equal_rows(book: Book, scenario: str, quote: str = "") -> str:
+def equal_rows(book: Book, scenario: str, quote: bool = False) -> str:
     """Which corrections gave the same runs, so that equal rows are not read as agreement; nothing where none did."""
     classes: dict[object, list[str]] = {}
     for row in rows(book, scenario):
         if all(each.verdict is not None for each in row.cells):
             trail = [(each.seed, each.accuracy, each.curves.get("grad_norm")) for each in row.cells]
-            classes.setdefault(tuple(trail), []).append(f"{quote}{row.correction}{quote}")
+            classes.setdefault(tuple(trail), []).append(in_code(row.correction) if quote else row.correction)
     found = [names for names in classes.values() if len(names) > 1]
     if not found:
         return ""
@@ -136,6 +138,16 @@ def remarks(book: Book) -> list[str]:
     return [*found, CAUTION]
 
 
+def in_code(name: str) -> str:
+    """A name as Markdown code: nothing in it ends the code or the line."""
+    return f"`{on_one_line(name).replace('`', chr(39))}`"
+
+
+def in_prose(text: str) -> str:
+    """Text inside Markdown: one line, and neither HTML nor a link nor code in it."""
+    return re.sub(r"[\\`<\[]", r"\\\g<0>", on_one_line(text))
+
+
 def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     head = list(head)
@@ -149,8 +161,8 @@ def readme_table(book: Book) -> str:
     names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
     control = "  ".join(_accuracy(each) for each in book.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
-    lines += [[f"`{name}`", *(last_by_seed(book, scenario, name) for scenario in scenarios)] for name in names]
-    return markdown_table(["last accuracy by seed", *scenarios], lines)
+    lines += [[in_code(name), *(last_by_seed(book, scenario, name) for scenario in scenarios)] for name in names]
+    return markdown_table(["last accuracy by seed", *map(in_prose, scenarios)], lines)
 
 
 def last_by_seed(book: Book, scenario: str, correction: str) -> str:

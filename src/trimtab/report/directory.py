@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.errors import RecordError
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
 from trimtab.report.page import html
@@ -18,10 +19,27 @@ from trimtab.report.tokens import MOST_ROWS, MOST_TOKENS
 
 def write(path: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a run directory, finished or not; whole or not at all. Where it went: `report.html` in it, or `out`."""
-    directory = RunDirectory.read(path)
-    where = directory.report if out is None else Path(out)
-    write_whole(where, html(read(path)).encode("utf-8", "replace"))
+    where = RunDirectory.read(path).report if out is None else Path(out)
+    run = read(path)
+    try:
+        page = html(run)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Its files are no promise: settings of any shape, events with any facts. What a report cannot draw, it says.
+        raise RecordError(
+            f"{path} needs settings, metrics and events as a run writes them, got others: {type(error).__name__}: {error}."
+        ) from error
+    write_page(where, page)
     return where
+
+
+def write_page(where: Path, page: str) -> None:
+    """Put a page there, whole or not at all."""
+    try:
+        write_whole(where, page.encode("utf-8", "replace"))
+    except RecordError as error:
+        cause = error.__cause__
+        reason = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
+        raise RecordError(f"{where} cannot be written: {reason}. Mend that, or choose another place.") from cause
 
 
 def read(path: str | Path) -> Run:
@@ -43,28 +61,34 @@ def read(path: str | Path) -> Run:
 
 def steps_to_read(recorded: NDArray[np.int64], metrics: Sequence[Mapping[str, Any]]) -> NDArray[np.int64] | None:
     """Which steps' rollouts to read: None for all; otherwise evenly spread, with the first, the last and that of largest mismatch."""
-    lengths = [line["rollout/length"] for line in metrics if np.isfinite(line.get("rollout/length", np.nan))]
+    lengths = list(_known(metrics, "rollout/length").values())
     length = max(1.0, float(np.mean(lengths))) if lengths else 1.0
     most = min(MOST_ROWS, MOST_TOKENS / length)
     if len(recorded) <= most:
         return None
     known = np.unique(recorded)
     stride = int(np.ceil(len(recorded) / most))
-    drift = {line["step"]: line["drift/k3"] for line in metrics if np.isfinite(line.get("drift/k3", np.nan))}
+    drift = _known(metrics, "drift/k3")
     worst = [
         max((step for step in known.tolist() if step in drift), key=lambda step: drift[step], default=int(known[0]))
     ]
     return np.unique(np.concatenate([known[::stride], known[-1:], np.array(worst)]))
 
 
+def _known(metrics: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
+    """A metric by step, where both are numbers."""
+    series = Run(settings={}, metrics=metrics).series(name).finite
+    return dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+
+
 def _piece(path: Path) -> Callable[[int], str] | None:
     """From token id to text by the newest tokenizer the run keeps; None without one, or without the package that reads it."""
-    found = sorted(path.rglob("tokenizer.json"))
-    if not found:
-        return None
     try:
         from tokenizers import Tokenizer  # an extra: a report can do without it
-    except ImportError:
+
+        tokenizer = Tokenizer.from_file(str(sorted(path.rglob("tokenizer.json"))[-1]))
+    except (
+        Exception
+    ):  # none, one that a run still going on has just removed, or a damaged one; the package names no errors
         return None
-    tokenizer = Tokenizer.from_file(str(found[-1]))
-    return lambda token: tokenizer.decode([token], skip_special_tokens=False)
+    return lambda token: tokenizer.decode([token], skip_special_tokens=False) if 0 <= token < 2**32 else "?"

@@ -13,7 +13,7 @@ from trimtab.report.findings import findings, word
 from trimtab.report.learning import first_signs, run_verdict
 from trimtab.report.panels import SECTIONS, gate_charts
 from trimtab.report.rollouts import LEGEND, rollouts_html
-from trimtab.report.run import Run
+from trimtab.report.run import LAST_STEP, Run
 from trimtab.report.shell import asset, document, figure
 from trimtab.report.text import escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens
@@ -128,7 +128,7 @@ def _findings(run: Run) -> str:
 
 def _marks(run: Run) -> list[Mark]:
     found, _ = run_verdict(run)
-    news = [event for event in run.events if isinstance(event.get("step"), int) and event.get("kind") not in QUIET]
+    news = [event for event in run.events if _step(event.get("step")) and event.get("kind") not in QUIET]
     marks = [
         Mark(int(event["step"]), "event", f"{event.get('kind')}: {str(event.get('message'))[:200]}")
         for event in news[:MOST_MARKS]
@@ -232,6 +232,11 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, "null" if value is None else value
 
 
+def _step(value: object) -> str:
+    """A step for a narrow column; what is none is left out."""
+    return escaped(value) if isinstance(value, int) and abs(value) <= LAST_STEP else ""
+
+
 def _events(run: Run) -> str:
     if not run.events:
         return '<p class="absent" id="events">No events.</p>'
@@ -240,7 +245,7 @@ def _events(run: Run) -> str:
         others = {key: value for key, value in event.items() if key not in ("kind", "message", "step", "time")}
         told = f"{event.get('message', '')}{f'  {others}' if others else ''}"
         rows.append(
-            f'<tr><td class="n">{escaped(event.get("step", ""))}</td><td class="n">{escaped(event.get("kind", ""))}</td>'
+            f'<tr><td class="n">{_step(event.get("step"))}</td><td>{escaped(event.get("kind", ""))}</td>'
             f"<td>{escaped(told[:2000])}</td></tr>"
         )
     more = len(run.events) - MOST_EVENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,16 @@ import pyarrow as pa
 from trimtab.report.series import Series
 
 EMPTY = Series.of(())
+ENDLESS = 1e100
+"""From here on a number counts as infinite: sums and squares of it would be."""
+LAST_STEP = 2**53
+
+
+def bounded(value: float | int) -> float:
+    """The number, or the infinity it is as good as."""
+    if abs(value) >= ENDLESS:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +48,11 @@ class Run:
         pairs: dict[str, list[tuple[int, float]]] = {}
         for line in self.metrics:
             step = line.get("step")
-            if not isinstance(step, int):
+            if not isinstance(step, int) or abs(step) > LAST_STEP:
                 continue
             for name, value in line.items():
                 if isinstance(value, (int, float)) and name != "step":
-                    pairs.setdefault(name, []).append((step, float(value)))
+                    pairs.setdefault(name, []).append((step, bounded(value)))
         return {name: Series.of(found) for name, found in pairs.items()}
 
     def series(self, name: str) -> Series:
@@ -62,7 +73,7 @@ class Run:
     @property
     def count(self) -> int:
         """How many steps have metrics."""
-        return len({line.get("step") for line in self.metrics})
+        return len({str(line.get("step")) for line in self.metrics})
 
     def setting(self, path: str, default: Any = None) -> Any:
         """A setting by dotted path, `default` where it is absent or null."""
