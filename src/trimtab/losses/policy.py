@@ -71,7 +71,7 @@ def policy_loss(
     """
     reduction = Reduction.from_settings(reduction)
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
-    if mask.numel() == 0 and denominator is None and process_group is None:
+    if mask.numel() == 0 and denominator is None and process_group is None and context_group is None:
         raise InputError(
             f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
         )
