@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Limit
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, working_type
+from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
 from trimtab.errors import InputError
 
 Shared = dict[tuple[object, ...], Tensor]
@@ -38,6 +38,9 @@ class Batch:
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
     policies: Mapping[str, Tensor]  # log-probs as given
     advantages: Float[Tensor, "*tokens"] | None
+    unvalued: Float[Tensor, ""] | None = (
+        None  # valid tokens of this rank whose advantage is NaN or infinite, and taken as 0
+    )
     _shared: Shared = field(default_factory=_nothing)
     _room: list[Tensor] = field(default_factory=_no_room)
 
@@ -148,13 +151,15 @@ def batch(
         valid.mul_(spare.eq_(0.0))
     for difference in log_r.values():
         torch.nan_to_num_(difference, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid)
+    valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
     found = Batch(
         layout=layout,
         mask=mask,
         valid=valid,
         log_r=log_r,
         policies=policies,
-        advantages=None if advantages is None else _per_token(advantages.detach(), mask, valid, layout),
+        advantages=None if valued is None else cleaned(valued, valid),
+        unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
     )
     if spare is not None:
         found.keep_room(spare)
@@ -167,7 +172,7 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
 
 
 def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) -> Tensor:
-    """Advantages of the tokens, or one per sequence laid over its tokens; 0 outside `valid`."""
+    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them)."""
     rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
     if advantages.device != mask.device:
         raise InputError(
@@ -179,7 +184,7 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
                 f"advantages need shape {tuple(mask.shape)} (per token) or ({rows},) (per sequence), got {tuple(advantages.shape)}."
             )
         advantages = layout.spread(advantages)
-    return cleaned(advantages, valid)
+    return advantages.to(valid.dtype)
 
 
 def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:

@@ -246,6 +246,18 @@ def _sides(found: Verdict) -> tuple[Tensor, Tensor]:
     return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
 
 
+def unvalued(trace: Trace) -> dict[str, Tensor]:
+    """How much of what is trained came without a usable advantage."""
+    return missing_advantages(trace.batch)
+
+
+def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
+    """Valid tokens whose advantage is NaN or infinite, which is taken as 0 / valid tokens, over all ranks."""
+    assert tokens.unvalued is not None
+    lost, number = over_ranks(tokens.layout.ranks, sum_of(tokens.unvalued), sum_of(tokens.valid))
+    return {"advantage/missing_fraction": quotient(lost, number)}
+
+
 def selection(trace: Trace) -> dict[str, Tensor]:
     """Does the filter keep right answers as often as wrong ones? A kept set with negative mean advantage only pushes down.
 

@@ -84,5 +84,6 @@ def _sections(trace: Trace) -> dict[str, Section]:
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
         add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_verdict(index, name), name)
     if trace.batch.advantages is not None:
+        add("missing_fraction", measures.unvalued, "advantage/")
         add("kept_given_positive kept_given_negative net_advantage mean_advantage", measures.selection, "selection/")
     return table

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trimtab.core.measures import LIMIT
+from trimtab.core.measures import LIMIT, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics
 from trimtab.core.ranks import Ranks
@@ -42,11 +42,11 @@ class PolicyMetrics(Mapping[str, Tensor]):
         return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.correction
+        yield from (name for name in self.correction if name not in self.sections)
         yield from self.sections
 
     def __len__(self) -> int:
-        return len(self.correction) + len(self.sections)
+        return len({*self.correction, *self.sections})
 
 
 def policy_metrics(
@@ -66,6 +66,7 @@ def policy_metrics(
         table[f"policy/{name}"] = partial(_fraction, f"policy/{name}", mark, kept, ranks)
     for name, (value, counted) in means.items():
         table[f"policy/{name}"] = partial(_mean, f"policy/{name}", value.detach(), counted, ranks)
+    table["advantage/missing_fraction"] = partial(missing_advantages, terms.batch)
     if terms.anchor != "current":
         names = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
         table |= dict.fromkeys([f"policy/{name}" for name in names], partial(_drift, terms))
