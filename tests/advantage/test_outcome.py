@@ -67,8 +67,9 @@ def equal(found: Tensor, wanted: list[float]) -> None:
         (Rloo(lower=-0.2, upper=0.5), [0.5, -0.2, -0.2, -0.2]),
         (Grpo(eps=0.0, upper=1.0), [1.0, -0.5, -0.5, -0.5]),
         (Grpo(eps=0.0, lower=-0.1), [1.5, -0.1, -0.1, -0.1]),
-        # 4 rows, 1 of them with a reward: times 4
-        (Gpg(), [3.0, -1.0, -1.0, -1.0]),
+        # 4 rows, all of a group that differs: times 1; by rows with a reward, of which there is 1: times 4
+        (Gpg(), [0.75, -0.25, -0.25, -0.25]),
+        (Gpg(factor="nonzero"), [3.0, -1.0, -1.0, -1.0]),
         # mean 1/4: 0.75 · 4, −0.25 · 4
         (MaxRl(eps=0.0), [3.0, -1.0, -1.0, -1.0]),
         # the best adds 1 − 0, nobody else adds anything; deviation 1/2
@@ -108,16 +109,41 @@ def test_grpo_can_divide_by_the_deviation_of_the_batch() -> None:
     )
 
 
-def test_gpg_counts_rows_with_a_reward_in_the_whole_batch() -> None:
+def test_gpg_as_in_verl_counts_rows_with_a_reward_in_the_whole_batch() -> None:
     # 5 rows, 2 of them with a reward: 5/2 · (1/2, −1/2, 2/3, −1/3, −1/3)
     group = torch.tensor([0, 0, 1, 1, 1])
-    equal(rows(Gpg(), [1.0, 0.0, 1.0, 0.0, 0.0], group), [1.25, -1.25, 5 / 3, -5 / 6, -5 / 6])
+    found = rows(Gpg(factor="nonzero"), [1.0, 0.0, 1.0, 0.0, 0.0], group)
+    equal(found, [1.25, -1.25, 5 / 3, -5 / 6, -5 / 6])
+
+
+def test_gpg_as_in_the_paper_makes_up_for_the_rows_of_groups_that_agree() -> None:
+    # B = 8, M = 4 in the group that agrees: 8/4 = 2 on (3/4, −1/4, −1/4, −1/4). verl: 8 rows / 5 with a reward = 1.6
+    rewards, group = [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0], torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    equal(rows(Gpg(), rewards, group), [0.0] * 4 + [1.5, -0.5, -0.5, -0.5])
+    equal(rows(Gpg(factor="nonzero"), rewards, group), [0.0] * 4 + [1.2, -0.4, -0.4, -0.4])
+    # groups of zeros agree as well, and a single row agrees with itself: 4 rows / 2
+    equal(rows(Gpg(), [0.0, 5.0, 1.0, 0.0], torch.tensor([0, 1, 2, 2])), [0.0, 0.0, 1.0, -1.0])
+    equal(rows(Gpg(), [1.0, 1.0], torch.tensor([0, 0])), [0.0, 0.0])  # nothing differs: nothing is divided by 0
 
 
 def test_maxrl_gives_zero_where_the_mean_is_not_positive() -> None:
     group = torch.tensor([0, 0, 1, 1, 2, 2])
     # means 0 and −1/2: nothing; mean 1: (2 − 1)/1
     equal(rows(MaxRl(eps=0.0), [1.0, -1.0, 0.0, -1.0, 2.0, 0.0], group), [0.0, 0.0, 0.0, 0.0, 1.0, -1.0])
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rewards", [[-0.1, -0.2, 0.3], [0.7, -0.3, -0.4], [1e6, -999999.9, -0.1]])
+def test_maxrl_takes_a_mean_that_is_only_rounding_for_zero(rewards: list[float], kind: torch.dtype) -> None:
+    found = advantages(
+        MaxRl(), rewards=torch.tensor(rewards, dtype=kind).clamp(-6e4, 6e4), mask=torch.ones(3, 1), group=GROUP[:3]
+    )
+    assert not found.advantages.any()
+
+
+def test_maxrl_still_divides_by_a_small_mean_of_rewards_that_do_not_cancel() -> None:
+    # mean 1e-9: (3e-9 − 1e-9)/1e-9 = 2
+    equal(rows(MaxRl(eps=0.0), [3e-9, 0.0, 0.0], GROUP[:3]), [2.0, -1.0, -1.0])
 
 
 def test_gdpo_normalises_each_reward_before_adding_them() -> None:
@@ -174,12 +200,12 @@ def test_pass_at_k_is_the_mean_gain_over_subsets(k: int | None, rewards: list[fl
     equal(found, [gain(row) for row in range(len(rewards))])
 
 
-@pytest.mark.parametrize("estimator", [Grpo(), Rloo(), LeaveOneOut(), Opo(), Gpg()], ids=lambda each: each.kind)
+@pytest.mark.parametrize("estimator", [Grpo(), Rloo(), LeaveOneOut(), Opo(), Gpg(), Gpg(factor="nonzero")], ids=str)
 def test_a_group_of_one_gets_zero_or_its_raw_reward_as_asked(estimator: Estimator) -> None:
     group, rewards = torch.tensor([0, 1, 1]), [7.0, 1.0, 0.0]
     assert rows(estimator, rewards, group)[0] == 0
-    # one vote: mean 0 and deviation 1, so 7/(1 + eps) for GRPO and 7 elsewhere; GPG's factor is 3 rows over 2
-    raw = {"grpo": 7 / (1 + 1e-6), "gpg": 10.5}.get(estimator.kind, 7.0)  # pyright: ignore[reportAttributeAccessIssue]
+    # one vote: mean 0 and deviation 1, so 7/(1 + eps) for GRPO and 7 elsewhere; verl's factor for GPG is 3 rows over 2
+    raw = {Grpo(): 7 / (1 + 1e-6), Gpg(factor="nonzero"): 10.5}.get(estimator, 7.0)
     torch.testing.assert_close(
         rows(estimator.but(singleton="raw"), rewards, group)[0], torch.tensor(raw, dtype=torch.float64)
     )
@@ -193,6 +219,7 @@ def test_the_others_agreeing_to_the_last_bit_is_no_deviation() -> None:
 
 VARIANTS: list[Estimator] = [
     *(Grpo(), Grpo(std=False), Grpo(std_over="batch"), Rloo(), LeaveOneOut(), Opo(), Gpg(), MaxRl()),
+    Gpg(factor="nonzero"),
     *(PassK(), PassK(k=2), Gdpo(weights=(1.0, 0.5)), ReinforcePlusPlus(), ReinforcePlusPlus(group_mean=True)),
     *(Gae(), Gae(normalise=Normalise(mean="group", std=None)), ReMax(normalise=Normalise())),
     *(Rloo(normalise=Normalise(unit="sequence")), Grpo(normalise=Normalise(mean="group", std="group"))),

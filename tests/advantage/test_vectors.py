@@ -75,7 +75,7 @@ VERL: dict[str, Callable[[Any], Any]] = {
     "reinforce_plus_plus_baseline": lambda c: ReinforcePlusPlus(group_mean=True, **RAW),
     "remax": lambda c: ReMax(**ALL),
     "opo": lambda c: Opo(**RAW),
-    "gpg": lambda c: Gpg(**RAW),
+    "gpg": lambda c: Gpg(factor="nonzero", **RAW),
     "grpo_passk": lambda c: PassK(std=c["norm_adv_by_std_in_grpo"], **ALL),
     "gdpo": lambda c: Gdpo(weights=tuple(c["gdpo_reward_weights"]), normalise=Normalise(), **RAW),
 }

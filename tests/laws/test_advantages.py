@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.laws.rollout_ranks import in_ranks
 from tests.laws.rollouts import FEW, PER_TOKEN, Rollouts, Way, estimators, rollouts, ways
 from trimtab.advantage.estimate import Advantages, advantages
-from trimtab.config.advantages import ESTIMATORS, Gae, Grpo, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
+from trimtab.config.advantages import ESTIMATORS, Gae, Grpo, MaxRl, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
 
 HARMFUL = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e10, -1e10])
 RESULTS = ("advantages", "returns", "rows")
@@ -232,6 +232,27 @@ def test_a_group_of_one_and_a_group_that_agrees_get_exactly_zero_and_are_counted
     assert found.metrics["singleton_groups"] == (sizes == 1).sum()
     assert found.metrics["zero_variance_groups"] == (sizes > 1).sum()
     assert found.metrics["silent_groups"] == (sizes == 0).sum()
+
+
+@FEW
+@given(
+    st.lists(st.integers(-99, 99), min_size=1, max_size=6),
+    st.sampled_from([1e-3, 0.1, 0.3, 7.0]),
+    st.lists(st.integers(-2, 2), min_size=7, max_size=7),
+)
+def test_rewards_that_cancel_but_for_rounding_give_maxrl_nothing(
+    whole: list[int], unit: float, steps: list[int]
+) -> None:
+    """Each reward a few float32 steps off; divided by what is left of the mean they would be 1e5 and more."""
+    exact = torch.tensor([*whole, -sum(whole)], dtype=torch.float64) * unit
+    noise = 1.0 + torch.tensor(steps[: len(exact)], dtype=torch.float64) * torch.finfo(torch.float32).eps
+    found = advantages(
+        MaxRl(),
+        rewards=(exact * noise).float(),
+        mask=torch.ones(len(exact), 1),
+        group=torch.zeros(len(exact), dtype=torch.int64),
+    )
+    assert not found.advantages.any()
 
 
 # Splitting changes nothing: packing, ranks

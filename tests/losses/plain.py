@@ -168,11 +168,12 @@ def dppo_kl(loss: config.DppoKl, row: list[Token], rows: Rows) -> list[float]:
 
 
 def topr(loss: config.Topr, row: list[Token], rows: Rows) -> list[float]:
+    ratios = [token.frozen_ratio for token in row]
+    if loss.level == "sequence":
+        ratios = [math.prod(ratios)] * len(row)
     return [
-        -token.advantage
-        * token.now
-        * (1.0 if token.advantage >= 0 else held(token.frozen_ratio, loss.lower, loss.upper))
-        for token in row
+        -token.advantage * token.now * (1.0 if token.advantage >= 0 else held(ratio, loss.lower, loss.upper))
+        for token, ratio in zip(row, ratios, strict=True)
     ]
 
 

@@ -54,6 +54,8 @@ VARIANTS: list[Objective] = [
     config.DppoKl(low=0.01, high=0.02, ratio_cap=1.2),
     config.DppoKl(low=0.01, high=0.02, gradient="ratio"),
     config.Topr(),
+    config.Topr(lower=0.5, upper=1.5),
+    config.Topr(level="token"),
     config.Vespo(),
     config.Dro(),
 ]

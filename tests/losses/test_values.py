@@ -102,8 +102,11 @@ BY_HAND: dict[str, tuple[Objective, list[float], list[float], list[float] | None
     # KL(q ‖ p), q = .184, p = .368: .184·ln ½ + .816·ln(.816/.632) = .0808. Bound .05: out; .1: stays, capped at 1.5
     "dppo-kl, out": (config.DppoKl(high=0.05), [2.0], [1], None, 0.0, [0]),
     "dppo-kl, in": (config.DppoKl(high=0.1, ratio_cap=1.5), [2.0], [1], None, 1.5, [-1.5]),
-    # A > 0 weighs 1 whatever ρ; A < 0 weighs min(ρ, 1): 1·1, 1·1 and ½
-    "topr": (config.Topr(), [3.0, 3.0, 0.5], [1, -1, -1], None, 1.0 - 1.0 - 0.5, [-1, 1, 0.5]),
+    # A > 0 weighs 1 whatever ρ; A < 0 weighs min(product of ρ, 1): 3·½·½ = ¾ on both, and 3·2·½ = 3, held at 1
+    "topr": (config.Topr(), [3.0, 0.5, 0.5], [1, -1, -1], None, 1.0 - 0.75 - 0.75, [-1, 0.75, 0.75]),
+    "topr, held": (config.Topr(), [3.0, 2.0, 0.5], [1, -1, -1], None, 1.0 - 1.0 - 1.0, [-1, 1, 1]),
+    # by token, each its own: min(3, 1) and ½
+    "topr, token": (config.Topr(level="token"), [3.0, 3.0, 0.5], [1, -1, -1], None, 1.0 - 1.0 - 0.5, [-1, 1, 0.5]),
     # w = 2·1 = 2. A >= 0: φ = e³·2²·e^−6 = 4e^−3.  A < 0: φ = e²·2³·e^−4 = 8e^−2
     "vespo": (
         config.Vespo(),

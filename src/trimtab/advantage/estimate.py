@@ -19,7 +19,7 @@ from trimtab.advantage.episodes import Episodes, Given, episodes
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
-from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred
+from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred, rounding_of
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.errors import InputError
 
@@ -174,7 +174,8 @@ def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
     lengths = batch.layout.total(batch.voting.double())
     columns = batch.reward if batch.reward.ndim == 2 else None
     sample = batch.sample(batch.reward if columns is None else columns[:, 0])
-    rows = OUTCOMES[type(estimator)](estimator, Scores(sample, lengths, columns)) * batch.votes
+    scores = Scores(sample, lengths, columns, rounding_of(batch.given.rewards.dtype))
+    rows = OUTCOMES[type(estimator)](estimator, scores) * batch.votes
     norm, extra = estimator.normalise, batch.given.token_rewards
     if norm is not None and (norm.unit == "sequence" or extra is None):
         weight = batch.votes if norm.unit == "sequence" else batch.votes * lengths

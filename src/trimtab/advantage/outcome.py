@@ -26,6 +26,9 @@ from trimtab.config.advantages import (
     Singleton,
 )
 
+ROUNDING = 1e-5
+"""Rewards that cancel to less than this share of their sizes cancel: what is left of a float32 reward, centred before it came here."""
+
 AGREE = 1e-12
 """Others whose squares are below this share of the group's agree: what is left is the rounding of a subtraction."""
 
@@ -37,6 +40,12 @@ class Scores:
     sample: Sample
     lengths: Float[Tensor, " rows"]  # in voting tokens: 0 for a row without a vote
     columns: Float[Tensor, "rows columns"] | None = None  # several rewards per row (GDPO)
+    rounding: float = ROUNDING  # what a sum of them can be by rounding alone, as a share of the sum of their sizes
+
+
+def rounding_of(kind: torch.dtype) -> float:
+    """The share of their sizes that a sum of rewards of this type can be by rounding alone."""
+    return max(ROUNDING, torch.finfo(kind).eps / 2) if kind.is_floating_point else ROUNDING
 
 
 def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
@@ -100,18 +109,28 @@ def opo(config: Opo, scores: Scores) -> Tensor:
 
 
 def gpg(config: Gpg, scores: Scores) -> Tensor:
-    """(R − mean) · rows / rows with R ≠ 0"""
+    """(R − mean) · rows / rows of groups that vary (a single vote taken raw among them), or rows with R ≠ 0"""
     sample = scores.sample
-    scored = sample.weight * (sample.value != 0).double()
-    rows, nonzero = sample.total("batch", sample.weight, scored)
-    return group_centred(config.singleton, sample) * rows / nonzero.clamp(min=1.0)
+    if config.factor == "nonzero":
+        counts = (sample.value != 0).double()
+    else:
+        found = moments(sample, "group")
+        alone = found.number == 1 if config.singleton == "raw" else torch.zeros_like(found.number, dtype=torch.bool)
+        counts = ((found.varies > 0) | alone).double()
+    rows, counted = sample.total("batch", sample.weight, sample.weight * counts)
+    return group_centred(config.singleton, sample) * rows / counted.clamp(min=1.0)
 
 
 def maxrl(config: MaxRl, scores: Scores) -> Tensor:
-    """(R − mean) / (mean + eps), 0 where the mean is not positive: dividing by it would turn the sign or explode"""
-    found = moments(scores.sample, "group")
-    centred = group_centred("zero", scores.sample)
-    return torch.where(found.mean > 0, centred / (found.mean.clamp(min=0.0) + config.eps).clamp(min=1e-300), 0.0)
+    """(R − mean) / (mean + eps), 0 where the mean is not positive: dividing by it would turn the sign or explode
+
+    A mean that is only the rounding of rewards of both signs is not positive.
+    """
+    sample = scores.sample
+    found, centred = moments(sample, "group"), group_centred("zero", sample)
+    total, size = sample.total("group", sample.weight * sample.value, sample.weight * sample.value.abs())
+    positive = total > scores.rounding * size
+    return torch.where(positive, centred / (found.mean.clamp(min=0.0) + config.eps).clamp(min=1e-300), 0.0)
 
 
 def gdpo(config: Gdpo, scores: Scores) -> Tensor:

@@ -244,9 +244,14 @@ class Opo(Estimator):
 
 
 class Gpg(Estimator):
-    """GPG (arXiv 2504.02546): the reward less the group's mean, times rows over rows whose reward is not 0."""
+    """GPG (arXiv 2504.02546): the reward less the group's mean, times rows over rows of groups whose rewards differ."""
 
     kind: Literal["gpg"] = "gpg"
+    factor: Literal["varied", "nonzero"] = Field(
+        default="varied",
+        description="What the rows of the batch are divided by: those of groups whose rewards differ, as in the paper, B/(B − M); "
+        "or those whose reward is not 0, as in verl.",
+    )
     singleton: Singleton = Field(default="zero", description=SINGLETON)
 
 

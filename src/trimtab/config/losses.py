@@ -225,11 +225,16 @@ class DppoKl(Objective):
 
 
 class Topr(Objective):
-    """−A·log current where A >= 0; −sg(clip(ρ, lower, upper))·A·log current where A < 0; arXiv 2503.14286."""
+    """−A·log current where A >= 0; −sg(clip(r, lower, upper))·A·log current where A < 0, r of the answer; arXiv 2503.14286."""
 
     kind: Literal["topr"] = Field(default="topr", description="The name of this loss.")
     lower: Number = Field(default=0.0, ge=0, le=1, description="Least factor where A < 0.")
     upper: Number = Field(default=1.0, ge=1, description="Greatest factor where A < 0.")
+    level: Literal["sequence", "token"] = Field(
+        default="sequence",
+        description="What r is: the product of ρ over the sequence, as in the paper, or each token's own ρ, as in ROLL.",
+    )
+    scope: Over = "kept"
 
 
 class Vespo(Objective):

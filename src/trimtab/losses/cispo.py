@@ -24,8 +24,12 @@ def cispo(loss: Cispo, terms: Terms) -> Surrogate:
 
 
 def topr(loss: Topr, terms: Terms) -> Surrogate:
-    """−A·log current, times sg(bounded ρ) where A < 0."""
-    rho = ratio(terms.log_ratio.detach())
+    """−A·log current, times sg(bounded r) where A < 0; r = ρ of the token, or its product over the sequence."""
+    if loss.level == "sequence":
+        whole = terms.layout.total(terms.log_ratio_over(loss.scope).detach())
+        rho = ratio(terms.layout.spread(whole)).expand(terms.kept.shape)
+    else:
+        rho = ratio(terms.log_ratio.detach())
     falls = below(terms.advantages, 0.0)
     factor = 1.0 + falls * (rho.clamp(loss.lower, loss.upper) - 1.0)
     marks = {

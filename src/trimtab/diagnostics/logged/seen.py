@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
-from trimtab.config.losses import Luspo, Objective
+from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
 from trimtab.core.gate import Verdict, bounds
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import cleaned
@@ -248,7 +248,8 @@ class Descended:
     def rho(self) -> Float[Tensor, "*tokens"]:
         """What the loss bounds: ρ of the token, or the geometric mean of its sequence."""
         loss = self.loss
-        if isinstance(loss, Luspo) or getattr(loss, "level", "token") in ("sequence", "sequence-token"):
+        sequence = isinstance(loss, Gspo | Cispo | Sapo) and loss.level in ("sequence", "sequence-token")
+        if isinstance(loss, Luspo) or sequence:
             return self._of_sequence(self.log_rho).exp()
         return self.log_rho.exp()
 

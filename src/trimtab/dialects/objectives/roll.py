@@ -83,7 +83,7 @@ def _topr(given: Given) -> Objective:
     del given
     raise ConfigError(
         "ROLL pg_variant topr cannot be said: it looks at the sign of the score, where ours looks at that of the advantage. "
-        "Use trimtab.Topr() where both agree."
+        "Use trimtab.Topr(level='token') where both agree."
     )
 
 

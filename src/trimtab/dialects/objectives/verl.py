@@ -97,7 +97,7 @@ ESTIMATORS: Table = {
     "reinforce_plus_plus_baseline": lambda _: adv.ReinforcePlusPlus(group_mean=True, **RAW),
     "remax": lambda _: adv.ReMax(**ALL),
     "opo": lambda _: adv.Opo(**RAW),
-    "gpg": lambda _: adv.Gpg(**RAW),
+    "gpg": lambda _: adv.Gpg(factor="nonzero", **RAW),
     "grpo_passk": lambda g: adv.PassK(std=g["norm_adv_by_std_in_grpo"], **ALL),
     "gdpo": lambda g: adv.Gdpo(
         weights=tuple(g["gdpo_reward_weights"] or [1.0] * len(g["gdpo_reward_keys"] or "1")),
