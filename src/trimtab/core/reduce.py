@@ -22,6 +22,7 @@ from trimtab.config.losses import Reduction
 from trimtab.core.batch import batch, groups
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import indicator, is_finite
 from trimtab.errors import InputError
 
 
@@ -65,12 +66,20 @@ class Denominator:
         process_group: ProcessGroup | None = None,
         context_group: ProcessGroup | None = None,
         gradients: Literal["averaged", "summed"] = "averaged",
+        behavior: Tensor | Sequence[Tensor] | None = None,
+        proximal: Tensor | Sequence[Tensor] | None = None,
+        current: Tensor | Sequence[Tensor] | None = None,
+        reference: Tensor | Sequence[Tensor] | None = None,
     ) -> Denominator:
         """Count the masks of every micro-batch of this rank, and of all ranks in `process_group`.
 
         Count what the correction names: its `trained` masks or, for denominator kept, its `kept` masks. A rank without rows
         passes a mask of none. `gradients`: what the trainer does with them over `process_group`; DDP and FSDP average.
+        behavior, proximal, current, reference: log-probs that the calls will read and the masks know nothing of yet (without a
+        correction all of them, with one the reference's): a token without one is not counted, as `policy_loss` does not train it.
         """
+        policies = (behavior, proximal, current, reference)
+        masks = _present(masks, [each for each in policies if each is not None])
         parts = list(zip(_listed(masks), *(_matched(each, masks) for each in (cu_seqlens, group)), strict=True))
         if not parts:
             raise InputError("Denominator needs a mask, got none. A rank without rows passes one of shape (0, width).")
@@ -189,6 +198,20 @@ def check_group(group: Tensor | None, rows: int) -> None:
         )
     if group.is_floating_point() or group.dtype == torch.bool:
         raise InputError(f"group needs integer ids, got {group.dtype}. Number the prompts.")
+
+
+def _present(masks: Tensor | Sequence[Tensor], policies: list[Tensor | Sequence[Tensor]]) -> list[Tensor]:
+    """The masks less the tokens whose log-probs are missing."""
+    found = _listed(masks)
+    for policy in policies:
+        for place, log_probs in enumerate(_matched(policy, masks)):
+            if log_probs.shape != found[place].shape:
+                raise InputError(
+                    f"Denominator needs log-probs of the shape of their mask {tuple(found[place].shape)}, got "
+                    f"{tuple(log_probs.shape)}. One log-prob per token, same index everywhere."
+                )
+            found[place] = indicator(found[place], torch.float32) * is_finite(log_probs.detach()).float()
+    return found
 
 
 def _listed(value: Tensor | Sequence[Tensor]) -> list[Tensor]:
