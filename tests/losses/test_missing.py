@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from trimtab import preset
-from trimtab.config.losses import KlPenalty
 from trimtab.config import losses as config
+from trimtab.config.losses import KlPenalty
 from trimtab.core.correct import correct
 from trimtab.core.reduce import Denominator
 from trimtab.errors import InputError
