@@ -26,6 +26,11 @@ from trimtab.config.losses import Objective
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 
+pytestmark = [  # what is probably not meant still has to hold the laws
+    pytest.mark.filterwarnings("ignore:.* under a bypass rule with a weight"),
+    pytest.mark.filterwarnings("ignore:Luspo with reduction"),
+]
+
 WORLD = 2
 LAYOUTS = {"padded": lambda data: data, "packed": packed}
 

@@ -19,6 +19,11 @@ from trimtab.core.correct import Corrected
 from trimtab.losses.policy import policy_loss
 from trimtab.losses.table import OBJECTIVES
 
+pytestmark = [  # what is probably not meant still has to hold the laws
+    pytest.mark.filterwarnings("ignore:.* under a bypass rule with a weight"),
+    pytest.mark.filterwarnings("ignore:Luspo with reduction"),
+]
+
 HARMFUL = (float("nan"), float("inf"), -float("inf"), 1e10, -1e10)
 PER_TOKEN = ("behavior", "proximal", "current", "reference", "entropy", "advantages")
 

@@ -37,6 +37,11 @@ from trimtab.core.reduce import Denominator
 from trimtab.errors import InputError
 from trimtab.losses.policy import policy_loss
 
+pytestmark = [  # what is probably not meant still has to hold the laws
+    pytest.mark.filterwarnings("ignore:.* under a bypass rule with a weight"),
+    pytest.mark.filterwarnings("ignore:Luspo with reduction"),
+]
+
 Tensors = dict[str, Tensor]
 POLICIES = ("behavior", "proximal", "current", "advantages", "mask")
 ROWS, WIDTH = 7, 6

@@ -16,6 +16,8 @@ from trimtab.core.correct import Corrected
 from trimtab.losses.policy import policy_loss
 from trimtab.losses.table import OBJECTIVES
 
+pytestmark = pytest.mark.filterwarnings("ignore:Luspo with reduction")  # every reduction is worked out, not recommended
+
 LENGTHS = (4, 1, 3, 5)
 PROMPTS = (7, -2, 7, 3)
 REDUCTIONS = [

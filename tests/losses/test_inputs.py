@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.distributed import ProcessGroup
 from trimtab import Correction, Gate, preset
 from trimtab.config import losses as config
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Objective, Reduction, loss_from
+from trimtab.config.training import Train
 from trimtab.core.correct import correct
 from trimtab.core.reduce import Denominator
 from trimtab.errors import ConfigError, ConfigWarning, InputError, UnknownNameError
@@ -154,6 +156,48 @@ def test_settings_that_cannot_be_meant_do_not_construct(make: Any, words: str) -
 def test_a_cap_that_undoes_the_clip_is_doubted() -> None:
     with pytest.warns(ConfigWarning, match="acts before 1 \\+ high"):
         config.Clip(ratio_cap=1.1)
+
+
+WEIGHED = preset("bypass-token-tis")
+BESIDE = tensors(behavior=torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_a_bypass_weight_beside_a_loss_with_a_ratio_of_its_own_is_doubted(kind: str) -> None:
+    loss = LOSSES[kind]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        policy_loss(loss, **BESIDE, correction=WEIGHED)
+    twice = [str(each.message) for each in caught if "counts the ratio twice" in str(each.message)]
+    assert len(twice) == loss.weighs_by_ratio
+    assert all(text.startswith(type(loss).__name__) for text in twice)
+    assert kind in ("reinforce", "dro") or loss.weighs_by_ratio
+
+
+@pytest.mark.parametrize("rule", ["bypass-off", "bypass-geo-rs", "token-tis"])
+def test_gates_and_decoupled_weights_beside_a_ratio_are_not_doubted(rule: str) -> None:
+    policy_loss(config.Clip(), **BESIDE, correction=preset(rule))  # warnings are errors here
+
+
+def test_a_verdict_handed_in_is_doubted_like_its_rule() -> None:
+    out = correct(WEIGHED, behavior=BESIDE["behavior"], current=BESIDE["current"], mask=BESIDE["mask"])
+    with pytest.warns(ConfigWarning, match="ImportancePg under a bypass rule with a weight counts the ratio twice"):
+        policy_loss(config.ImportancePg(), **BESIDE, correction=out)
+
+
+def test_a_run_that_counts_the_ratio_twice_is_doubted_before_it_begins() -> None:
+    with pytest.warns(ConfigWarning, match="Cispo under a bypass rule with a weight counts the ratio twice"):
+        Train.from_settings({"correction": "bypass-token-tis", "loss": {"kind": "cispo"}})
+
+
+def test_luspo_left_to_itself_weighs_a_row_by_its_length_once() -> None:
+    # rows of 3 tokens and of 1, every loss −1: T·(−1) per token, mean over each row, mean over rows: −(3 + 1)/2
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    assert policy_loss(config.Luspo(), **tensors(mask=mask)).loss.item() == pytest.approx(-2.0)
+    assert policy_loss(config.Clip(), **tensors(mask=mask)).loss.item() == pytest.approx(-1.0)
+    with pytest.warns(ConfigWarning, match="weighs a sequence by its length squared"):
+        found = policy_loss(config.Luspo(), **tensors(mask=mask), reduction="token-mean")
+    assert found.loss.item() == pytest.approx(-(9 + 1) / 4)
 
 
 def test_a_reduction_is_its_name() -> None:

@@ -122,6 +122,7 @@ BY_HAND: dict[str, tuple[Objective, list[float], list[float], list[float] | None
 
 
 @pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.filterwarnings("ignore:Luspo with reduction")
 def test_a_loss_is_what_it_is_by_hand(name: str) -> None:
     loss, ratios, advantages, weights, value, gradient = BY_HAND[name]
     got, slope = worked(loss, ratios, advantages, weights)

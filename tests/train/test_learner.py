@@ -16,6 +16,8 @@ from trimtab.train.learner import Learner
 from trimtab.train.rows import Rows, micro_batches
 from trimtab.train.update import Update, loglinear
 
+pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
+
 SETTINGS = {"correction": "token-tis", "learner": {"minibatches": 1, "warmup": 1, "lr": 1e-2}}
 
 

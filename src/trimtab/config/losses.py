@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import Field, model_serializer, model_validator
 
-from trimtab.config.algebra import Scope
+from trimtab.config.algebra import Correction, Scope
 from trimtab.config.base import Config, Number
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -54,6 +54,22 @@ class Objective(Config):
     """A loss per token. Its settings always carry its `kind`, so that a file can say which loss it means."""
 
     uses_ratio: ClassVar[bool] = True
+    """Whether it needs an anchor."""
+    weighs_by_ratio: ClassVar[bool] = True
+    """Whether ρ scales the gradient of a token, so that a weight of the same ratio counts it a second time."""
+    own_reduction: ClassVar[Mode] = "token-mean"
+    """The reduction where none is asked for."""
+
+    def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:
+        """What is legal beside this correction and this reduction and probably not meant."""
+        del reduction
+        weighted = rule is not None and rule.weight is not None and rule.weight.level != "one"
+        if not (self.weighs_by_ratio and weighted and rule is not None and rule.policies == "bypass"):
+            return []
+        return [
+            f"{type(self).__name__} under a bypass rule with a weight counts the ratio twice: ρ is current/behavior already, and "
+            "the weight multiplies by it again. Drop the weight (gates may stay), or take Reinforce, which has no ratio."
+        ]
 
     @model_serializer(mode="wrap")
     def _with_kind(self, plain: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -107,10 +123,21 @@ class Gspo(Objective):
 class Luspo(Objective):
     """GSPO times the length of the sequence, so that seq-mean-token-mean does not discount long answers."""
 
+    own_reduction: ClassVar[Mode] = "seq-mean-token-mean"
     kind: Literal["luspo"] = Field(default="luspo", description="The name of this loss.")
     low: Low = 3e-4
     high: High = 4e-4
     scope: Over = "kept"
+
+    def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:
+        """A reduction that does not take the length out again."""
+        found = super().doubts_beside(rule, reduction)
+        if reduction.mode != self.own_reduction:
+            found.append(
+                f"Luspo with reduction {reduction.mode} weighs a sequence by its length squared: the loss of each token is multiplied "
+                "by it already. Use seq-mean-token-mean."
+            )
+        return found
 
 
 class Cispo(Objective):
@@ -192,6 +219,7 @@ class Reinforce(Objective):
     """−A·log current. Needs no anchor. Also GPG, with its own advantages."""
 
     uses_ratio: ClassVar[bool] = False
+    weighs_by_ratio: ClassVar[bool] = False
     kind: Literal["reinforce"] = Field(default="reinforce", description="The name of this loss.")
 
 
@@ -257,6 +285,7 @@ class Vespo(Objective):
 class Dro(Objective):
     """−A·log current + (beta/2)·(log ρ)²: squared drift instead of a clip; Kimi k1.5, arXiv 2501.12599."""
 
+    weighs_by_ratio: ClassVar[bool] = False
     kind: Literal["dro"] = Field(default="dro", description="The name of this loss.")
     beta: Number = Field(default=0.1, gt=0, description="The weight of the squared log-ratio.")
 
@@ -353,3 +382,9 @@ class EntropyBonus(Config):
     coefficient: Number = Field(description="The weight of the term; positive rewards entropy.")
     mask: PaidOn = "trained"
     reduction: Reduction | None = Field(default=None, description="Its own reduction; left out: the policy term's.")
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    mode: Reduction(mode=mode) for mode in get_args(Mode) if mode != "seq-mean-token-sum-norm"
+}
+"""Every reduction that its name says whole."""

@@ -247,6 +247,10 @@ class Train(Config):
             )
         return self
 
+    def doubts(self) -> list[str]:
+        """A loss beside a correction or a reduction that it does not go with."""
+        return self.loss.doubts_beside(self.correction, self.reduction)
+
     @field_validator("loss", "advantage", mode="before")
     @classmethod
     def _of_the_default_kind(cls, given: object, about: ValidationInfo) -> object:

@@ -7,6 +7,7 @@ log-probs ─► batch ─► correction ─► weight, kept ─┐
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,13 +17,13 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import EntropyBonus, Gspo, KlPenalty, Objective, Reduction
+from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction
 from trimtab.core.batch import batch, groups
 from trimtab.core.correct import Corrected, judged, needed
 from trimtab.core.observe import Metrics
 from trimtab.core.ratio import cleaned, indicator
 from trimtab.core.reduce import Denominator, check_group, counted, share
-from trimtab.errors import ConfigError, InputError
+from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.kl import kl_term
 from trimtab.losses.metrics import PolicyMetrics, Seen, policy_metrics
 from trimtab.losses.table import OBJECTIVES
@@ -50,7 +51,7 @@ def policy_loss(
     reference: Float[Tensor, "*tokens"] | None = None,
     entropy: Float[Tensor, "*tokens"] | None = None,
     correction: Correction | Corrected | None = None,
-    reduction: Reduction | str = "token-mean",
+    reduction: Reduction | str | None = None,
     kl: KlPenalty | None = None,
     entropy_bonus: EntropyBonus | None = None,
     denominator: Denominator | None = None,
@@ -68,9 +69,13 @@ def policy_loss(
     `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
     whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
-    reduction = Reduction.from_settings(reduction)
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
+    reduction = _reduction(loss, reduction)
+    if not torch.compiler.is_compiling():
+        for doubt in loss.doubts_beside(_rule(correction), reduction):
+            warnings.warn(doubt, ConfigWarning, stacklevel=2)
     if mask.numel() == 0 and denominator is None and process_group is None and context_group is None:
         raise InputError(
             f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
@@ -155,6 +160,13 @@ def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Te
     return replace(
         terms, kept=kept, weight=weight, lengths=tokens.layout.total(kept) if after else tokens.lengths
     ), seen
+
+
+def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:
+    """The reduction asked for, or the loss's own. Named ones are made beforehand: nothing is validated while it is compiled."""
+    name = loss.own_reduction if asked is None else asked
+    known = REDUCTIONS.get(name) if isinstance(name, str) else None
+    return Reduction.from_settings(name) if known is None else known
 
 
 def _rule(correction: Correction | Corrected | None) -> Correction | None:
