@@ -9,7 +9,7 @@ import pytest
 from tests.dialects.test_findings import ROWS as FINDINGS
 from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.coverage import PASSED, REFUSED
-from trimtab.dialects.keys import given
+from trimtab.dialects.lookup import given
 from trimtab.dialects.settings import flat
 from trimtab.errors import ConfigError
 

@@ -19,7 +19,8 @@ from trimtab.dialects import (
     verl,
 )
 from trimtab.dialects.doubts import doubts
-from trimtab.dialects.keys import Dialect, Given, given
+from trimtab.dialects.keys import Dialect, Given
+from trimtab.dialects.lookup import given
 from trimtab.dialects.objectives.kinds import Descent, Estimation
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading
@@ -50,12 +51,12 @@ def read(framework: str, settings: Source, documented: bool = False, *, width: i
     padded answers are, for the few reductions that divide by it.
     """
     speech = dialect(framework)
-    asked = given(speech, flat(settings), documented=documented, width=width)
+    found = flat(settings)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
         try:
-            return _reading(speech, asked)
+            return _reading(speech, given(speech, found, documented=documented, width=width))
         except ConfigError as error:
             title = "" if str(error).startswith(speech.title) else f"{speech.title}: "
             raise type(error)(f"{where}{title}{error}") from None
@@ -63,7 +64,7 @@ def read(framework: str, settings: Source, documented: bool = False, *, width: i
 
 def _reading(speech: Dialect, asked: Given) -> Reading:
     rule = speech.correction(asked)
-    silent = asked.values and not asked.speaks_of("correction") and not asked.closed_section
+    silent = asked.places and not asked.speaks_of("correction") and not asked.closed_section
     descent = speech.descent(asked) if speech.descent and (asked.speaks_of("loss") or speech.is_loss) else Descent()
     found = speech.estimation(asked) if speech.estimation and asked.speaks_of("advantage") else Estimation()
     return Reading(

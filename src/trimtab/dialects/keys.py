@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -18,8 +17,8 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 Part = Literal["correction", "loss", "advantage", "other"]
 """What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
 Kind = Callable[[str, Any], Any]
-SHORTEST = 9
-"""A key shorter than this may well be the beginning of one of ours by chance."""
+Null = Literal["refused", "unsaid", "open"]
+"""`unsaid`: the framework then takes its default. `open`: a value of its own, such as a side without a bound."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class Key:
     """Other places where the same setting may stand."""
     legacy: bool = False
     """Removed from the version read; still understood."""
+    null: Null = "refused"
+    """What null means where the default is a value; where the default is null, null says just that."""
 
     @cached_property
     def label(self) -> str:
@@ -98,7 +99,7 @@ class Given:
     @property
     def whole(self) -> bool:
         """Whether this looks like a whole file of the framework rather than one section."""
-        return _is_whole(self.dialect, self._written)
+        return self.dialect.is_whole(self._written)
 
     def has_section(self, name: str) -> bool:
         """Whether anything was written under a top-level name, ours or not."""
@@ -170,6 +171,42 @@ class Dialect:
     def by_label(self) -> dict[str, Key]:
         """The keys by what the rules call them."""
         return {key.label: key for key in self.keys}
+
+    @cached_property
+    def places(self) -> Names:
+        """Every full name of every key."""
+        return Names(path for key in self.keys for path in key.paths)
+
+    @cached_property
+    def sections(self) -> Names:
+        """Every full name under which keys stand."""
+        return Names(section for key in self.keys for path in key.paths for section in above(path))
+
+    def is_whole(self, settings: Mapping[str, Any]) -> bool:
+        """Whether these settings look like a whole file of the framework."""
+        return any(key.partition(".")[0] in self.roots for key in settings)
+
+
+class Names:
+    """Full names, found by what users write for them: the name, the end of it, or the name nested deeper."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = frozenset(paths)
+        self._ends = frozenset(end for path in self.paths for end in _ends(path))
+
+    def __contains__(self, written: str) -> bool:
+        return written in self._ends or any(end in self.paths for end in _ends(written) if "." in end)
+
+
+def above(path: str) -> list[str]:
+    """The sections a dotted name stands in, the outermost first."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _ends(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[count:]) for count in range(len(parts))]
 
 
 # ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -244,107 +281,15 @@ def numbers(path: str, value: Any) -> list[float]:
     return [number(path, one) for one in each]
 
 
-# ── lookup ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+_WORDS: dict[Kind, str] = {
+    number: "a number",
+    whole: "a whole number",
+    flag: "true or false",
+    text: "text",
+    numbers: "one number or several",
+}
 
 
-def given(
-    dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False, width: int | None = None
-) -> Given:
-    """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused."""
-    taken: dict[str, str] = {}  # the user's key by label
-    roots: set[str] = set()
-    free = dict.fromkeys(settings)
-    for key in dialect.keys:
-        match = min((found for path in key.paths for found in _matches(path, free)), default=None)
-        if match is not None:
-            _, written, root = match
-            taken[key.label] = written
-            roots.add(root)
-            free.pop(written)
-    sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
-    _refuse_misspelt(dialect, free, roots)
-    if settings and not taken and not sections and not _is_whole(dialect, settings):
-        close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
-        hint = close if close.startswith("Did") else "Check that these are its settings."
-        raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
-    values = {key.label: _value(key, settings[taken[key.label]]) for key in dialect.keys if key.label in taken}
-    found = Given(dialect, values | sections, settings, documented=documented, width=width)
-    found.places = taken
-    return found
-
-
-def is_theirs(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
-    """Whether any of these keys is one of the framework's."""
-    paths = [path for key in dialect.keys for path in key.paths]
-    return _is_whole(dialect, settings) or any(
-        next(_matches(path, settings), None) is not None for path in (*paths, *dialect.closed)
-    )
-
-
-def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """The user's keys that may mean this full name: itself, its end (a section given alone), or nested deeper. Best first."""
-    for key in written:
-        if key == path:
-            yield 0, key, ""
-        elif key.endswith(f".{path}") and "." in path:
-            yield 1, key, ""
-        elif path.endswith(f".{key}"):
-            yield 2 + path.count(".") - key.count("."), key, path[: -len(key)]
-
-
-def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
-    """Sections written as null or {}, with what the user called them."""
-    found: dict[str, str] = {}
-    for section in dialect.closed:
-        match = min(_matches(section, free), default=None)
-        if match is not None:
-            free.pop(match[1])
-            found[section] = match[1]
-    return found
-
-
-def _value(key: Key, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, str) and "${" in value:
-        raise ConfigError(f"{key.path} needs a value, got the reference {value!r}. Write the number it stands for.")
-    return key.kind(key.path, value)
-
-
-def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str]) -> None:
-    paths = [path for key in dialect.keys for path in key.paths]
-    known = {path.rpartition(".")[2] for path in paths}
-    for written in free:
-        _refuse_misspelt_section(dialect, written)
-        for root in roots | {""}:
-            parent, _, name = f"{root}{written}".rpartition(".")
-            section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
-            siblings = [path.rpartition(".")[2] for path in paths if path.rpartition(".")[0] == (section or parent)]
-            if section is not None:
-                raise UnknownNameError(f"{dialect.title} {section} has no key {name!r}. {nearest(name, siblings)}")
-            if name in known or name in dialect.others:
-                continue
-            close = _close(name, siblings if parent else sorted(known))
-            if close:
-                raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
-
-
-def _close(name: str, names: list[str]) -> list[str]:
-    """The name that was meant: nearly the same, or one that this is the beginning of."""
-    begun = [each for each in names if len(name) >= SHORTEST and each.startswith(f"{name}_")]
-    return difflib.get_close_matches(name, names, n=1, cutoff=0.87) or begun[:1]
-
-
-def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
-    parts = written.split(".")
-    for section in dialect.closed:
-        above, _, name = section.rpartition(".")
-        for place, part in enumerate(parts[:-1]):
-            parent = ".".join(parts[:place])
-            beside = parent == above or above.endswith(f".{parent}") or parent == ""
-            if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
-                raise UnknownNameError(f"{dialect.title} has no section {part!r}. Did you mean {name!r}?")
-
-
-def _is_whole(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
-    return any(key.partition(".")[0] in dialect.roots for key in settings)
+def kind_words(kind: Kind) -> str:
+    """What a key of this kind needs, in words."""
+    return f"one of {', '.join(kind.names)}" if isinstance(kind, Choice) else _WORDS.get(kind, "a value")

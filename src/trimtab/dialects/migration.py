@@ -11,7 +11,8 @@ import yaml
 from trimtab.config.algebra import Correction
 from trimtab.dialects.edits import Document, Edit, edited
 from trimtab.dialects.frameworks import dialect, read
-from trimtab.dialects.keys import Dialect, Given, given, is_theirs
+from trimtab.dialects.keys import Dialect, Given
+from trimtab.dialects.lookup import given, is_theirs
 from trimtab.dialects.same import compared
 from trimtab.dialects.settings import documents, flat
 from trimtab.dialects.writing import write

@@ -17,7 +17,7 @@ LEVELS = ("token", "segment", "geometric", "sequence")
 KEYS = (
     Key(f"{SECTION}.is_weight.enabled", flag, False),
     Key(f"{SECTION}.is_weight.weight_type", choice(*LEVELS), "token"),
-    Key(f"{SECTION}.is_weight.upper_bound", number, 1.2),
+    Key(f"{SECTION}.is_weight.upper_bound", number, 1.2, null="open"),
     Key(f"{SECTION}.is_weight.detach", flag, True),
     Key(f"{SECTION}.filters", raw),
     Key("enable_old_logprobs_recompute", flag, False),

@@ -31,8 +31,8 @@ def flat(source: Source) -> dict[str, Any]:
         path = Path(source)
         keys = _flattened(tree(path), str(path))
     else:
-        keys = flags(source)
-    return {key: _followed(value, keys) for key, value in keys.items()}
+        keys = _flattened(flags(source), "The flags")
+    return _referred(keys)
 
 
 def documents(text: str) -> list[tuple[yaml.Node, object]]:
@@ -171,6 +171,31 @@ def _grows(values: list[object]) -> bool:
             inner = cast("list[object] | Mapping[object, object]", value)
             pending += inner.values() if isinstance(inner, Mapping) else inner
     return bool(pending)
+
+
+def _referred(keys: dict[str, Any]) -> dict[str, Any]:
+    """The settings with every `${a.b}` replaced by what it points at, a value or a whole section."""
+    targets = {
+        key: match[1] for key, value in keys.items() if isinstance(value, str) and (match := _REFERENCE.match(value))
+    }
+    named = set(targets.values())
+    beneath: dict[str, list[str]] = {}
+    for key in keys:
+        for end in range(len(key)):
+            if key[end] == "." and key[:end] in named:
+                beneath.setdefault(key[:end], []).append(key)
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        target = targets.get(key, "")
+        section = beneath.get(target, [])
+        if len(found) + len(section) > MOST_KEYS:
+            raise ConfigFileError(
+                f"The settings need at most {MOST_KEYS} keys, got more under {key}. Look for a reference that repeats itself."
+            )
+        found |= {f"{key}{each[len(target) :]}": _followed(keys[each], keys) for each in section}
+        if not section:
+            found[key] = _followed(value, keys)
+    return found
 
 
 _REFERENCE = re.compile(r"^\$\{([A-Za-z_][\w.]*)\}$")

@@ -18,11 +18,11 @@ RECIPE = (
     Key("tis_level", LEVELS, "token"),
     Key("rs_level", LEVELS, "token"),
     Key("tis_mode", choice("truncate", "clip", "mask"), "truncate"),
-    Key("tis_lower_bound", number, 0.5),
+    Key("tis_lower_bound", number, 0.5, null="open"),
     Key("tis_upper_bound", number, 2.0),
     Key("rs_lower_bound", number),
     Key("rs_upper_bound", number),
-    Key("rs_veto_threshold", number, 1e-4),
+    Key("rs_veto_threshold", number, 1e-4, null="open"),
     Key("tis_batch_normalize", flag, True),
 )
 """examples/train_infer_mismatch_helper/mis.yaml"""

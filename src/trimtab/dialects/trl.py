@@ -26,7 +26,7 @@ P = "vllm_importance_sampling"
 KEYS = (
     Key(f"{P}_correction", flag, True),
     Key(f"{P}_mode", choice(*MODES), "sequence_mask"),
-    Key(f"{P}_clip_max", number, 3.0),
+    Key(f"{P}_clip_max", number, 3.0, null="open"),
     Key(f"{P}_clip_min", number),
     Key(f"{P}_cap", number, legacy=True),
     Key("use_vllm", flag, False),

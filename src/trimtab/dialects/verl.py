@@ -36,10 +36,25 @@ _OPTIONS = (
 
 KEYS = (
     *(
-        Key(f"{SECTION}.{name}", kind, default, also=(f"algorithm.{name}",) if name.startswith("rollout_is") else ())
+        Key(
+            f"{SECTION}.{name}",
+            kind,
+            default,
+            also=(f"algorithm.{name}",) if name.startswith("rollout_is") else (),
+            null="open" if kind is raw else "refused",
+        )
         for name, kind, default in _OPTIONS
     ),
-    *(Key(f"{LOSS_SECTION}.{name}", kind, default, name=f"loss.{name}") for name, kind, default in _OPTIONS),
+    *(
+        Key(
+            f"{LOSS_SECTION}.{name}",
+            kind,
+            default,
+            name=f"loss.{name}",
+            null="open" if kind is raw else "refused",
+        )
+        for name, kind, default in _OPTIONS
+    ),
     Key("trainer.use_v1", flag, True),
     *removed.KEYS,
 )

@@ -18,7 +18,7 @@ KEYS = (
     Key("algorithm.rollout_is_level", choice("token", "sequence", "geometric"), "token", legacy=True),
     Key("algorithm.rollout_is_mode", choice("truncate", "mask", "clip"), "truncate", legacy=True),
     Key("algorithm.rollout_is_threshold_lower", number, legacy=True),
-    Key("algorithm.rollout_is_veto_threshold", number, 1e-4, legacy=True),
+    Key("algorithm.rollout_is_veto_threshold", number, 1e-4, legacy=True, null="open"),
     Key(f"{SECTION}.rollout_rs_threshold_lower", number, legacy=True),
     Key(f"{SECTION}.rollout_token_veto_threshold", number, legacy=True),
     Key(f"{SECTION}.bypass_old_logprob_for_rollout", flag, legacy=True),

@@ -14,8 +14,9 @@ from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect, read
 from trimtab.dialects.inverse import inverse
-from trimtab.dialects.keys import Dialect, given
+from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, told, turns_away, wanted
+from trimtab.dialects.lookup import given
 from trimtab.dialects.proposals import nested, proposals, sayings
 from trimtab.dialects.reading import Finding, Level, Reading, Writing
 from trimtab.dialects.refusals import Lost, lost_fields, missing, obstacle, refusal

@@ -29,7 +29,14 @@ KEYS = (
     Key("actor.sapo_tau_neg", number, 1.05, part="loss"),
     Key("actor.use_cispo_loss", flag, False, part="loss"),
     *(
-        Key(f"actor.{section}.{name}", kind, default, part="advantage", name=f"{section}.{name}")
+        Key(
+            f"actor.{section}.{name}",
+            kind,
+            default,
+            part="advantage",
+            name=f"{section}.{name}",
+            null="open" if name.endswith("level") else "refused",
+        )
         for section in ("reward_norm", "adv_norm")
         for name, (kind, default) in NORM.items()
     ),

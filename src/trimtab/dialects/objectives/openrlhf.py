@@ -30,7 +30,7 @@ KEYS = (
     Key("algo.kl.estimator", choice("k1", "k2", "k3"), "k1", part="other", name="kl.estimator"),
     Key("actor.entropy_coef", number, part="loss"),
     Key("reward.clip_range", numbers, (-10.0, 10.0), part="advantage"),
-    Key("reward.overlong_buffer_len", number, part="advantage"),
+    Key("reward.overlong_buffer_len", whole, part="advantage"),
     Key("reward.overlong_penalty_factor", number, 1.0, part="advantage"),
     Key("reward.stop_properly_penalty_coef", number, part="advantage"),
     Key("rollout.max_new_tokens", whole, part="other"),
@@ -60,10 +60,15 @@ ESTIMATORS: Table = {
 
 
 def _clipped(given: Given) -> dict[str, float]:
-    if len(given["clip_range"]) != 2:
-        raise ConfigError(f"OpenRLHF reward.clip_range needs two numbers, got {list(given['clip_range'])}.")
-    lower, upper = given["clip_range"]
+    lower, upper = _pair(given, "clip_range")
     return {"lower": lower, "upper": upper}
+
+
+def _pair(given: Given, label: str) -> tuple[float, float]:
+    if len(given[label]) != 2:
+        raise ConfigError(f"OpenRLHF {given.path(label)} needs two numbers, got {list(given[label])}.")
+    first, second = given[label]
+    return first, second
 
 
 def _shaped(given: Given, name: str) -> Shaping:
@@ -77,7 +82,7 @@ def _shaped(given: Given, name: str) -> Shaping:
     if given["overlong_buffer_len"]:
         longest = given["max_new_tokens"] or given["max_len"]
         factor = given["overlong_penalty_factor"]
-        fields["overlong"] = Overlong(max_length=longest, buffer=int(given["overlong_buffer_len"]), factor=factor)
+        fields["overlong"] = Overlong(max_length=longest, buffer=given["overlong_buffer_len"], factor=factor)
     if name == "flash_reinforce":
         fields["normalise"] = Normalise(mean="batch", std=None)
     if name in ("gae", "reinforce"):
@@ -91,7 +96,8 @@ def _whitened(given: Given) -> Normalise:
 
 def descent(given: Given) -> Descent:
     """PPO with the configured mean; GSPO with a sequence mean, always."""
-    low, high = given["eps_clip_low_high"] or (given["eps_clip"], given["eps_clip"])
+    both = given["eps_clip_low_high"] is not None
+    low, high = _pair(given, "eps_clip_low_high") if both else (given["eps_clip"], given["eps_clip"])
     if given["policy_loss_type"] == "gspo":
         return Descent(
             loss=ours.Gspo(low=low, high=high, dual=given["dual_clip"]),

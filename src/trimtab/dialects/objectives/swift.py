@@ -13,11 +13,17 @@ from trimtab.dialects.objectives.trl import MODES, SCALES, clip_bounds, scale
 from trimtab.errors import ConfigError
 
 KEYS = (
-    Key("loss_type", choice("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"), "grpo", part="loss"),
+    Key(
+        "loss_type",
+        choice("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"),
+        "grpo",
+        part="loss",
+        null="unsaid",
+    ),
     Key("epsilon", number, 0.2, part="loss"),
     Key("epsilon_high", number, part="loss"),
     Key("delta", number, part="loss"),
-    Key("beta", number, 0.04, part="other"),
+    Key("beta", number, 0.04, part="other", null="unsaid"),
     Key("importance_sampling_level", choice("token", "sequence", "sequence_token"), "token", part="loss"),
     Key("max_completion_length", number, 512.0, part="other"),
     Key("tau_pos", number, 1.0, part="loss"),
@@ -29,9 +35,9 @@ KEYS = (
     Key("top_entropy_quantile", number, 1.0, part="loss"),
     Key("real_tau", number, 0.5, part="loss"),
     Key("fipo_decay_rate", number, 32.0, part="loss"),
-    Key("fipo_clip_range", number, 0.2, part="loss"),
+    Key("fipo_clip_range", number, 0.2, part="loss", null="open"),
     Key("fipo_clip_high_only", flag, True, part="loss"),
-    Key("fipo_safety_threshold", number, 4.0, part="loss"),
+    Key("fipo_safety_threshold", number, 4.0, part="loss", null="open"),
     Key("sdar_loss_coef", number, 0.0, part="loss"),
     Key("advantage_reweight", text, part="advantage"),
     Key("overlong_filter", flag, False, part="loss"),

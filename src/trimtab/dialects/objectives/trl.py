@@ -20,7 +20,7 @@ KEYS = (
     Key("beta", number, 0.0, part="loss"),
     Key("use_bias_correction_kl", flag, True, part="loss"),
     Key("importance_sampling_level", choice("token", "sequence"), "token", part="loss"),
-    Key("max_completion_length", number, 512.0, part="other"),
+    Key("max_completion_length", number, 512.0, part="other", null="open"),
     Key("sapo_temperature_pos", number, 1.0, part="loss"),
     Key("sapo_temperature_neg", number, 1.05, part="loss"),
     *(

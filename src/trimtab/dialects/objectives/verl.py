@@ -23,8 +23,8 @@ KEYS = (
     Key(f"{P}.ppo_kl_coef", number, 0.1, part="loss"),
     Key(f"{P}.dro_beta", number, part="loss"),
     Key(f"{A}.clip_ratio", number, 0.2, part="loss"),
-    Key(f"{A}.clip_ratio_low", number, 0.2, part="loss"),
-    Key(f"{A}.clip_ratio_high", number, 0.2, part="loss"),
+    Key(f"{A}.clip_ratio_low", number, 0.2, part="loss", null="open"),
+    Key(f"{A}.clip_ratio_high", number, 0.2, part="loss", null="open"),
     Key(f"{A}.clip_ratio_c", number, 3.0, part="loss"),
     Key(f"{A}.loss_agg_mode", text, "token-mean", part="loss"),
     Key(f"{A}.loss_scale_factor", number, part="loss"),
@@ -52,7 +52,15 @@ Table = dict[str, Callable[[Given], Any]]
 
 
 def _clip(given: Given) -> dict[str, Any]:
-    return {"low": given["clip_ratio_low"], "high": given["clip_ratio_high"]}
+    """Both sides; clip_ratio stands in for one that is null, as it did before they had defaults."""
+    sides = (given["clip_ratio_low"], given["clip_ratio_high"])
+    low, high = (given["clip_ratio"] if side is None else side for side in sides)
+    return {"low": low, "high": high}
+
+
+def _cispo(given: Given) -> Objective:
+    clip = _clip(given)
+    return ours.Cispo(lower=1 - clip["low"], upper=1 + clip["high"], log_limit=20.0)
 
 
 def _vanilla(given: Given) -> Objective:
@@ -73,7 +81,7 @@ LOSSES: Table = {
         **_clip(g), fraction=g["clip_cov_ratio"], lower=g["clip_cov_lb"], upper=g["clip_cov_ub"]
     ),
     "geo_mean": lambda g: ours.Gmpo(**_clip(g), weights="geometric"),
-    "cispo": lambda g: ours.Cispo(lower=1 - g["clip_ratio_low"], upper=1 + g["clip_ratio_high"], log_limit=20.0),
+    "cispo": _cispo,
     "dppo_tv": lambda g: ours.DppoTv(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dppo_kl": lambda g: ours.DppoKl(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dro": lambda g: ours.Dro(beta=g["dro_beta"]),

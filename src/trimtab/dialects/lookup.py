@@ -1,0 +1,144 @@
+"""A user's settings looked up in a dialect: keys by any part of their full name, sections and misspellings told apart."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trimtab.config.base import shown
+from trimtab.dialects.keys import Dialect, Given, Key, above, kind_words
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+SHORTEST = 9
+"""A key shorter than this may well be the beginning of one of ours by chance."""
+
+
+def given(
+    dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False, width: int | None = None
+) -> Given:
+    """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused."""
+    taken: dict[str, str] = {}  # the user's key by label
+    roots: set[str] = set()
+    free = dict.fromkeys(settings)
+    for key in dialect.keys:
+        match = min((found for path in key.paths for found in _matches(path, free)), default=None)
+        if match is not None:
+            _, written, root = match
+            taken[key.label] = written
+            roots.add(root)
+            free.pop(written)
+    sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
+    _refuse_misplaced(dialect, settings, set(taken.values()))
+    _refuse_misspelt(dialect, free, roots)
+    if settings and not taken and not sections and not dialect.is_whole(settings):
+        close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
+        hint = close if close.startswith("Did") else "Check that these are its settings."
+        raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
+    said = [key for key in dialect.keys if key.label in taken and not _is_unsaid(key, settings[taken[key.label]])]
+    values = {key.label: _value(dialect, key, settings[taken[key.label]]) for key in said}
+    found = Given(dialect, values | sections, settings, documented=documented, width=width)
+    found.places = taken
+    return found
+
+
+def is_theirs(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
+    """Whether any of these keys is one of the framework's."""
+    paths = [path for key in dialect.keys for path in key.paths]
+    return dialect.is_whole(settings) or any(
+        next(_matches(path, settings), None) is not None for path in (*paths, *dialect.closed)
+    )
+
+
+def _matches(path: str, written: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """The user's keys that may mean this full name: itself, its end (a section given alone), or nested deeper. Best first."""
+    for key in written:
+        if key == path:
+            yield 0, key, ""
+        elif key.endswith(f".{path}") and "." in path:
+            yield 1, key, ""
+        elif path.endswith(f".{key}"):
+            yield 2 + path.count(".") - key.count("."), key, path[: -len(key)]
+
+
+def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
+    """Sections written as null or {}, with what the user called them."""
+    found: dict[str, str] = {}
+    for section in dialect.closed:
+        match = min(_matches(section, free), default=None)
+        if match is not None:
+            free.pop(match[1])
+            found[section] = match[1]
+    return found
+
+
+def _refuse_misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> None:
+    """A section that holds one value, or a key that holds a section: either would be passed over without a word."""
+    for written, value in settings.items():
+        if written not in taken and value is not None and value != {} and written in dialect.sections:
+            raise ConfigError(
+                f"{dialect.title} {written} needs a section of `key: value` lines, got {shown(value)}. "
+                "Write its keys below it, or null where nothing is meant."
+            )
+        key = next((each for each in above(written) if each in dialect.places), None)
+        if key is not None:
+            raise ConfigError(
+                f"{dialect.title} {key} needs {_kind_of(dialect, key)}, got a section with the key "
+                f"{shown(written[len(key) + 1 :])}. Write the value itself."
+            )
+
+
+def _kind_of(dialect: Dialect, written: str) -> str:
+    found = (key.kind for key in dialect.keys for path in key.paths if next(_matches(path, {written: None}), None))
+    return kind_words(next(found))
+
+
+def _is_unsaid(key: Key, value: Any) -> bool:
+    return value is None and key.null == "unsaid"
+
+
+def _value(dialect: Dialect, key: Key, value: Any) -> Any:
+    if value is None:
+        if key.default is None or key.null == "open":
+            return None
+        raise ConfigError(
+            f"{dialect.title} {key.path} needs {kind_words(key.kind)}, got null. Leave it out to take the default, {key.default}."
+        )
+    if isinstance(value, str) and "${" in value:
+        raise ConfigError(f"{key.path} needs a value, got the reference {value!r}. Write the number it stands for.")
+    return key.kind(key.path, value)
+
+
+def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str]) -> None:
+    paths = [path for key in dialect.keys for path in key.paths]
+    known = {path.rpartition(".")[2] for path in paths}
+    for written in free:
+        _refuse_misspelt_section(dialect, written)
+        for root in roots | {""}:
+            parent, _, name = f"{root}{written}".rpartition(".")
+            section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
+            siblings = [path.rpartition(".")[2] for path in paths if path.rpartition(".")[0] == (section or parent)]
+            if section is not None:
+                raise UnknownNameError(f"{dialect.title} {section} has no key {name!r}. {nearest(name, siblings)}")
+            if name in known or name in dialect.others:
+                continue
+            close = _close(name, siblings if parent else sorted(known))
+            if close:
+                raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    """The name that was meant: nearly the same, or one that this is the beginning of."""
+    begun = [each for each in names if len(name) >= SHORTEST and each.startswith(f"{name}_")]
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.87) or begun[:1]
+
+
+def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
+    parts = written.split(".")
+    for section in dialect.closed:
+        above, _, name = section.rpartition(".")
+        for place, part in enumerate(parts[:-1]):
+            parent = ".".join(parts[:place])
+            beside = parent == above or above.endswith(f".{parent}") or parent == ""
+            if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
+                raise UnknownNameError(f"{dialect.title} has no section {part!r}. Did you mean {name!r}?")
