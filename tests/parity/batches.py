@@ -9,6 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.closeness import same_differences, same_products
 from tests.parity.tally import count
 
 torch.set_num_threads(1)
@@ -72,15 +73,15 @@ def numbers(low: float, high: float) -> st.SearchStrategy[float]:
 def same_weights(ours: Tensor, theirs: Tensor | None, kept: Tensor) -> None:
     """Equal where a framework's weight (1 where it has none) meets the tokens it keeps."""
     expected = torch.ones(kept.shape) if theirs is None else theirs.float().expand(kept.shape)
-    torch.testing.assert_close(ours, torch.where(kept, expected, 0.0), rtol=1e-5, atol=1e-6)
+    same_products(ours, torch.where(kept, expected, 0.0))
 
 
 def same_descent(framework: str, ours: Tensor, leaf: Tensor, theirs: Tensor, their_leaf: Tensor, mask: Tensor) -> None:
     """Equal losses, and equal gradients on trained tokens."""
     (mine,) = torch.autograd.grad(ours, leaf)
     (other,) = torch.autograd.grad(theirs, their_leaf)
-    torch.testing.assert_close(ours.detach(), theirs.detach().reshape(()), rtol=1e-5, atol=1e-5)
+    same_differences(ours.detach(), theirs.detach().reshape(()), scale=float(other.abs().sum()))
     count(framework, "loss", "live")
     other = torch.where(mask, other, 0.0)
-    torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.abs().max())))
+    same_differences(mine, other)  # of the loss and of its KL term, which may point apart
     count(framework, "gradient", "live")

@@ -23,7 +23,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if collect_ignore_glob or not tally.COMPARED:
         return
     write = terminalreporter.write_line
-    terminalreporter.section("compared with the frameworks, to 1e-5: live + recorded")
+    terminalreporter.section("compared with the frameworks, to 1e-5 of each number: live + recorded")
     for line in tally.table():
         write(line)
     failed = sum(len(terminalreporter.getreports(kind)) for kind in ("failed", "error"))

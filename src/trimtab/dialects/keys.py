@@ -225,6 +225,14 @@ def number(path: str, value: Any) -> float:
     raise ConfigError(f"{path} needs a number, got {shown(value)}.")
 
 
+def positive(path: str, value: Any) -> float:
+    """A number above 0."""
+    found = number(path, value)
+    if found <= 0:
+        raise ConfigError(f"{path} needs to be above 0, got {shown(value)}.")
+    return found
+
+
 def whole(path: str, value: Any) -> int:
     """A whole number."""
     found = number(path, value)
@@ -283,6 +291,7 @@ def numbers(path: str, value: Any) -> list[float]:
 
 _WORDS: dict[Kind, str] = {
     number: "a number",
+    positive: "a number above 0",
     whole: "a whole number",
     flag: "true or false",
     text: "text",

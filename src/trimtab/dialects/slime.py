@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, text
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, positive, text
 from trimtab.dialects.objectives import slime
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weighted
 from trimtab.errors import ConfigError
@@ -19,7 +19,7 @@ RECIPE = (
     Key("rs_level", LEVELS, "token"),
     Key("tis_mode", choice("truncate", "clip", "mask"), "truncate"),
     Key("tis_lower_bound", number, 0.5, null="open"),
-    Key("tis_upper_bound", number, 2.0),
+    Key("tis_upper_bound", positive, 2.0),
     Key("rs_lower_bound", number),
     Key("rs_upper_bound", number),
     Key("rs_veto_threshold", number, 1e-4, null="open"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
 from trimtab.dialects import verl_removed as removed
-from trimtab.dialects.keys import Dialect, Given, Key, choice, flag, number, raw, text
+from trimtab.dialects.keys import Dialect, Given, Key, choice, flag, number, positive, raw, text
 from trimtab.dialects.objectives import verl
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
 from trimtab.dialects.verl_remarks import REMARKS
@@ -136,10 +136,7 @@ def is_threshold(value: Any) -> tuple[float | None, float]:
         if not 0 < lower <= upper:
             raise ConfigError(f'{path} needs 0 < low <= high in "low_high", got {value!r}.')
         return lower, upper
-    upper = number(path, value)
-    if upper <= 0:
-        raise ConfigError(f"{path} needs to be above 0, got {shown(value)}.")
-    return None, upper
+    return None, positive(path, value)
 
 
 def _gates(given: Given, place: str) -> Gates:

@@ -6,7 +6,7 @@ Read as that code computed: the ratio itself was tested, its log limited after g
 from __future__ import annotations
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number
+from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, positive
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
@@ -55,7 +55,7 @@ def gate(given: Given, named: str) -> Gates:
     unit = REJECTIONS[named]
     if given["rollout_rs_threshold"] is None:
         raise ConfigError(f"verl rollout_rs_threshold needs a value for rollout_rs {named!r}, got nothing.")
-    upper = number("verl rollout_rs_threshold", given["rollout_rs_threshold"])
+    upper = positive("verl rollout_rs_threshold", given["rollout_rs_threshold"])
     lower = given["rollout_rs_threshold_lower"] or 1 / upper
     return ratio_gate(unit, lower, upper, limit=limit(SAFETY, unit))
 
@@ -63,7 +63,7 @@ def gate(given: Given, named: str) -> Gates:
 def _first_generation(given: Given) -> Correction:
     """#3694: level × mode, and a veto of sequences with one token far below."""
     unit, mode = given["rollout_is_level"], given["rollout_is_mode"]
-    upper = number("verl rollout_is_threshold", given["rollout_is_threshold"])
+    upper = positive("verl rollout_is_threshold", given["rollout_is_threshold"])
     lower = given["rollout_is_threshold_lower"] or 1 / upper
     held = limit(SAFETY, unit)
     gates = ratio_gate(unit, lower, upper, limit=held) if mode == "mask" else ()
