@@ -21,6 +21,7 @@ from trimtab.config.files import to_yaml
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.reach import rarely
 from trimtab.config.words import Section, formulas, number, sections
 from trimtab.config.worked import SETTING, examples
 from trimtab.lab.book import Book, read_book
@@ -62,10 +63,9 @@ One section per preset, then every [divergence](#divergences) and every [field](
 - `{BYPASS}NAME` is the same rule on log current − log behavior, without proximal log-probs.
 - Unless a section says otherwise, the weight multiplies the policy-gradient term only, and a loss is divided by the count
   before rejection.
-- A source is that of the rule, not always of its default number. Ours, for want of a published one or in place of one that hardly
-  acts: `k2-rs` upper (AReaL recommends 1.0), `seq-max-k3` upper, `opsm` delta (slime: 1e-4), `dppo-kl` delta, `vaco` deviation,
-  `seq-logprob-error` upper, and `m2po` tau, which is not checked against its paper. `kpop` phi is 0.1 where verl #6800 has 2.0;
-  `geo-rs` bounds are SkyRL's. Look at the kept fraction before you trust a threshold.
+- A source is that of the rule. Default numbers are those of the source, or of the framework that `Numbers` names; only `vaco`
+  deviation is ours. `geo-rs` bounds are SkyRL's. Some of these numbers hardly ever act, which `Bounds` then says, with one that
+  does. Look at the kept fraction before you trust a threshold.
 - Examples are worked with the default numbers. {SETTING}
 
 """
@@ -102,7 +102,10 @@ def preset_section(preset: Preset) -> str:
         "".join(bullet(section) for section in steps),
         f"- **Needs** {needs}.\n",
         f"- **Parameters** {parameters(preset)}{'' if preset.two_policies else '; no bypass form'}.\n",
-        f"- **Source** {preset.source}.\n\n",
+        f"- **Source** {preset.source}.\n",
+        f"- **Numbers** {preset.numbers}.\n" if preset.numbers else "",
+        "".join(f"- **Bounds** {doubt}\n" for gate in rule.gates if (doubt := rarely(gate))),
+        "\n",
         table(("example", "what happens"), examples(rule)),
         "\n",
     ]

@@ -20,7 +20,7 @@ PRESETS = (
     ("off", {}),
     ("token-tis", {"upper": 2.0}),
     ("icepop", {}),
-    ("kpop", {}),
+    ("kpop", {"phi": 0.1}),
     ("seq-tis", {"upper": 2.0}),
     ("seq-mis", {"upper": 2.0}),
     ("veto", {"lower": 1e-3, "upper": 20.0}),

@@ -261,3 +261,11 @@ def test_an_interruption_is_silent(monkeypatch):
     monkeypatch.setattr("trimtab.cli.app.correction_from", interrupted)
     ran = run("explain", "geo-rs")
     assert (ran.exit_code, ran.output) == (130, "")
+
+
+def test_explain_says_whose_the_numbers_are_and_that_they_hardly_ever_fire():
+    said = " ".join(run("explain", "kpop").output.split())
+    assert "Numbers: phi is that of verl #6800 and of AReaL's gsm8k_kpop.yaml." in said
+    assert "These bounds hardly ever fire: a token must change" in said
+    acting = " ".join(run("explain", "kpop", "phi=0.1").output.split())
+    assert "hardly ever fire" not in acting

@@ -41,7 +41,7 @@ def test_the_two_stage_rule_in_words():
 def test_the_formulas_of_a_rule_stand_in_the_order_in_which_they_act():
     assert formulas(preset("opsm")) == [
         "ℓ = log proximal − log behavior,  r = e^ℓ",
-        "gate 1: sequence weighs 0 unless mean(−ℓ) ≤ 0.1  [ℓ of current/behavior]  "
+        "gate 1: sequence weighs 0 unless mean(−ℓ) ≤ 0.0001  [ℓ of current/behavior]  "
         "[only on sequences whose mean advantage is negative]",
         "weight: 1",
     ]
@@ -49,7 +49,7 @@ def test_the_formulas_of_a_rule_stand_in_the_order_in_which_they_act():
         "gate 1: drop the tokens with the largest ℓ² until mean(ℓ²) of the rest ≤ 0.04"
     )
     assert formulas(preset("kpop"))[1] == (
-        "gate 1: keep token if max(b(q, p), b(p, q)) ≤ 0.1,  b(x, y) = x·log(x/y) + (1−x)·log((1−x)/(1−y))"
+        "gate 1: keep token if max(b(q, p), b(p, q)) ≤ 2,  b(x, y) = x·log(x/y) + (1−x)·log((1−x)/(1−y))"
     )
 
 

@@ -61,6 +61,22 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("slime", {"use_rs": True, "use_tis": False}, "use_rs", "surprise", "use_tis"),
     ("slime", {"use_tis": True, "tis_level": "token"}, "tis_batch_normalize", "surprise", "micro-batch"),
     ("slime", {"use_opsm": True}, "opsm_delta", "surprise", "proximal"),
+    ("slime", {"use_tis": True, "tis_level": "sequence"}, "tis_batch_normalize", "surprise", "empty sequence"),
+    ("areal", {"adv_norm": {"std_level": "group", "group_size": 4}}, "group_size", "surprise", "divided by eps"),
+    (
+        "areal",
+        {"adv_norm": {"mean_level": "group", "group_size": 4}},
+        "group_size",
+        "surprise",
+        "nothing is subtracted",
+    ),
+    (
+        "areal",
+        {"reward_norm": {"mean_leave1out": True, "std_unbiased": False}},
+        "std_unbiased",
+        "surprise",
+        "own size",
+    ),
     (
         "nemo-rl",
         {"truncated_importance_sampling_type": "tis", "truncated_importance_sampling_ratio": 2.0},

@@ -132,7 +132,7 @@ def test_the_command_samples_the_scenario_and_prints_every_gate_once(tmp_path: P
         "-o",
         str(tmp_path / "t.json"),
     ]
-    asked += [part for name in ("geo-rs", "geo-rs+token-tis", "k2-rs") for part in ("--correction", name)]
+    asked += [part for name in ("geo-rs", "geo-rs+token-tis", "k2-rs(upper=0.02)") for part in ("--correction", name)]
     result = CliRunner().invoke(app, [*asked, *OVERRIDES])
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "t.json").read_text())

@@ -156,8 +156,11 @@ def skyrl(draw: st.DrawFn) -> Settings:
             "delta_high": draw(numbers(0.01, 0.3)),
         },
     }
-    if kind in ("regular", "dual_clip", "gspo", "cispo", "sapo") and draw(st.booleans()):
-        found["off_policy_correction"] = draw(skyrl_correction())
+    if kind != "importance_sampling" and draw(st.booleans()):
+        correction = draw(skyrl_correction())
+        if kind in ("rollout_is", "dppo"):  # their ratio divides by behavior, a weight would compare with proximal
+            correction.pop("tis_ratio_type", None)
+        found["off_policy_correction"] = correction
     return found
 
 

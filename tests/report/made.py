@@ -15,7 +15,11 @@ Curve = Callable[[int], float]
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    given = {"steps": 300, "correction": "k2-rs", "rollout": Rollout(max_staleness=4)} | changes
+    given = {
+        "steps": 300,
+        "correction": {"preset": "k2-rs", "upper": 0.02},
+        "rollout": Rollout(max_staleness=4),
+    } | changes
     return Train(**given).model_dump(mode="json")
 
 

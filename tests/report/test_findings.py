@@ -98,6 +98,15 @@ def test_a_gate_that_never_fires_is_a_warning_and_an_observing_one_a_note() -> N
         assert never.level == level
         assert "[0.98, 1.03]" in never.sentence
         assert "bounds [−∞, 2]" in never.sentence
+        assert "With upper 1.03 it would act on about 1 %." in never.sentence
+
+
+def test_a_gate_that_never_fires_names_no_bound_that_would_where_its_statistic_was_not_logged() -> None:
+    wide = {"metric": "k2", "level": "sequence", "upper": 1.0, "action": "reject"}
+    curves = gated("0-k2-sequence", rejected_tokens=0.0)
+    never = titled(findings(run(50, settings={"correction": {"gates": [wide]}}, **curves)), "never fires")
+    assert never is not None
+    assert "would act" not in never.sentence
 
 
 def test_a_gate_that_fires_now_and_then_is_not_mentioned() -> None:

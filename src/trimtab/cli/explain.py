@@ -14,6 +14,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.files import is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.reach import rarely
 from trimtab.config.words import Section, formulas, number, sections
 from trimtab.config.worked import SETTING, examples
 
@@ -23,6 +24,7 @@ def explanation(rule: Correction, name: str, changes: Sequence[str]) -> list[Ren
     preset = None if is_file_name(name) else PRESETS[name.removeprefix(BYPASS)]
     page: list[RenderableType] = [Text(" ".join([Path(name).name if preset is None else name, *changes]), style="bold")]
     page.extend(_story(rule, preset, name))
+    page.extend(Text(doubt, style="yellow") for gate in rule.gates if (doubt := rarely(gate)))
     page.extend([Text(""), *(_inset(Text(line, style="green")) for line in formulas(rule))])
     for section in sections(rule):
         page.extend(show.lines(section))
@@ -38,7 +40,8 @@ def _story(rule: Correction, preset: Preset | None, name: str) -> list[Renderabl
     """What it means and where it comes from; for a file, the preset it equals, if any."""
     if preset is not None:
         form = " Here in its bypass form." if name != preset.name else ""
-        return [Text(f"{preset.meaning}{form}"), Text(f"Source: {preset.source}.", style="dim")]
+        numbers = [Text(f"Numbers: {preset.numbers.replace('`', '')}.", style="dim")] if preset.numbers else []
+        return [Text(f"{preset.meaning}{form}"), Text(f"Source: {preset.source}.", style="dim"), *numbers]
     same = [each.name for each in PRESETS.values() if each() == rule]
     return [Text(f"The same as preset {same[0]}: {PRESETS[same[0]].meaning}")] if same else []
 

@@ -23,6 +23,7 @@ class Preset:
     meaning: str
     source: str
     called: dict[str, str] = field(default_factory=dict[str, str])
+    numbers: str = ""  # whose its default numbers are, where the source does not give them
     two_policies: bool = True  # whether it has a bypass form
 
     @property
@@ -101,7 +102,7 @@ def _icepop(lower: float | None = 0.5, upper: float | None = 5.0) -> Correction:
     return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"))
 
 
-def _kpop(phi: float = 0.1) -> Correction:
+def _kpop(phi: float = 2.0) -> Correction:
     return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
 
 
@@ -143,7 +144,7 @@ def _geo_rs_seq_tis(
     return Correction(gates=(_geo(lower, upper),), weight=Weight(level="sequence", upper=seq_upper))
 
 
-def _k2_rs(upper: float = 0.02) -> Correction:
+def _k2_rs(upper: float = 1.0) -> Correction:
     return Correction(gates=(Gate(metric="k2", level="sequence", upper=upper),), weight=Weight(level="token"))
 
 
@@ -151,7 +152,7 @@ def _k3_rs(upper: float = 0.01) -> Correction:
     return Correction(gates=(Gate(metric="k3", level="sequence", upper=upper),))
 
 
-def _seq_max_k3(upper: float = 0.5) -> Correction:
+def _seq_max_k3(upper: float = 3.0) -> Correction:
     return Correction(gates=(Gate(metric="k3", level="sequence", agg="max", upper=upper),))
 
 
@@ -159,7 +160,7 @@ def _veto(lower: float | None = 1e-4, upper: float | None = 100.0) -> Correction
     return Correction(gates=(Gate(metric="ratio", level="sequence", agg="every", lower=lower, upper=upper),))
 
 
-def _opsm(delta: float = 0.1) -> Correction:
+def _opsm(delta: float = 1e-4) -> Correction:
     gate = Gate(
         metric="k1", level="sequence", upper=delta, when="negative_advantage", pair="current/behavior", action="zero"
     )
@@ -253,7 +254,12 @@ PRESETS: dict[str, Preset] = {
             _kpop,
             "Tokens stay while the binary KL, in both directions, is at most `phi`.",
             "KPop, Ring-2.6-1T 2026; verl #6800",
-            {"verl": "rollout_rs: binary_kl (#6800)", "OpenRLHF": "--is_correction_gating binary_kl (one direction)"},
+            {
+                "verl": "rollout_rs: binary_kl (#6800)",
+                "AReaL": "metric: binary_kl (documented; refused by its own validation)",
+                "OpenRLHF": "--is_correction_gating binary_kl (one direction)",
+            },
+            numbers="`phi` is that of verl #6800 and of AReaL's gsm8k_kpop.yaml",
         ),
         Preset(
             "seq-tis",
@@ -320,6 +326,7 @@ PRESETS: dict[str, Preset] = {
             "Sequences stay while their mean k2 is at most `upper`; survivors weigh their token ratio.",
             "AReaL #1088",
             {"AReaL": "level: sequence, agg: mean, metric: kl_k2", "verl": "rollout_rs: seq_mean_k2 (weighs 1)"},
+            numbers="`upper` is that of AReaL's documentation, which calls 0.5 to 2 typical",
         ),
         Preset(
             "k3-rs",
@@ -334,6 +341,7 @@ PRESETS: dict[str, Preset] = {
             "Sequences stay while no token's k3 exceeds `upper`.",
             "Trust Region Masking, arXiv 2512.23075",
             {"verl": "rollout_rs: seq_max_k3"},
+            numbers="`upper` is that of the example in verl #6800",
         ),
         Preset(
             "veto",
@@ -356,6 +364,7 @@ PRESETS: dict[str, Preset] = {
                 "ms-swift": "off_policy_sequence_mask_delta (leaves the mask)",
                 "slime": "--use-opsm (against proximal, per token)",
             },
+            numbers="`delta` is slime's default; TRL has none and its documentation takes 0.5",
             two_policies=False,
         ),
         Preset(
@@ -364,30 +373,34 @@ PRESETS: dict[str, Preset] = {
             "The tokens with the largest squared log-ratio go until the mean of the rest is at most `tau`.",
             "M2PO, arXiv 2510.01161",
             {"AReaL": "m2_threshold (per micro-batch)"},
+            numbers="`tau` is that of AReaL's gsm8k_m2po.yaml",
             two_policies=False,
         ),
         Preset(
             "dppo-tv",
             _dppo_tv,
             "Tokens whose probability has already moved far in the direction of their advantage weigh 0.",
-            "DPPO; prime-rl default loss",
+            "DPPO, arXiv 2602.04879; prime-rl default loss",
             {"prime-rl": "dppo_mask_low/high", "verl": "loss_mode: dppo_tv", "SkyRL": "policy_loss_type: dppo"},
+            numbers="`low` and `high` are prime-rl's defaults; the authors' verl script has 0.15",
             two_policies=False,
         ),
         Preset(
             "dppo-kl",
             _dppo_kl,
             "Tokens that move away and whose binary KL exceeds `delta` weigh 0.",
-            "DPPO",
+            "DPPO, arXiv 2602.04879",
             {"verl": "loss_mode: dppo_kl", "SkyRL": "policy_loss_type: dppo, binary_kl"},
+            numbers="`delta` is that of the authors' verl script",
             two_policies=False,
         ),
         Preset(
             "vaco",
             _vaco,
             "In sequences whose mean |r − 1| exceeds `deviation`, tokens that push further away weigh 0.",
-            "VACO; open-instruct",
+            "VACO, arXiv 2603.01365; open-instruct",
             {"open-instruct": "rho_mask_tv_divergence"},
+            numbers="`deviation` is ours: open-instruct has no default; `upper` is its rho_clamp_upper_bound",
         ),
         Preset(
             "seq-logprob-error",
@@ -395,6 +408,7 @@ PRESETS: dict[str, Preset] = {
             "Sequences stay while their mean factor between the two probabilities is at most `upper`.",
             "NeMo-RL",
             {"NeMo-RL": "grpo.seq_logprob_error_threshold"},
+            numbers="`upper` is that of NeMo-RL's recipes (nemotron-3-ultra); its default is null",
             two_policies=False,
         ),
     )

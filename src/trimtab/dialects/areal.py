@@ -43,7 +43,10 @@ METRICS: dict[str, dict[str, Any]] = {
     "kl_k2": {"metric": "k2"},
     "kl_k3": {"metric": "k3", "direction": "reverse"},
 }
-DOCUMENTED = METRICS | {"kl_k3": {"metric": "k3", "direction": "forward"}}
+DOCUMENTED = METRICS | {
+    "kl_k3": {"metric": "k3", "direction": "forward"},
+    "binary_kl": {"metric": "binary_kl", "direction": "max"},
+}
 UNITS = {"sum": "sequence", "mean": "geometric", "max": "max"}
 
 
@@ -82,7 +85,7 @@ def migrated(mode: str, cap: float | None) -> dict[str, Any] | None:
 
 
 def _rejection(given: Given, section: dict[str, Any]) -> Correction:
-    _check(section)
+    _check(section, given.documented)
     level, metric, lower, upper = (section[name] for name in ("level", "metric", "lower", "upper"))
     action = {"mask": "reject", "clamp": "clamp"}[section["action"]]
     if metric != "ratio":
@@ -103,12 +106,13 @@ def _rejection(given: Given, section: dict[str, Any]) -> Correction:
     return Correction(gates=ratio_gate(unit, lower, upper, action=action), weight=Weight(level="geometric"))
 
 
-def _check(section: dict[str, Any]) -> None:
+def _check(section: dict[str, Any], documented: bool) -> None:
     """What AReaL refuses itself."""
     metric, lower, upper = section["metric"], section["lower"], section["upper"]
-    if metric == "binary_kl":
+    if metric == "binary_kl" and not documented:
         raise ConfigError(
-            f"AReaL {SECTION}.metric binary_kl is refused by AReaL's own validation (1.0.4 and HEAD). Use kl_k2 or kl_k3."
+            f"AReaL {SECTION}.metric binary_kl is documented, but refused by AReaL's own validation (1.0.4 and HEAD). Use kl_k2 or "
+            "kl_k3, or read with documented=True."
         )
     if upper is None:
         raise ConfigError(
@@ -116,7 +120,7 @@ def _check(section: dict[str, Any]) -> None:
         )
     if metric == "ratio" and (upper <= 1 or (lower is not None and lower <= 0 and section["action"] == "mask")):
         raise ConfigError(f"AReaL {SECTION} with metric ratio needs upper > 1 and lower > 0, got [{lower}, {upper}].")
-    if metric in ("kl_k2", "kl_k3") and upper <= 0:
+    if metric in ("kl_k2", "kl_k3", "binary_kl") and upper <= 0:
         raise ConfigError(f"AReaL {SECTION}.upper needs to be above 0 for {metric}, got {upper:g}.")
     if section["action"] == "clamp" and metric != "ratio":
         raise ConfigError(f"AReaL {SECTION}.action clamp needs metric ratio, got {metric}. Use action mask.")
@@ -324,6 +328,7 @@ DIALECT = Dialect(
     apart=(
         "A non-finite log-ratio counts as 0 (kept, weight 1) with metric ratio and is rejected with KL metrics; ours takes the "
         "token as never trained.",
+        "Under mean_level batch and std_level group the only valid element of a whole batch becomes 0; ours keeps its value.",
     ),
     candidates=candidates,
 )

@@ -27,7 +27,7 @@ REFUSED: dict[str, Rows] = {
     },
     "skyrl": {
         "advantage_batch_normalize: true": {"advantage_estimator": "grpo", "advantage_batch_normalize": True},
-        "policy_loss_type: dppo with a correction": {
+        "policy_loss_type: dppo with tis_ratio_type": {
             "trainer": {"algorithm": {"policy_loss_type": "dppo", "off_policy_correction": {"tis_ratio_type": "token"}}}
         },
     },
@@ -59,7 +59,6 @@ REFUSED: dict[str, Rows] = {
         "top_entropy_quantile below 1": {"loss_type": "grpo", "top_entropy_quantile": 0.2},
         "sdar_loss_coef": {"loss_type": "grpo", "sdar_loss_coef": 0.1},
         "advantage_reweight: rlsd": {"advantage_estimator": "grpo", "advantage_reweight": "rlsd"},
-        "advantage_estimator: rloo with scale_rewards": {"advantage_estimator": "rloo", "scale_rewards": "group"},
         "kl_in_reward with beta": {"advantage_estimator": "rloo", "beta": 0.04},
     },
     "slime": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from trimtab.config.algebra import Correction, Gate
+from trimtab.config.reach import rarely
 from trimtab.dialects.keys import Given
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding
@@ -22,7 +23,13 @@ def doubts(asked: Given, rule: Correction | None) -> list[Finding]:
     plain = plainest(rule)
     values = [rule, *plain.gates, *([rule.weight] if rule.weight is not None else [])]
     found = [Finding(key, "surprise", doubt) for value in values for doubt in value.doubts()]
-    return [*found, *(Finding(key, "note", _tight(gate)) for gate in plain.gates if _is_tight(gate))]
+    found += [Finding(key, "note", _tight(gate)) for gate in plain.gates if _is_tight(gate)]
+    return found + [Finding(key, "note", wide) for gate in plain.gates if (wide := _wide(gate))]
+
+
+def _wide(gate: Gate) -> str | None:
+    """What `rarely` says, save of a geometric mean, which speaks for itself."""
+    return None if gate.metric == "ratio" and gate.agg == "mean" else rarely(gate)
 
 
 def _is_tight(gate: Gate) -> bool:

@@ -81,6 +81,7 @@ def _reading(speech: Dialect, asked: Given) -> Reading:
         shaping=found.shaping,
         advantage_norm=found.advantage_norm,
         reward_kl=found.reward_kl,
+        logged_kl=speech.logged_kl(asked),
         findings=(*_remarks(asked), *doubts(asked, rule)),
         said=tuple(asked.path(label) for label in asked.values),
     )

@@ -159,6 +159,8 @@ class Dialect:
     """Whether its correction and its loss are one section, so that each speaks of the other."""
     apart: tuple[str, ...] = ()
     """Where ours departs from theirs on purpose, for every setting."""
+    logged_kl: Callable[[Given], Literal["k1", "k2", "k3"]] = lambda _: "k3"
+    """The estimate of the KL in what it logs."""
     candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
     """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
     outdated: Callable[[Given], bool] = lambda given: any(

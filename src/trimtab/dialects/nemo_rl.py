@@ -121,5 +121,6 @@ DIALECT = Dialect(
     remarks=(*REMARKS, *nemo_rl.REMARKS),
     roots=("grpo", "loss_fn", "policy", "data", "env", "logger", "cluster", "checkpointing"),
     apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
+    logged_kl=lambda given: given["reference_policy_kl_type"],
     candidates=candidates,
 )

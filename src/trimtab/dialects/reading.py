@@ -47,6 +47,8 @@ class Reading:
     """Normalisation of the finished advantages in which every row votes: apply with `normalised`."""
     reward_kl: KlPenalty | None = None
     """A KL penalty paid in the reward: its negative goes to `advantages` as `token_rewards`."""
+    logged_kl: Literal["k1", "k2", "k3"] = "k3"
+    """The estimate of the KL between sampler and trainer in what the framework logs, where its users choose it."""
     findings: tuple[Finding, ...] = ()
     said: tuple[str, ...] = field(default=(), repr=False)
     """The keys that were read, under their full names."""

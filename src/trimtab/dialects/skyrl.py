@@ -47,21 +47,25 @@ def correction(given: Given) -> Correction | None:
     if level is not None and cap <= 0:
         return None
     two = skyrl.two_policies(given)
-    gates = _pair(given, "every", "outlier_token_is_threshold")
-    if _both(given):
-        gates += _pair(given, "token", "token_mask_is_threshold")
-    metric = given["sequence_mask_metric"]
-    if metric is not None:
-        unit, begins = MASKS[metric]
-        gates += _pair(given, unit, begins)
-    if two and (gates or level is not None):
+    if two and level is not None:
         raise ConfigError(
-            f"SkyRL policy_loss_type {given['policy_loss_type']} with an off_policy_correction cannot be said: its ratio divides by "
-            "behavior, the correction compares with proximal. Use one of them."
+            f"SkyRL policy_loss_type {given['policy_loss_type']} with tis_ratio_type cannot be said: the ratio of the loss divides by "
+            "behavior, the weight compares with proximal. Keep the masks, drop tis_ratio_type."
         )
+    gates = _masks(given, "proximal/behavior" if two else None)
     if level is None:
         return Correction(policies="bypass" if two else "decoupled", gates=gates, weight=Weight(level="one"))
     return Correction(gates=gates, weight=weighted(level, upper=cap, scope="kept", limit=limit(SAFETY, level)))
+
+
+def _masks(given: Given, pair: str | None) -> Gates:
+    """The three stages that reject, in order; the pair is named where it is not that of the loss."""
+    gates = _pair(given, "every", "outlier_token_is_threshold", pair)
+    if _both(given):
+        gates += _pair(given, "token", "token_mask_is_threshold", pair)
+    if given["sequence_mask_metric"] is not None:
+        gates += _pair(given, *MASKS[given["sequence_mask_metric"]], pair)
+    return gates
 
 
 def _tis(given: Given) -> tuple[str | None, float]:
@@ -75,12 +79,9 @@ def _both(given: Given) -> bool:
     return given["token_mask_is_threshold_low"] is not None and given["token_mask_is_threshold_high"] is not None
 
 
-def _pair(given: Given, unit: str, begins: str) -> Gates:
-    lower, upper = (
-        given[f"{begins}_low"],
-        given[f"{begins}_high"],
-    )
-    return ratio_gate(unit, lower, upper, scope="kept", limit=limit(SAFETY, unit))
+def _pair(given: Given, unit: str, begins: str, pair: str | None) -> Gates:
+    lower, upper = given[f"{begins}_low"], given[f"{begins}_high"]
+    return ratio_gate(unit, lower, upper, scope="kept", limit=limit(SAFETY, unit), pair=pair)
 
 
 # ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +110,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
 # ── remarks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _masks(given: Given) -> bool:
+def _masks_sequences(given: Given) -> bool:
     return given.set("sequence_mask_metric")
 
 
@@ -164,7 +165,7 @@ REMARKS = (
         "note",
         "Each stage sees the mask the one before left; verl and ROLL judge every stage on the original mask, so the same bounds "
         "keep other tokens there.",
-        lambda given: _masks(given) and (_both(given) or given.set("outlier_token_is_threshold_low")),
+        lambda given: _masks_sequences(given) and (_both(given) or given.set("outlier_token_is_threshold_low")),
     ),
     Remark(
         "tis_ratio_type",

@@ -162,6 +162,15 @@ REMARKS = (
         lambda given: given["use_tis"] and _is_mis(given) and given["tis_batch_normalize"],
     ),
     Remark(
+        "tis_batch_normalize",
+        "surprise",
+        "The mean of the sequences' weights counts an empty sequence as a weight of 0, so each one raises the weights of the others; "
+        "ours leaves it out.",
+        lambda given: (
+            given["use_tis"] and _is_mis(given) and given["tis_batch_normalize"] and given["tis_level"] == "sequence"
+        ),
+    ),
+    Remark(
         "tis_lower_bound",
         "note",
         "null means 1/tis_upper_bound; AReaL and TRL leave that side open.",

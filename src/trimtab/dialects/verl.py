@@ -251,6 +251,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "decoupled_token_is": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     "decoupled_seq_is": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
     "decoupled_token_icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
+    "decoupled_token_kpop": {"rollout_rs": "binary_kl", "rollout_rs_threshold": 2.0},
     "decoupled_seq_is_rs": {
         "rollout_is": "sequence",
         "rollout_is_threshold": 2.0,

@@ -13,6 +13,8 @@ from trimtab.dialects import DIALECTS, read
 from trimtab.errors import ConfigError, ConfigWarning
 
 TOKEN_MIS = "token-mis"
+KPOP, K2_RS, SEQ_MAX_K3 = "kpop(phi=0.1)", "k2-rs(upper=0.02)", "seq-max-k3(upper=0.5)"
+"""Bounds that act; the presets' own are their sources', with which these hardly ever do."""
 GEO_WIDE = "geo-rs(lower=null,upper=2)"
 GEO_WIDE_TOKEN_MIS = "geo-rs+token-mis(lower=null,upper=2)"
 
@@ -21,7 +23,7 @@ DEFAULTS = (
     "token-tis",
     TOKEN_MIS,
     "icepop",
-    "kpop",
+    KPOP,
     "seq-tis",
     "seq-mis",
     "geo-rs",
@@ -30,9 +32,9 @@ DEFAULTS = (
     "geo-rs+token-mis",
     GEO_WIDE_TOKEN_MIS,
     "geo-rs+token-tis",
-    "k2-rs",
+    K2_RS,
     "k3-rs",
-    "seq-max-k3",
+    SEQ_MAX_K3,
     "veto",
     "m2po",
     "bypass-off",

@@ -106,6 +106,14 @@ def bounds_text(gate: Mapping[str, Any]) -> str:
     return f"[{'−∞' if low is None else number(low)}, {'∞' if high is None else number(high)}]"
 
 
+def _acting(run: Run, name: str, gate: Mapping[str, Any]) -> str:
+    """The bounds that would act on a hundredth of what a gate judges, on each side that it bounds; nothing where none is known."""
+    ends = (("lower", "p01"), ("upper", "p99"))
+    seen = [(side, run.series(f"{name}/{share}").median) for side, share in ends if gate.get(side) is not None]
+    named = [f"{side} {number(bound)}" for side, bound in seen if np.isfinite(bound)]
+    return f" With {' and '.join(named)} it would act on about {percent(0.01 * len(named))}." if named else ""
+
+
 def gates(run: Run) -> Iterator[Finding]:
     """Gates that never fire, and gates that reject most."""
     for name, gate in gate_names(run):
@@ -124,7 +132,7 @@ def gates(run: Run) -> Iterator[Finding]:
                 "warning" if acts else "note",
                 "A gate that never fires",
                 f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. "
-                "It is as good as absent.",
+                f"It is as good as absent.{_acting(run, name, gate)}",
                 name,
             )
         elif rejected.median > 0.7:

@@ -59,14 +59,18 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     As the frameworks compute them: of the rows at hand, on one rank. Nothing for a batch without tokens.
     """
     if isinstance(metrics, Metrics):
-        return CORRECTIONS[reading.framework](Seen(metrics.trace)) if metrics.trace.batch.valid.numel() else {}
+        return (
+            CORRECTIONS[reading.framework](Seen(metrics.trace, reading.logged_kl))
+            if metrics.trace.batch.valid.numel()
+            else {}
+        )
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
         )
     if not metrics.terms.batch.valid.numel():
         return {}
-    seen = Seen(metrics.correction.trace) if isinstance(metrics.correction, Metrics) else None
+    seen = Seen(metrics.correction.trace, reading.logged_kl) if isinstance(metrics.correction, Metrics) else None
     found = {} if seen is None else CORRECTIONS[reading.framework](seen)
     if reading.loss is None or reading.framework not in LOSSES:
         return found

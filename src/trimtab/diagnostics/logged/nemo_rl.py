@@ -1,4 +1,4 @@
-"""NeMo-RL's scalars: means over the tokens left after `seq_logprob_error_threshold`, a k3 each way."""
+"""NeMo-RL's scalars: means over the tokens left after `seq_logprob_error_threshold`, a KL each way by `reference_policy_kl_type`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trimtab.config.losses import Clip, Gspo
 from trimtab.core.metric import k3
 from trimtab.core.weight import bounded
 from trimtab.diagnostics.logged.seen import Descended, Judged, Seen, Table, beyond, filled, greatest, least, mean
+from trimtab.losses.kl import ESTIMATORS
 
 
 def _k3_to_mixture(x: Seen, side: int) -> Tensor:
@@ -26,8 +27,8 @@ def _row_count(x: Seen) -> Tensor:
 
 ERRORS: Table[Seen] = {
     "token_mult_prob_error": lambda x: mean(x.log_r.abs().exp(), x.kept),
-    "gen_kl_error": lambda x: mean(k3(x.log_r), x.kept),
-    "policy_kl_error": lambda x: mean(k3(-x.log_r), x.kept),
+    "gen_kl_error": lambda x: mean(ESTIMATORS[x.kl](-x.log_r), x.kept),
+    "policy_kl_error": lambda x: mean(ESTIMATORS[x.kl](x.log_r), x.kept),
     "js_divergence_error": lambda x: mean((_k3_to_mixture(x, 0) + _k3_to_mixture(x, 1)) / 2, x.kept),
 }
 

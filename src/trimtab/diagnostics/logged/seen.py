@@ -111,6 +111,8 @@ class Seen:
     """A correction on its rows."""
 
     trace: Trace
+    kl: str = "k3"
+    """The estimate of the KL that is logged, where a framework's users choose it."""
 
     @property
     def rule(self) -> Correction:

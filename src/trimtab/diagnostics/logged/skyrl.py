@@ -14,7 +14,13 @@ LIMIT = 20.0
 
 def _with_zeros(x: Seen) -> Tensor:
     """The ratio, 0 on masked tokens: SkyRL lets them into the spread and the ends."""
-    return x.held(LIMIT).exp() * x.valid
+    return _compared(x).clamp(-LIMIT, LIMIT).exp() * x.valid
+
+
+def _compared(x: Seen) -> Tensor:
+    """log proximal − log behavior, also under a loss that divides by behavior, whose masks then name that pair."""
+    pairs = [gate.pair for gate in x.rule.gates if gate.pair is not None]
+    return x.trace.batch.log_r[pairs[0]] if pairs else x.log_r
 
 
 RATIO: Table[Seen] = {

@@ -104,8 +104,17 @@ def norm(given: Given, section: str) -> Normalise | None:
         eps=field["eps"],
         eps_at="std",
         about="subtracted",
-        singleton="raw" if alone else "zero",
+        singleton="raw" if alone or _undivided(field) else "zero",
     )
+
+
+def _undivided(field: dict[str, Any]) -> bool:
+    """Whether a lone valid element is divided by 1 and not by its own distance from the mean, which its level did not subtract."""
+    return bool(field["std_unbiased"]) and field["std_level"] is not None and _mean_is_of_more(field)
+
+
+def _mean_is_of_more(field: dict[str, Any]) -> bool:
+    return field["mean_level"] is None or (field["mean_level"], field["std_level"]) == ("batch", "group")
 
 
 def estimation(given: Given) -> Estimation:
@@ -170,6 +179,16 @@ def _by_group(value: Normalise | None) -> bool:
     return value is not None and "group" in (value.mean, value.std)
 
 
+def _tail(given: Given, section: str, level: str) -> bool:
+    by_group = norm(given, section) is not None and given[f"{section}.{level}"] == "group"
+    return by_group and given[f"{section}.group_size"] > 1
+
+
+def _own_size(given: Given, section: str) -> bool:
+    alone = norm(given, section) is not None and given[f"{section}.mean_leave1out"]
+    return bool(alone) and given[f"{section}.std_level"] is not None and not given[f"{section}.std_unbiased"]
+
+
 def _spoken(given: Given) -> bool:
     return given.speaks_of("advantage")
 
@@ -198,12 +217,36 @@ REMARKS = (
         "column more, or mark truncated rows yourself.",
         lambda given: bool(given["mask_no_eos_with_zero"]),
     ),
-    Remark(
-        "reward_norm.group_size",
-        "surprise",
-        "Groups are blocks of group_size rows; where the batch is not a multiple of it the tail is divided by eps, 1e5 times too "
-        "large.",
-        lambda given: norm(given, "reward_norm") is not None and given["reward_norm.group_size"] > 1,
+    *(
+        Remark(
+            f"{section}.group_size",
+            "surprise",
+            "Groups are blocks of group_size rows; where the batch is not a multiple of it the tail is divided by eps, 1e5 times too "
+            "large.",
+            lambda given, section=section: _tail(given, section, "std_level"),
+        )
+        for section in ("reward_norm", "adv_norm")
+    ),
+    *(
+        Remark(
+            f"{section}.group_size",
+            "surprise",
+            "Groups are blocks of group_size rows; where the batch is not a multiple of it nothing is subtracted from the tail.",
+            lambda given, section=section: (
+                _tail(given, section, "mean_level") and not _tail(given, section, "std_level")
+            ),
+        )
+        for section in ("reward_norm", "adv_norm")
+    ),
+    *(
+        Remark(
+            f"{section}.std_unbiased",
+            "surprise",
+            "With mean_leave1out a lone valid element of a batch or group is divided by its own size, so it becomes 1 or −1; ours keeps "
+            "its value. Set std_unbiased: true to have it divided by 1.",
+            lambda given, section=section: _own_size(given, section),
+        )
+        for section in ("reward_norm", "adv_norm")
     ),
     Remark(
         "reward_norm.mean_leave1out",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config import losses as ours
-from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo
+from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, numbers, raw, text
 from trimtab.dialects.objectives.kinds import Descent, Estimation, reduced, refuse
@@ -94,7 +94,8 @@ def estimation(given: Given) -> Estimation:
         "ms-swift beta with kl_in_reward",
         "the KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
     )
-    return Estimation(advantage=_advantage(given))
+    others = _others(given)
+    return Estimation(advantage=_advantage(given), shaping=() if others is None else (Shaping(normalise=others),))
 
 
 def _kl_in_reward(given: Given) -> bool:
@@ -114,11 +115,15 @@ def _advantage(given: Given) -> Estimator:
         return Grpo(eps=1e-4, baseline="all", **SCALES[scaling])
     if name == "reinforce_plus_plus":
         return Grpo(std=False, normalise=ROW_WISE.but(mean=None) if scaling == "batch" else None, baseline="all")
-    if scaling != "none":
-        raise ConfigError(
-            f"ms-swift advantage_estimator rloo with scale_rewards {scaling} cannot be said: it divides by the rewards' deviation."
-        )
-    return Rloo(baseline="all")
+    return Rloo(baseline="all") if scaling == "none" else ReinforcePlusPlus(normalise=None, baseline="all")
+
+
+def _others(given: Given) -> Normalise | None:
+    """rloo divided by the deviation of the rewards: what is left of the reward after that is the advantage."""
+    scaling = given["scale_rewards"]
+    if given["advantage_estimator"] != "rloo" or scaling not in ("group", "batch"):
+        return None
+    return Normalise(mean="group", std=scaling, leave_one_out=True, eps=1e-4, eps_at="std")
 
 
 REMARKS = (

@@ -1,0 +1,117 @@
+"""Readings whose numbers are worked by hand: what a framework computes in corners its files seldom reach."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import trimtab
+from trimtab import Gate
+from trimtab.diagnostics.logged import logged
+from trimtab.dialects import read
+from trimtab.errors import ConfigError
+
+ONES = torch.ones(2, 3).bool()
+
+
+def close(ours: Tensor, wanted: list[list[float]] | list[float] | float) -> None:
+    torch.testing.assert_close(ours, torch.tensor(wanted), rtol=1e-5, atol=1e-7)
+
+
+def test_kpop_of_verl_is_a_preset_of_its_own() -> None:
+    from trimtab.dialects.verl import PRESETS
+
+    reading = read("verl", PRESETS["decoupled_token_kpop"])
+    assert reading.correction is not None
+    assert reading.correction.gates == (Gate(metric="binary_kl", direction="max", upper=2.0),)
+    assert reading.correction.gates == trimtab.preset("kpop").gates
+
+
+def test_areal_s_binary_kl_is_refused_as_shipped_and_read_as_documented() -> None:
+    section = {"rejection_sampling": {"metric": "binary_kl", "upper": 2.0}}
+    with pytest.raises(ConfigError, match="refused by AReaL's own validation"):
+        read("areal", section)
+    rule = read("areal", section, documented=True).correction
+    assert rule is not None
+    assert rule.gates == (Gate(metric="binary_kl", direction="max", upper=2.0),)
+    assert rule.weight == trimtab.Weight(level="token")
+    by_sequence = {"rejection_sampling": {"metric": "binary_kl", "level": "sequence", "agg": "max", "upper": 2.0}}
+    rule = read("areal", by_sequence, documented=True).correction
+    assert rule is not None
+    assert (rule.gates[0].level, rule.gates[0].agg) == ("sequence", "max")
+
+
+@pytest.mark.parametrize("loss", ["dppo", "rollout_is"])
+def test_skyrl_s_masks_compare_proximal_with_behavior_under_a_loss_that_divides_by_behavior(loss: str) -> None:
+    masks = {"token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 2.0}
+    settings = {"trainer": {"algorithm": {"policy_loss_type": loss, "off_policy_correction": masks}}}
+    reading = read("skyrl", settings)
+    assert reading.correction is not None
+    assert reading.correction.policies == "bypass"
+    behavior = torch.full((2, 3), -1.0)
+    proximal = behavior + torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])  # ratios e and 1/e: out of [0.5, 2]
+    current = behavior + torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])  # far from behavior: no matter to the mask
+    out = trimtab.correct(reading.correction, behavior=behavior, proximal=proximal, current=current, mask=ONES)
+    assert out.kept.tolist() == [[True, False, True], [True, True, False]]
+    found = logged(reading, out.metrics)
+    close(found["token_mask_ratio"], 2 / 6)
+    close(found["is_ratio_max"], 2.7182818)  # of proximal over behavior
+    with pytest.raises(ConfigError, match="tis_ratio_type cannot be said"):
+        read("skyrl", {"policy_loss_type": loss, "off_policy_correction": {"tis_ratio_type": "token"}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "generation", "policy"),
+    [
+        # ℓ = log proximal − log behavior is 0.5 on one of six tokens, −1 on another
+        ("k1", 0.5 / 6, -0.5 / 6),  # mean(−ℓ) and mean(ℓ)
+        ("k2", (0.125 + 0.5) / 6, (0.125 + 0.5) / 6),  # mean(ℓ²/2)
+        ("k3", (0.1487213 + 0.3678794) / 6, (0.1065307 + 0.7182818) / 6),  # e^ℓ − 1 − ℓ, and with −ℓ
+    ],
+)
+def test_nemo_s_kl_errors_follow_its_kl_type(kind: str, generation: float, policy: float) -> None:
+    settings = {"loss_fn": {"use_importance_sampling_correction": True, "reference_policy_kl_type": kind}}
+    reading = read("nemo-rl", settings)
+    assert reading.correction is not None
+    behavior = torch.full((2, 3), -2.0)
+    proximal = behavior + torch.tensor([[0.5, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    out = trimtab.correct(reading.correction, behavior=behavior, proximal=proximal, mask=ONES)
+    found = logged(reading, out.metrics)
+    close(found["gen_kl_error"], generation)
+    close(found["policy_kl_error"], policy)
+
+
+@pytest.mark.parametrize(
+    ("scale", "wanted"),
+    [
+        # rewards 1 0 0 | 2 2 0: less the mean of the others 1 −½ −½ | 1 1 −2
+        ("none", [1.0, -0.5, -0.5, 1.0, 1.0, -2.0]),
+        # deviations √(1/3) and √(4/3)
+        ("group", [1.7317508, -0.8658754, -0.8658754, 0.8659504, 0.8659504, -1.7319008]),
+        # deviation of all six: squares about 5/6 are 9 − 25/6 = 29/6, over 5
+        ("batch", [1.0169918, -0.5084959, -0.5084959, 1.0169918, 1.0169918, -2.0339837]),
+    ],
+)
+def test_ms_swift_s_rloo_is_divided_by_the_deviation_of_the_rewards(scale: str, wanted: list[float]) -> None:
+    reading = read("ms-swift", {"advantage_estimator": "rloo", "scale_rewards": scale})
+    assert reading.advantage is not None
+    found = trimtab.advantages(
+        reading.advantage,
+        rewards=torch.tensor([1.0, 0.0, 0.0, 2.0, 2.0, 0.0]),
+        mask=torch.ones(6, 2).bool(),
+        group=torch.tensor([0, 0, 0, 1, 1, 1]),
+        shaping=reading.shaping[-1] if reading.shaping else None,
+    ).advantages
+    close(found[:, 0], wanted)
+    close(found[:, 1], wanted)
+
+
+def test_a_lone_valid_element_of_a_group_is_divided_by_one_where_areal_divides_it_so() -> None:
+    settings = {"mean_level": None, "std_level": "group", "group_size": 2}
+    norm = read("areal", {"actor": {"adv_norm": settings}}).advantage_norm
+    assert norm is not None
+    values, mask = torch.tensor([1.0, 3.0, 4.0, 9.0]), torch.tensor([True, True, True, False])
+    found = trimtab.normalised(norm, values, mask=mask, group=torch.tensor([0, 0, 1, 1]))
+    # about 0: √((1 + 9)/1) = √10; the lone 4 over 1 + 1e-5
+    close(found, [1 / (10**0.5 + 1e-5), 3 / (10**0.5 + 1e-5), 4 / 1.00001, 0.0])
