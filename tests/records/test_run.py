@@ -467,3 +467,66 @@ def test_a_free_name_counts_up_and_is_taken_at_once(tmp_path: Path) -> None:
     assert free_name(tmp_path / "runs", "gym:a/../b").name == "gym-a-..-b-0001"
     assert free_name(tmp_path / "runs", "../..").name == "run-0001"
     RunDirectory.create(tmp_path / "runs" / "chain-0001", {}).close()
+
+
+# power, and folders that go away
+
+
+def test_metrics_events_and_their_names_are_on_disk_when_a_flush_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+    with started(tmp_path / "above" / "it") as run:
+        named = {(tmp_path / "above" / "it").stat().st_ino, (tmp_path / "above").stat().st_ino, tmp_path.stat().st_ino}
+        assert named <= synced  # the names of the run and of what was made above it
+        run.log(0, {"a": 1.0})
+        run.event("kind", "message")
+        synced.clear()
+        run.flush()
+        files = {(run.path / name).stat().st_ino for name in ("metrics.jsonl", "events.jsonl", ".")}
+        assert files <= synced
+
+
+def test_a_run_that_was_removed_is_not_made_again_and_the_first_cause_is_told(tmp_path: Path) -> None:
+    gone = pytest.raises(RecordError, match=r"metrics\.jsonl needs its folder, got it removed or moved meanwhile")
+    with gone, started(tmp_path) as run:
+        run.rollouts([row(0)])
+        shutil.rmtree(run.path)
+        run.log(0, {"a": 1.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_counted_by_step_also_after_a_rewind(tmp_path: Path) -> None:
+    with started(tmp_path, every=2) as run:
+        run.rollouts([row(step, group=number) for step in range(5) for number in range(3)])
+        assert dict(run.rows) == dict.fromkeys(range(5), 3)
+    with RunDirectory.open(run.path) as again:
+        again.rewind(3)
+        assert dict(again.rows) == dict.fromkeys(range(3), 3)
+        again.rollouts([row(3)])
+        assert again.rows[3] == 1
+
+
+def test_a_file_that_is_removed_while_it_is_read_has_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(tmp_path, every=1) as run:
+        run.rollouts([row(0)])
+        run.rollouts([row(1)])
+    reader = RunDirectory.read(run.path)
+    files = reader._rollouts.files()
+    monkeypatch.setattr(reader._rollouts, "files", lambda: files)
+    files[1].unlink()
+    assert reader.rollout_table().column("step").to_pylist() == [0]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_every_file_has_the_mode_of_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with started(tmp_path) as run:
+            run.log(0, {"a": 1.0})
+            run.event("kind", "message")
+            run.rollouts([row(0)])
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in run.path.rglob("*") if path.is_file()} == {mode}

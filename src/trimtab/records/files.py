@@ -58,6 +58,8 @@ def refusal(path: Path, error: OSError, kind: type[TrimtabError] = RecordError) 
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return kind(f"{path} needs room on its disk: {reason}. Make room, then resume the run.")
+    if error.errno == errno.ENOENT and not path.parent.is_dir():
+        return kind(f"{path} needs its folder, got it removed or moved meanwhile. Nothing more is written there.")
     return kind(f"{path} cannot be written: {reason}. Mend that, then resume the run.")
 
 
@@ -86,6 +88,28 @@ def write_whole(path: Path, data: bytes) -> None:
         handle.write(data)
 
 
+def made_folder(path: Path) -> Path:
+    """The folder, made with whatever was missing above it, so that its name survives a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing or [path]:
+        with suppress(OSError):  # a folder above may be one we can enter but not read: its names are not ours to keep
+            sync_folder(folder.parent)
+    return path
+
+
+def sync_file(path: Path) -> None:
+    """Have what a file holds survive a power cut; one that is not there holds nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder survive a power cut; not every file system can, and those that cannot say so."""
     if os.name == "nt":
@@ -100,7 +124,7 @@ def sync_folder(folder: Path) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Add one whole line, or leave the file as it was."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     except OSError as error:
         raise refusal(path, error) from error
     try:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -25,6 +26,12 @@ class Rollouts:
         self.every = every
         self.share = share
         self._waiting: list[RolloutRow] = []
+        self._written: Counter[int] = Counter()
+
+    @property
+    def counts(self) -> Counter[int]:
+        """Rows recorded of each step, on disk or waiting; of a run opened again, known once it was rewound."""
+        return self._written + Counter(row.step for row in self._waiting)
 
     def add(self, rows: Sequence[RolloutRow]) -> None:
         """Take rows in; the block's last step, or a step of another block, sends what waits to disk."""
@@ -40,10 +47,11 @@ class Rollouts:
         """Write what waits; rows the file of that block already has stay before them."""
         if not self._waiting:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(exist_ok=True)  # not what is above it: a run that was removed is not made again
         path = self.folder / f"step-{self._block(self._waiting[0].step):06d}.parquet"
         table = table_of(self._waiting)
         _write(path, pa.concat_tables([_read(path), table]) if path.exists() else table)
+        self._written += Counter(row.step for row in self._waiting)
         self._waiting = []
 
     def table(self, steps: Collection[int] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
@@ -63,14 +71,17 @@ class Rollouts:
         """Drop the rows of that step and later ones; how many went."""
         gone = sum(row.step >= step for row in self._waiting)
         self._waiting = [row for row in self._waiting if row.step < step]
+        self._written.clear()
         for path in self.files():
-            table = _read(path)
-            kept = table.filter(pc.less(table.column("step"), step))
-            gone += table.num_rows - kept.num_rows
-            if not kept.num_rows:
+            steps = _steps(path)  # one column of many: a long run has much that stays as it is
+            kept = [each for each in steps if each < step]
+            self._written.update(kept)
+            gone += len(steps) - len(kept)
+            if not kept:
                 path.unlink()
-            elif kept.num_rows < table.num_rows:
-                _write(path, kept)
+            elif len(kept) < len(steps):
+                table = _read(path)
+                _write(path, table.filter(pc.less(table.column("step"), step)))
         return gone
 
     def _block(self, step: int) -> int:
@@ -87,11 +98,17 @@ def _write(path: Path, table: pa.Table) -> None:
         pq.write_table(table, handle, compression="zstd")
 
 
+def _steps(path: Path) -> list[int]:
+    return _read(path, None, ["step"]).column("step").to_pylist()
+
+
 def _read(path: Path, keep: object = None, columns: list[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             _check(path, file.schema_arrow)
         return pq.read_table(path, filters=keep, columns=columns, schema=ROWS)
+    except FileNotFoundError:  # whoever only reads may be overtaken by a run that is rewound
+        return (ROWS if columns is None else pa.schema([ROWS.field(name) for name in columns])).empty_table()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RecordError(
             f"{path} needs to be a parquet file of rollouts, got a damaged one. Delete it to read the rest."

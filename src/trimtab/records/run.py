@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,9 +26,12 @@ from trimtab.records.files import (
     json_line,
     keep_lines,
     lines_of,
+    made_folder,
     mend,
     refusal,
     strict,
+    sync_file,
+    sync_folder,
     write_whole,
 )
 from trimtab.records.lock import Lock, is_held
@@ -60,7 +64,7 @@ class RunDirectory:
         """A new run, in a folder that is new, empty, or was left half-made by a run killed at its start."""
         path = Path(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            made_folder(path)
             _check_unused(path)
         except OSError as error:
             raise refusal(path, error) from error
@@ -148,10 +152,19 @@ class RunDirectory:
             self._rollouts.add(rows)
 
     def flush(self) -> None:
-        """Put all rows on disk: before a checkpoint, as a run resumed from it does not make them again."""
+        """Put rows, metrics and events on disk for good: before a checkpoint, as a run resumed from it makes none of them again."""
         self._check_open()
         with self._turn, _refused(self.path / "rollouts"):
             self._rollouts.flush()
+        with self._turn, _refused(self.path / "metrics.jsonl"):
+            for name in ("metrics.jsonl", "events.jsonl"):
+                sync_file(self.path / name)
+            sync_folder(self.path)
+
+    @property
+    def rows(self) -> Counter[int]:
+        """How many rollouts are recorded of each step; of a run opened again, known once it was rewound."""
+        return self._rollouts.counts
 
     def rollout_table(self, steps: Collection[int] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The recorded rows of all or some steps, in the order they were recorded. `schema.rows_of` makes objects of them."""
@@ -178,6 +191,11 @@ class RunDirectory:
         if _tree(settings) != self.settings:
             _write_settings(self.path, settings)
             self.settings = _settings(self.path)
+
+    def remember(self, **facts: Any) -> None:
+        """Keep further facts in run.json."""
+        self._check_open()
+        _state(self.path, **(_facts(self.path) | facts))
 
     def discard(self) -> None:
         """Undo `create`: another run can be made there. The lock's file stays, see `Lock.release`."""
@@ -206,7 +224,13 @@ class RunDirectory:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close(self.ending if error is None else "stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+        try:
+            self.close(
+                self.ending if error is None else "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            )
+        except RecordError:
+            if error is None:  # otherwise what went wrong first says more
+                raise
 
     def _add(self, name: str, line: Mapping[str, Any]) -> None:
         self._check_open()
@@ -237,7 +261,7 @@ def free_name(root: Path, name: str) -> Path:
     """A new empty folder `root/name-0001`, one number above the highest; made at once, so that no other run gets it."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        made_folder(root)
         taken = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in root.iterdir()]
         number = max((int(match[1]) for match in taken if match), default=0)
         while True:
