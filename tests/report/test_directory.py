@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,3 +82,22 @@ def test_of_a_large_run_steps_are_read_that_span_it_and_the_worst() -> None:
 def test_the_made_up_rows_fit_the_schema(tmp_path: Path) -> None:
     assert table_of([]).schema.names == ROWS.names
     assert set(made.COLUMNS) <= set(ROWS.names)
+
+
+def test_a_report_of_a_run_that_saves_and_prunes_meanwhile_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = on_disk(tmp_path)
+    for name in (".saving-step-000030", ".removing-step-000010", "step-000020"):
+        (path / "checkpoints" / name / "model").mkdir(parents=True)
+        (path / "checkpoints" / name / "model" / "tokenizer.json").write_text("half of it")
+    scandir = os.scandir
+
+    def racing(folder: Any = ".") -> Any:
+        """Each folder of a checkpoint is gone by the time it is looked into."""
+        if Path(folder).parent.name == "checkpoints":
+            shutil.rmtree(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", racing)
+    assert write(path).exists()

@@ -85,10 +85,13 @@ def _piece(path: Path) -> Callable[[int], str] | None:
     """From token id to text by the newest tokenizer the run keeps; None without one, or without the package that reads it."""
     try:
         from tokenizers import Tokenizer  # an extra: a report can do without it
-
-        tokenizer = Tokenizer.from_file(str(sorted(path.rglob("tokenizer.json"))[-1]))
-    except (
-        Exception
-    ):  # none, one that a run still going on has just removed, or a damaged one; the package names no errors
+    except ImportError:
         return None
-    return lambda token: tokenizer.decode([token], skip_special_tokens=False) if 0 <= token < 2**32 else "?"
+    # Checkpoints with their final names only, and not one level deeper: a run that goes on makes and removes others meanwhile.
+    for found in sorted(path.glob("checkpoints/step-*"), reverse=True):
+        try:
+            tokenizer = Tokenizer.from_file(str(found / "model" / "tokenizer.json"))
+        except Exception:  # removed since, damaged, or of a kind that has no such file; the package raises nothing narrower
+            continue
+        return lambda token: tokenizer.decode([token], skip_special_tokens=False) if 0 <= token < 2**32 else "?"
+    return None
