@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +17,8 @@ import pytest
 from tests.lab.mini import OVERRIDES, plan
 from tests.train.runs import lines, weights
 from tests.waiting import LIMIT, until
-from trimtab.errors import ConfigError, InUseError
+from trimtab.errors import ConfigError, InUseError, RunError
+from trimtab.lab import work
 from trimtab.lab.book import Book, Entry, read_book
 from trimtab.lab.cell import state
 from trimtab.lab.lab import Silent, run
@@ -224,3 +227,45 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path, starte
     assert b"the same command goes on from there" in said
     assert b"Traceback" not in said
     until(lambda: not members(lab.pid))
+
+
+class Forks:
+    """A fork server that dies a number of times while it is asked."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths, self.started = deaths, 0
+
+    def Pipe(self, duplex: bool = True) -> object:  # noqa: N802
+        return multiprocessing.Pipe(duplex)
+
+    def Process(self, **given: object) -> Forks:  # noqa: N802
+        return self
+
+    def start(self) -> None:
+        if self.deaths:
+            self.deaths -= 1
+            raise EOFError("unexpected EOF")
+        self.started += 1
+
+
+def test_a_fork_server_that_dies_is_begun_again_and_one_that_always_does_is_said(tmp_path: Path):
+    job = work.Job("name", "cell", {}, tmp_path / "run", tmp_path / "log")
+    once = Forks(1)
+    work._started(once, job).line.close()
+    assert once.started == 1
+    with pytest.raises(RunError, match=r"The lab needs to start processes, got EOFError .* The same command goes on"):
+        work._started(Forks(9), job)
+
+
+def test_a_worker_whose_lab_gave_it_up_ends():
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if not child:
+        ours.close()
+        work._Line(theirs).begin(Path(), 0)
+        time.sleep(0.05)
+        while True:
+            work._Line(theirs).step(1, {})
+    theirs.close()
+    ours.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

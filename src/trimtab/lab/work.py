@@ -14,17 +14,20 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from threading import Thread
 from typing import Any, Literal
 
-from trimtab.errors import ConfigWarning, TrimtabError
+from trimtab.errors import ConfigWarning, RunError, TrimtabError
+from trimtab.records.scratch import claim_scratch
 
 GRACE = 10.0
 """Seconds a worker has to end after it was asked to."""
+_UNKNOWN = 255
+"""What multiprocessing says of a process whose fork server is gone."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
@@ -81,6 +84,7 @@ def ended(jobs: Sequence[Job], many: int, seen: Seen = lambda job, step, accurac
 
 
 def _context() -> Any:
+    claim_scratch()
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
@@ -88,11 +92,21 @@ def _context() -> Any:
     return context
 
 
-def _started(context: Any, job: Job) -> _Running:
+def _started(context: Any, job: Job, tries: int = 2) -> _Running:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, theirs), name=job.name)
-    with _environment(dict.fromkeys(_ONE_THREAD, "1") | _QUIET):
-        process.start()
+    try:
+        with _environment(dict.fromkeys(_ONE_THREAD, "1") | _QUIET):
+            process.start()
+    except (EOFError, OSError) as error:
+        for end in (ours, theirs):
+            end.close()
+        if tries > 1:  # the fork server was killed; starting once more begins another
+            return _started(context, job, tries - 1)
+        raise RunError(
+            f"The lab needs to start processes, got {type(error).__name__} from the one that forks them: {error}. "
+            "It may have been killed, for want of memory: see dmesg, lower --jobs. The same command goes on from there."
+        ) from error
     theirs.close()
     return _Running(job, process, ours)
 
@@ -123,6 +137,7 @@ def _ended(each: _Running) -> Ended:
     error = each.error
     if code and error is None:
         died = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        died += ", or the one that forks such processes was killed" if code == _UNKNOWN else ""
         error = f"The process {died}. Its log is {each.job.log}."
     return Ended(each.job, error)
 
@@ -205,8 +220,10 @@ class _Line:
         """The run directory keeps it."""
 
     def _tell(self, step: int, accuracy: float | None) -> None:
-        with suppress(OSError):
+        try:
             self._line.send(("step", step, accuracy))
+        except OSError:  # the lab has given this job up: what goes on here would be in the way of its next try
+            os._exit(1)
 
 
 def _cell(job: Job, line: _Line) -> None:
