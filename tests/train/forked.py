@@ -1,8 +1,9 @@
 """A process that has imported all a run needs and forks for each run asked of it: seconds of imports once, not per run.
 
 Asked on stdin, one JSON object per line: `arguments` of the command line, `folder` to start in, `environment`, `output` and
-`errors` (files), `code` (a file that appears when the run has ended, with its exit code, negative for a signal). Answers each
-with the number of the process. What runs there is `python -m trimtab.cli` in a session of its own.
+`errors` (files, or closed, or broken: without a reader), `code` (a file that appears when the run has ended, with its exit
+code, negative for a signal). Answers each with the number of the process.
+What runs there is `python -m trimtab.cli` in a session of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ def become(asked: dict[str, Any]) -> None:
     """The run itself."""
     os.setsid()
     for number, path in ((0, os.devnull), (1, asked["output"]), (2, asked["errors"])):
-        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644), number)
+        if path == "closed":
+            os.close(number)
+        elif path == "broken":
+            reader, writer = os.pipe()
+            os.dup2(writer, number)
+            os.close(reader)
+        else:
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.path[0] = asked["folder"]

@@ -107,15 +107,18 @@ class Launcher:
     forks: subprocess.Popen[str]
     runs: list[Started] = field(default_factory=list[Started])
 
-    def train(self, *arguments: str, fresh: bool = False, **environment: str) -> Started:
-        """`trimtab train` with these arguments; `fresh`: as a user would start it, imports and all."""
+    def train(self, *arguments: str, fresh: bool = False, streams: str | None = None, **environment: str) -> Started:
+        """`trimtab train` with these arguments; `fresh`: as a user would start it, imports and all.
+
+        `streams`: what stdout and stderr are instead of files: closed, broken (no reader), or a path.
+        """
         mark = f"{self.folder.name}-{len(self.runs)}"
         files = self.folder / f"said-{len(self.runs)}"
         for suffix in (".out", ".err"):
             files.with_suffix(suffix).touch()
         given = {MARK: mark} | environment
         words = ["train", *arguments]
-        run = self._fresh(words, mark, files, given) if fresh else self._forked(words, mark, files, given)
+        run = self._fresh(words, mark, files, given) if fresh else self._forked(words, mark, files, given, streams)
         named = [word for flag, word in pairwise(words) if flag in ("--out", "--resume")]
         run.path = self.folder / named[0] if named else None
         self.runs.append(run)
@@ -135,14 +138,16 @@ class Launcher:
             for pid in [*([run.pid] if run.ended() is None else []), *run.children()]:
                 os.kill(pid, signal.SIGKILL)
 
-    def _forked(self, words: list[str], mark: str, files: Path, environment: dict[str, str]) -> Started:
+    def _forked(
+        self, words: list[str], mark: str, files: Path, environment: dict[str, str], streams: str | None
+    ) -> Started:
         code = files.with_suffix(".code")
         asked = {
             "arguments": words,
             "folder": str(self.folder),
             "environment": environment,
-            "output": str(files.with_suffix(".out")),
-            "errors": str(files.with_suffix(".err")),
+            "output": streams or str(files.with_suffix(".out")),
+            "errors": streams or str(files.with_suffix(".err")),
             "code": str(code),
         }
         assert self.forks.stdin is not None

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from trimtab.errors import CheckpointError
-from trimtab.train.checkpoint import Saved, flaw_of, latest, load, save
+from trimtab.train.checkpoint import Saved, clear_leftovers, flaw_of, latest, load, save
 from trimtab.train.optimizer_state import decoded, encoded
 
 WORDS = {word: number for number, word in enumerate(["<pad>", *"0123456789+="])}
@@ -548,3 +548,34 @@ def test_an_unfinished_save_is_warned_of_and_removed_by_the_next(two: Path, tmp_
     model = policy()
     saved(tmp_path / "all", 2, model, adam(model))
     assert names(tmp_path / "all") == ["step-000001", "step-000002"]
+
+
+def test_a_half_removed_checkpoint_is_cleared_also_where_nothing_more_is_saved(two: Path, tmp_path: Path) -> None:
+    shutil.copytree(two, tmp_path / "all")
+    shutil.copytree(two / "step-000001", tmp_path / "all" / ".removing-step-000000")
+    shutil.copytree(two / "step-000001", tmp_path / "all" / ".replaced-step-000002")
+    clear_leftovers(tmp_path / "all")
+    assert names(tmp_path / "all") == ["step-000001", "step-000002"]
+
+
+def test_a_replaced_checkpoint_stays_as_long_as_its_successor_is_damaged(two: Path, tmp_path: Path) -> None:
+    shutil.copytree(two / "step-000002", tmp_path / "all" / ".replaced-step-000002")
+    shutil.copytree(two / "step-000002", tmp_path / "all" / "step-000002")
+    flipped(tmp_path / "all" / "step-000002" / "state.json")
+    clear_leftovers(tmp_path / "all")
+    assert latest(tmp_path / "all", lambda message: None) == tmp_path / "all" / ".replaced-step-000002"
+    model = policy(7)
+    saved(tmp_path / "all", 2, model, adam(model))
+    assert names(tmp_path / "all") == ["step-000002"]
+    assert flaw_of(tmp_path / "all" / "step-000002") is None
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_every_file_has_the_mode_of_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        model = policy()
+        path = saved(tmp_path, 1, model, adam(model))
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in path.rglob("*") if file.is_file()} == {mode}

@@ -67,7 +67,9 @@ def test_what_is_not_a_run_of_this_schema_is_refused(launcher: Launcher) -> None
     assert "needs to be a run directory, got a folder without run.json." in refused(launcher, "--resume", "other")
     assert "needs to be a run directory, got nothing there." in refused(launcher, "--resume", "nothing")
     (launcher.folder / "other/notes.txt").touch()
-    assert "got one that holds notes.txt. Choose another." in refused(launcher, "--out", "other")
+    said = refused(launcher, "--out", "other")
+    assert "got one that holds notes.txt. Choose another." in said
+    assert "--resume" not in said  # there is no run to go on with
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -182,3 +182,46 @@ def test_a_second_ctrl_c_ends_a_run_that_waits(launcher: Launcher) -> None:
     assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
     assert "Traceback" not in run.errors
     assert check_records(launcher.folder / "run", 0).status == "stopped"
+
+
+HANGING = """
+import time
+
+
+def reward(response):
+    with open("calls", "a") as calls:
+        calls.write(".")
+    time.sleep(1000)
+"""
+
+
+def calls(launcher: Launcher) -> int:
+    file = launcher.folder / "calls"
+    return file.stat().st_size if file.exists() else 0
+
+
+@pytest.mark.parametrize("evaluate", [None, {"problems": 64}])
+def test_sigterm_does_not_wait_for_every_verification(launcher: Launcher, evaluate: dict[str, int] | None) -> None:
+    (launcher.folder / "mine.py").write_text(HANGING)
+    task = {"rewards": [{"function": "mine:reward"}], "timeout": 1}
+    run = launcher.train(launcher.settings({"task": task, "evaluate": evaluate}), "--out", "run")
+    until(lambda: calls(launcher) >= 2, "the reward function", run)
+    run.send(signal.SIGTERM)
+    before = calls(launcher)
+    assert run.code() == 128 + signal.SIGTERM, run.errors
+    assert calls(launcher) <= before + 2
+    assert check_records(launcher.folder / "run", 0).status == "stopped"
+
+
+def test_a_second_sigterm_ends_a_run_that_waits(launcher: Launcher) -> None:
+    (launcher.folder / "mine.py").write_text(HANGING)
+    task = {"rewards": [{"function": "mine:reward"}], "timeout": 500}
+    run = launcher.train(launcher.settings({"task": task, "evaluate": None}), "--out", "run")
+    until(lambda: calls(launcher) >= 1, "the reward function", run)
+    run.send(signal.SIGTERM)
+    time.sleep(1.5)
+    assert run.ended() is None, run.errors
+    run.send(signal.SIGTERM)
+    assert run.code() == 128 + signal.SIGTERM
+    assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
+    assert check_records(launcher.folder / "run", 0).status == "stopped"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.train.runs import lines, small, weights
 from trimtab.errors import InUseError, RunError
 from trimtab.records.run import RunDirectory
 from trimtab.train.display import Silent
+from trimtab.train.evaluate import Evaluator
 from trimtab.train.loop import train
 
 
@@ -148,3 +150,36 @@ def test_local_never_trains_older_than_allowed(tmp_path: Path) -> None:
     assert all(line["staleness/coverage"] == 1.0 for line in found)
     table = RunDirectory.read(tmp_path / "run").rollout_table().to_pydict()
     assert np.all(np.asarray(table["staleness"]) <= 2)
+
+
+@pytest.mark.parametrize(("version", "steps"), [(0, 6), (2, 6), (6, 6)])
+def test_an_evaluation_that_a_stop_broke_off_is_made_up_for_when_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, steps: int
+) -> None:
+    train(small(), tmp_path / "whole")
+    real = Evaluator.accuracy_unless
+
+    def asked(self: Evaluator, stop: Any, weights: Any, at: int) -> float | None:
+        if at == version:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, stop, weights, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "accuracy_unless", asked)
+        first = train(small(), tmp_path / "run")
+        assert (first.steps, first.stopped) == (version, "terminated")
+        assert len(lines(tmp_path / "run")) == max(version - 1, 0)
+        if version:  # asked again while it is made up for
+            assert train(small(), tmp_path / "run", resume=True).stopped == "terminated"
+    assert train(small(), tmp_path / "run", resume=True).steps == steps
+    assert same(tmp_path / "whole", tmp_path / "run")
+    assert [event for event in RunDirectory.read(tmp_path / "run").events() if event["kind"] == "missing"] == []
+    assert train(small(), tmp_path / "run", resume=True).steps == steps
+    assert same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_resuming_a_finished_run_clears_what_a_kill_left(tmp_path: Path) -> None:
+    train(small(), tmp_path / "run")
+    (tmp_path / "run/checkpoints/.removing-step-000001/model").mkdir(parents=True)
+    train(small(), tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run/checkpoints").glob(".*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -37,12 +38,15 @@ class LiveBar:
 
     def __enter__(self: Self) -> Self:
         if self.page.is_terminal:
-            self.live.start()
+            with suppress(OSError):
+                self.live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.page.is_terminal:
-            self.live.update(self.drawn(), refresh=True)
-            self.live.stop()
+            with suppress(OSError):  # the terminal is gone
+                self.live.update(self.drawn(), refresh=True)
+            with suppress(OSError):
+                self.live.stop()

@@ -22,12 +22,16 @@ UNCUT = 10_000
 
 
 class Page(Console):
-    """A stream on which text is shown and never obeyed; only rich's own controls act."""
+    """A stream on which text is shown and never obeyed; only rich's own controls act. It says when nobody reads any more."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The pieces of what is printed, each made visible."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else Segment(visible(piece.text), piece.style)
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was raised, where rich would end the process."""
+        raise  # noqa: PLE0704
 
 
 def console(*, stderr: bool = False) -> Page:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterable
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +21,13 @@ from trimtab.errors import ConfigError, InUseError, RunError
 
 if TYPE_CHECKING:
     from trimtab.train.loop import Result
+
+ENDS = {
+    "interrupted": signal.SIGINT,
+    "terminated": signal.SIGTERM,
+    "hung up": getattr(signal, "SIGHUP", signal.SIGTERM),
+}
+"""The signal behind each reason to stop early; the exit code is 128 more."""
 
 
 def train(
@@ -44,7 +53,12 @@ def train(
     Without arguments: a tiny policy, made and warm-started here, learns running sums of 24 digits by GRPO, on samples up to
     two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
     """
-    config = resumed(resume, settings or []) if resume else configured(settings or [])
+    with _unheard():
+        _train(settings or [], out, resume, dry_run=dry_run, report=report)
+
+
+def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_run: bool, report: bool) -> None:
+    config = resumed(resume, settings) if resume else configured(settings)
     if dry_run:
         show.put_raw(explained_yaml(config) + "\n")
         return
@@ -57,18 +71,42 @@ def train(
     try:
         with Progress(config.steps) as display:
             result = run(config, path, resume=resume is not None, display=display)
-    except KeyboardInterrupt:  # a second Ctrl-C, or one before the run began
+    except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
         if (path / "run.json").exists():
-            show.note(f"Interrupted at once, without saving. {_onward(path)}")
-        raise
+            with suppress(OSError):
+                show.note(f"Interrupted at once, without saving. {_onward(path)}")
+        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
     except InUseError:
         raise
     except RunError as error:
+        if not (path / "run.json").exists():  # what is no run has nothing to go on with
+            raise
         raise type(error)(f"{error}\n{_onward(path)}") from None
     page = _reported(path) if report and result.steps else None
-    show.put(*_ending(config, result, page))
+    with suppress(OSError):
+        show.put(*_ending(config, result, page))
     if result.stopped:
-        raise typer.Exit(128 + (signal.SIGTERM if result.stopped == "terminated" else signal.SIGINT))
+        raise typer.Exit(128 + ENDS[result.stopped])
+
+
+@contextmanager
+def _unheard() -> Generator[None]:
+    """A run does not depend on who listens: streams that are closed, full or without a reader take nothing and stop nothing."""
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file to be opened would get its number, and what others print
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if number == 0 else "w"))  # noqa: SIM115
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # what is left would be tried once more at the end, and change the exit code
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def report(

@@ -91,7 +91,9 @@ def _piece(path: Path) -> Callable[[int], str] | None:
     for found in sorted(path.glob("checkpoints/step-*"), reverse=True):
         try:
             tokenizer = Tokenizer.from_file(str(found / "model" / "tokenizer.json"))
-        except Exception:  # removed since, damaged, or of a kind that has no such file; the package raises nothing narrower
+        except (
+            Exception
+        ):  # removed since, damaged, or of a kind that has no such file; the package raises nothing narrower
             continue
         return lambda token: tokenizer.decode([token], skip_special_tokens=False) if 0 <= token < 2**32 else "?"
     return None

@@ -11,7 +11,7 @@ buffer keeps nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -179,7 +179,7 @@ class Buffer:
 
     @classmethod
     def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Buffer:
-        """The buffer that was saved."""
+        """The buffer that was saved. Its waiting groups lack the further fields of their problems: see `renew`."""
         buffer = cls()
         buffer._next, buffer.admitted = values["next"], values["admitted"]
         buffer.trained, buffer.dropped, buffer.ignored = values["trained"], values["dropped"], values["ignored"]
@@ -188,12 +188,19 @@ class Buffer:
             end = prompt + saved["job"]["prompt"]
             job = Job(**saved["job"] | {"prompt": arrays["prompts"][prompt:end].copy()})
             prompt = end
-            entry = Entry(Problem(**saved["problem"]), job, attempts=saved["attempts"])
+            text = {name: saved["problem"][name] for name in ("id", "prompt", "answer")}
+            entry = Entry(Problem(**text), job, attempts=saved["attempts"])
             if saved["samples"] is not None:
                 entry.group, token = _group(job, saved["samples"], arrays, token)
                 entry.scores, entry.state = tuple(Score(**score) for score in saved["scores"]), State.READY
             buffer._entries[job.group] = entry
         return buffer
+
+    def renew(self, made: Callable[[int], tuple[Problem, Job]]) -> None:
+        """Have every waiting group made anew from its number: of what it is to be judged by, a checkpoint keeps nothing."""
+        for number, entry in self._entries.items():
+            if entry.state is State.WAITING:
+                entry.problem, entry.job = made(number)
 
     def _in(self, state: State) -> list[Entry]:
         return [entry for entry in self._entries.values() if entry.state is state]
@@ -216,14 +223,13 @@ def _late(entry: Entry, version: int, max_staleness: int) -> bool:
 
 
 def _values(entry: Entry) -> dict[str, Any]:
-    """What JSON keeps of an entry; the prompt is kept by its length."""
+    """What JSON keeps of an entry; the prompt is kept by its length, and fields of the user's own, which JSON may not hold, not at all."""
     job, problem = entry.job, entry.problem
     return {
         "problem": {
             "id": problem.id,
             "prompt": problem.prompt,
             "answer": problem.answer,
-            "extra": dict(problem.extra),
         },
         "job": {
             "group": job.group,

@@ -71,8 +71,8 @@ def save(
     final = folder / f"step-{step:06d}"
     temporary = folder / f"{_SAVING}{final.name}"
     with _said(final, temporary):
-        folder.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(folder)
+        folder.mkdir(exist_ok=True)  # not what is above it: a run that was removed is not made again
+        _clear_unfinished(folder)
         temporary.mkdir()
         with _quiet():
             model.save_pretrained(temporary / "model")
@@ -108,13 +108,18 @@ def load(path: Path, *, model: PreTrainedModel, optimizer: torch.optim.Optimizer
     flaw = flaw_of(path)
     if flaw is not None:
         raise CheckpointError(f"{path} needs to be a whole checkpoint, got a damaged one: {flaw}. Use an earlier one.")
-    facts = decoded(json.loads((path / "optimizer.json").read_bytes()))
-    _load_weights(path / "model", model)
-    if optimizer is not None:
-        restore_optimizer(path, model, optimizer, facts, _tensors(path / "optimizer.safetensors"))
-    state = decoded(json.loads((path / "state.json").read_bytes()))
-    step = int(json.loads((path / "manifest.json").read_bytes())["step"])
-    return Saved(step, state, _arrays(path / "arrays.safetensors"))
+    with _understood(path):
+        facts = decoded(json.loads((path / "optimizer.json").read_bytes()))
+        state = decoded(json.loads((path / "state.json").read_bytes()))
+        if not isinstance(state, dict):
+            raise TypeError("state.json holds no object")
+        step = int(json.loads((path / "manifest.json").read_bytes())["step"])
+        arrays = _arrays(path / "arrays.safetensors")
+        moments = None if optimizer is None else _tensors(path / "optimizer.safetensors")
+        _load_weights(path / "model", model)
+        if optimizer is not None and moments is not None:
+            restore_optimizer(path, model, optimizer, facts, moments)
+    return Saved(step, cast("dict[str, Any]", state), arrays)
 
 
 def flaw_of(path: Path, *, sums: bool = True) -> str | None:
@@ -137,12 +142,38 @@ def flaw_of(path: Path, *, sums: bool = True) -> str | None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what killed saves left: half-written folders, half-removed ones, and replaced ones that have a successor."""
-    for path in folder.iterdir():
-        successor = folder / path.name.removeprefix(_REPLACED)
-        gone = path.name.startswith((_SAVING, _REMOVING))
-        if gone or (path.name.startswith(_REPLACED) and successor.is_dir()):
-            shutil.rmtree(path)
+    """Remove what killed saves left: half-written folders, half-removed ones, and replaced ones whose successor is whole."""
+    _clear_unfinished(folder)
+    for path in folder.glob(f"{_REPLACED}*"):
+        if flaw_of(folder / path.name.removeprefix(_REPLACED)) is None:
+            _remove(path)
+
+
+def _clear_unfinished(folder: Path) -> None:
+    for path in [*folder.glob(f"{_SAVING}*"), *folder.glob(f"{_REMOVING}*")]:
+        shutil.rmtree(path)
+
+
+def _remove(path: Path) -> None:
+    """Take its name away, then the rest: a kill in between leaves what `clear_leftovers` finds."""
+    doomed = path.with_name(f"{_REMOVING}{path.name.removeprefix('.')}")
+    os.replace(path, doomed)
+    shutil.rmtree(doomed)
+
+
+@contextmanager
+def _understood(path: Path) -> Generator[None]:
+    """Whatever cannot be made sense of inside it is said in one sentence: bytes that are as written may still be no checkpoint."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (Exception, RecursionError) as error:
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        raise CheckpointError(
+            f"{path} needs to be a checkpoint of this run, got one that cannot be read: {type(error).__name__}: {reason}. "
+            "Move it away to go on from the one before it."
+        ) from error
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -203,7 +234,9 @@ def _quiet() -> Generator[None]:
 def _seal(folder: Path, step: int) -> None:
     """The manifest, then everything on disk."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
+    mode = (folder / "state.json").stat().st_mode & 0o777  # by the umask; safetensors makes files for their owner alone
     for path in files:
+        path.chmod(mode)
         _sync(path)
     entries = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _sum(path)} for path in files
@@ -223,9 +256,10 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     """Give the folder its name. One that has it already steps aside first, found by `latest` until the new one stands."""
     if final.exists():
         aside = final.with_name(f"{_REPLACED}{final.name}")
-        if aside.exists():
-            shutil.rmtree(aside)
-        os.replace(final, aside)
+        if aside.exists():  # the only whole one, where what has the name is damaged
+            _remove(final if flaw_of(final) else aside)
+        if final.exists():
+            os.replace(final, aside)
     os.replace(temporary, final)
     sync_folder(final.parent)
 
@@ -236,9 +270,7 @@ def _prune(folder: Path, step: int, keep: int) -> None:
         clear_leftovers(folder)
         earlier = [path for path in _candidates(folder) if int(path.name.rpartition("-")[2]) < step]
         for path in [path for path in earlier if flaw_of(path, sums=False) is None][max(keep, 1) - 1 :]:
-            doomed = path.with_name(f"{_REMOVING}{path.name}")
-            os.replace(path, doomed)
-            shutil.rmtree(doomed)
+            _remove(path)
 
 
 def _save_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -286,9 +318,24 @@ def _load_weights(folder: Path, model: PreTrainedModel) -> None:
     own = cast("Values", model.state_dict())
     if not set(saved) <= set(own):  # some architectures are saved under other names than they train with
         with _quiet():
-            whole = type(model).from_pretrained(
-                folder, dtype=model.dtype, use_safetensors=True, trust_remote_code=False
+            whole, info = cast(
+                "tuple[PreTrainedModel, dict[str, Any]]",
+                type(model).from_pretrained(
+                    folder,
+                    dtype=model.dtype,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                ),
             )
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):  # it would begin those from random weights
+            if info[kind]:
+                name = min(str(each) for each in info[kind])
+                raise CheckpointError(
+                    f"{folder} needs the weights of this model, got {kind.replace('_', ' ')} such as {name}. "
+                    "Load it elsewhere."
+                )
         saved = cast("Values", whole.state_dict())
     loaded = {own[name].data_ptr() for name in saved if name in own}
     # a weight tied to another is saved once, under the other's name

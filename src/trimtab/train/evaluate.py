@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from trimtab.config.training import Task
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.messages import Group, Job, Problem
+from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.model import Policy
 from trimtab.train.tasks.judge import Judge
 
@@ -46,20 +46,41 @@ class Evaluator:
 
     def accuracy(self, weights: dict[str, Tensor], version: int) -> float:
         """The share of problems answered right."""
+        accuracy = self.accuracy_unless(lambda: False, weights, version)
+        assert accuracy is not None
+        return accuracy
+
+    def accuracy_unless(self, stop: Callable[[], bool], weights: dict[str, Tensor], version: int) -> float | None:
+        """The same; None where `stop` came first."""
         self.engine.load(weights, version)
-        groups = finished(self.engine, self.jobs)
+        groups = finished(self.engine, self.jobs, stop)
+        if groups is None:
+            return None
         texts = self.policy.texts([group.samples[0].tokens for group in groups])
-        scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
-        return sum(score.correct for score in scores) / max(len(scores), 1)
+        scores = scores_unless(stop, self.judge, list(zip(self.problems, texts, strict=True)))
+        return None if scores is None else sum(score.correct for score in scores) / max(len(scores), 1)
 
 
-def finished(engine: Engine, jobs: Sequence[Job]) -> list[Group]:
-    """Every one of these jobs done, in their order of number."""
+def finished(engine: Engine, jobs: Sequence[Job], stop: Callable[[], bool] = lambda: False) -> list[Group] | None:
+    """Every one of these jobs done, in their order of number; None, and none of them pending, where `stop` came first."""
     engine.submit(jobs)
     groups: list[Group] = []
     while engine.pending:
+        if stop():
+            engine.abandon()
+            return None
         groups.extend(engine.step())
     return sorted(groups, key=lambda group: group.job.group)
+
+
+def scores_unless(stop: Callable[[], bool], judge: Judge, answers: Sequence[tuple[Problem, str]]) -> list[Score] | None:
+    """One score per answer; None where `stop` came first: verifiers that hang can take a timeout each."""
+    scores: list[Score] = []
+    for answer in answers:
+        if stop():
+            return None
+        scores += judge.scores([answer])
+    return scores
 
 
 def seed_of(seed: int, *key: object) -> int:

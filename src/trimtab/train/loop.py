@@ -9,31 +9,34 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError, RunError
+from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
 from trimtab.train.beginning import longest, policy_of
 from trimtab.train.buffer import Buffer, Entry
-from trimtab.train.display import Display, Silent
+from trimtab.train.display import Display, Guarded, Silent
 from trimtab.train.engines.hf import HfEngine
-from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.evaluate import Evaluator, scores_unless, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.recorded import recorded
 from trimtab.train.rows import Answer, rows_of
+from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
 from trimtab.train.tasks import Judge, source
 from trimtab.train.watch import Watch
+from trimtab.train.world import changes, world_of
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
@@ -58,14 +61,14 @@ class Result:
 
 def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
     """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
-    display = display or Silent()
+    shown = Guarded(display or Silent())
     torch.set_num_threads(config.threads)
     keep_freed_memory()
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
         try:
-            session = Session(config, run, display, stack)
+            session = Session(config, run, shown, stack)
         except BaseException:
             if not resume:
                 run.discard()  # settings that cannot be run leave no run behind, and the name free
@@ -84,14 +87,17 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
 class Session:
     """The parts of a run, put together."""
 
-    def __init__(self, config: Train, run: RunDirectory, display: Display, stack: ExitStack) -> None:
+    def __init__(self, config: Train, run: RunDirectory, display: Guarded, stack: ExitStack) -> None:
         self.config, self.run, self.display = config, run, display
+        self.stop = Stop()
         self.source = source(config.task, config.seed)
         self.max_tokens = longest(config, self.source)
         self.judge = stack.enter_context(Judge(config.task, self.source))
         self.policy = policy_of(config, self.source, self.max_tokens, display)
         reference = None if config.kl is None else policy_of(config, self.source, self.max_tokens, display).model
+        self.world = world_of(config, self.source, self.policy)
         self.learner = Learner(config, self.policy.model, reference)
+        display.warn = self._display_failed
         self.backend: Backend = backend_of(config, self.policy, self.run.path)
         stack.callback(self.backend.close)
         self.loggers = Loggers({}, self._warn)
@@ -103,11 +109,16 @@ class Session:
         self.told: set[str] = set()
         self.broken = False
         self.accuracies: list[float] = []
+        self.owed: dict[str, float] | None = None
+        """Metrics of the last step where a request to stop broke its evaluation off."""
         self.seconds = 0.0
 
     def go(self, stop: Stop, *, resume: bool) -> Result:
         """The whole run."""
-        config, learner = self.config, self.learner
+        config, learner, self.stop = self.config, self.learner, stop
+        if resume:
+            self._compare()
+        self.run.remember(world=self.world)
         if resume:
             self._restore()
             if self._finished():
@@ -123,17 +134,16 @@ class Session:
         begun = time.perf_counter() - self.seconds
         self.display.begin(self.run.path, learner.version)
         self.backend.begin(learner.version)
-        if not self.accuracies:
-            self._evaluate(0, {})
+        self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
             for note in self.watch.notes(stepped):
                 self._note("gate", note)
             self.seconds = time.perf_counter() - begun
-            if learner.version % config.checkpoint.every == 0 or learner.version == config.steps:
+            if self._due():
                 self._save()
-        if learner.version == config.steps:
+        if learner.version == config.steps and self.owed is None:
             return self._result(None)
-        if learner.version % config.checkpoint.every:
+        if not self._due():
             self._save()
         self.run.event("stopped", str(stop.reason), step=learner.version)
         return self._result(stop.reason)
@@ -153,10 +163,33 @@ class Session:
         if config.record.rollouts:
             self.run.rollouts(recorded(step, entries, texts, stepped))
         last = learner.version == config.steps
-        if config.evaluate and (learner.version % config.evaluate.every == 0 or last):
-            self._evaluate(learner.version, metrics)
+        due = config.evaluate and (learner.version % config.evaluate.every == 0 or last)
+        if due and not self._evaluate(learner.version, metrics):
+            self.owed = {name: float(value) for name, value in metrics.items()}
+            return stepped
         self._log(step, metrics)
         return stepped
+
+    def _due(self) -> bool:
+        """Whether a checkpoint of this step is made in any case."""
+        return self.learner.version % self.config.checkpoint.every == 0 or self.learner.version == self.config.steps
+
+    def _catch_up(self) -> None:
+        """Evaluate before the first step, or the step whose evaluation was broken off, and log that.
+
+        Its line may be there already, from a session that was killed since.
+        """
+        if self.owed is None:
+            if not self.accuracies:
+                self._evaluate(0, {})
+            return
+        metrics, step = dict(self.owed), self.learner.version - 1
+        if self._evaluate(self.learner.version, metrics):
+            self.owed = None
+            if not any(line["step"] == step for line in self.run.metrics()):
+                self._log(step, metrics)
+            if self.learner.version == self.config.steps:
+                self._save()
 
     def _batch(self, stop: Stop) -> list[Entry] | None:
         """The next batch of whole groups; None where the user asked to stop first."""
@@ -179,8 +212,10 @@ class Session:
 
     def _receive(self, timeout: float) -> bool:
         """Take in what the samplers have done; whether there was anything."""
-        arrived = self.backend.arrived(timeout)
+        arrived = self.backend.arrived(timeout, lambda: bool(self.stop))
         for group in arrived.groups:
+            if self.stop:  # what is not scored yet is sampled again when the run goes on
+                break
             self._finish(group)
         self.buffer.lost(arrived.lost)
         for note in arrived.notes:
@@ -192,7 +227,10 @@ class Session:
         entry = self.buffer.entry(group.job.group)
         if entry is not None:
             texts = self.policy.texts([sample.tokens for sample in group.samples])
-            scores = self.judge.scores([(entry.problem, text) for text in texts])
+            answers = [(entry.problem, text) for text in texts]
+            scores = scores_unless(lambda: bool(self.stop), self.judge, answers)
+            if scores is None:
+                return
             self.buffer.finish(group, scores)
             self.texts[group.job.group] = texts
             self._tell_faults(group, scores)
@@ -239,18 +277,18 @@ class Session:
             buffer.dropped,
         )
         for _ in range(allowed):
-            number = buffer.next
-            problem = self.source.problem(number)
-            buffer.admit(problem, self._job(number, problem))
+            buffer.admit(*self._admitted(buffer.next))
         jobs = buffer.waiting()[: self.backend.room()]
         if jobs:
             buffer.start(job.group for job in jobs)
             self.backend.give(jobs)
 
-    def _job(self, number: int, problem: Problem) -> Job:
+    def _admitted(self, number: int) -> tuple[Problem, Job]:
+        """The problem of that number and the job to sample it; the same whenever it is made."""
+        problem = self.source.problem(number)
         prompt = self.policy.prompt(self.config.task, problem)
         seed = seed_of(self.config.seed, "group", number)
-        return Job(number, prompt, self.config.rollout.samples, seed, self.max_tokens)
+        return problem, Job(number, prompt, self.config.rollout.samples, seed, self.max_tokens)
 
     def _evaluator(self) -> Evaluator | None:
         config = self.config
@@ -267,17 +305,24 @@ class Session:
             engine, self.policy, self.judge, config.task, problems, max_tokens=self.max_tokens, seed=config.seed
         )
 
-    def _evaluate(self, version: int, metrics: dict[str, float]) -> None:
-        """Accuracy of the present weights, into the metrics of the step that made them; before the first, on its own."""
+    def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:
+        """Accuracy of the present weights, into the metrics of the step that made them; before the first, on its own.
+
+        False where a request to stop broke it off.
+        """
         if self.evaluator is None:
-            return
+            return True
         clock = time.perf_counter()
-        accuracy = self.evaluator.accuracy(self.policy.model.state_dict(), version)
+        weights = self.policy.model.state_dict()
+        accuracy = self.evaluator.accuracy_unless(lambda: bool(self.stop), weights, version)
+        if accuracy is None:
+            return False
         self.accuracies.append(accuracy)
         metrics |= {"eval/accuracy": accuracy, "time/evaluate": time.perf_counter() - clock}
         if version == 0:
             self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
             self.display.step(0, metrics)
+        return True
 
     def _own(self, entries: list[Entry], waited: float, seconds: float) -> dict[str, float]:
         scores = [score for entry in entries for score in entry.scores]
@@ -304,6 +349,9 @@ class Session:
         self.run.event(kind, message, step=self.learner.version)
         self.display.note(message)
 
+    def _display_failed(self, message: str) -> None:
+        self.run.event("display", message, step=self.learner.version)
+
     def _close_loggers(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.loggers.close("done" if error is None else "failed")
 
@@ -320,6 +368,8 @@ class Session:
             "watch": self.watch.state(),
             "accuracies": self.accuracies,
             "seconds": self.seconds,
+            "owed": self.owed,
+            "rows": self.run.rows.total(),
         }
         checkpoint.save(
             self.run.checkpoints,
@@ -332,22 +382,36 @@ class Session:
             keep=self.config.checkpoint.keep,
         )
 
+    def _compare(self) -> None:
+        """Say what changed outside the run directory since the run's last session; runs of before it was noted say nothing."""
+        before = self.run.facts.get("world")
+        if isinstance(before, dict):
+            for message in changes(cast("dict[str, Any]", before), self.world, kl=self.config.kl is not None):
+                self._note("changed", message)
+
     def _restore(self) -> None:
         """The state of the newest checkpoint that is whole; a run killed before its first one begins anew."""
         newest = checkpoint.latest(self.run.checkpoints, lambda message: self._note("checkpoint", message))
         if newest is None:
             self._note("checkpoint", "There is no whole checkpoint: the run begins at step 0.")
+            checkpoint.clear_leftovers(self.run.checkpoints)
             self.run.rewind(0)
             return
         saved = checkpoint.load(newest, model=self.policy.model, optimizer=self.learner.optimizer)
-        state = saved.state
-        self.learner.version = state["version"]
-        self.learner.skipped.update(state["skipped"])
-        self.buffer = Buffer.restore(state["buffer"], saved.arrays)
-        self.watch.restore(state["watch"])
-        self.accuracies = list(state["accuracies"])
-        self.seconds = state["seconds"]
-        self.run.rewind(self.learner.version)
+        vocabulary = cast("torch.Tensor", self.policy.model.get_input_embeddings().weight).shape[0]
+        state, self.buffer = restored(newest, saved, self.config, vocabulary)
+        self.buffer.renew(self._admitted)
+        self.learner.version = state.version
+        self.learner.skipped.update(state.skipped)
+        self.watch.restore(state.watch.model_dump())
+        self.accuracies, self.seconds, self.owed = list(state.accuracies), state.seconds, state.owed
+        checkpoint.clear_leftovers(self.run.checkpoints)
+        self.run.rewind(state.version)
+        rollout, record = self.config.rollout, self.config.record
+        every = rollout.groups * rollout.samples if record.rollouts == 1 else None
+        logged = range(state.version - (state.owed is not None))
+        for message in gaps(self.run, logged, rows=state.rows, per_step=every):
+            self._note("missing", f"{message} The run goes on without them.")
 
     def _finished(self) -> bool:
         """Whether a resumed run has nothing left to do, which is said; a number of steps that is new is kept for the next time."""
@@ -355,9 +419,9 @@ class Session:
         if done > wanted:
             raise ConfigError(f"--resume needs steps of {done} or more, got {wanted}. The run has gone as far as that.")
         self.run.resettle(self.config.model_dump(mode="json"))
-        if done == wanted:
+        if done == wanted and self.owed is None:
             self.display.note(f"The run is finished: all {done} steps are done. Go further with steps=N above {done}.")
-        return done == wanted
+        return done == wanted and self.owed is None
 
     def _result(self, stopped: str | None) -> Result:
         seen = self.accuracies

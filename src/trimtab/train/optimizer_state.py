@@ -40,6 +40,12 @@ def restore_optimizer(
     for name, tensor in tensors.items():
         place, index, key = name.split(".", 2)
         (state.setdefault(int(index), {}) if place == "state" else groups[int(index)])[key] = tensor
+    flaw = _state_flaw(optimizer, state) or _group_flaw(optimizer, groups)
+    if flaw is not None:
+        raise CheckpointError(
+            f"{path} needs an optimiser's state that fits the model, got {flaw}. "
+            "Move it away to go on from the one before it."
+        )
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     _make_exact(optimizer, state)
 
@@ -90,6 +96,43 @@ def _names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[str]
     """The parameters of each group, by name: a state moved to the wrong weight would train on, badly."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [[names.get(id(parameter), "?") for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def _state_flaw(optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Any]]) -> str | None:
+    """A tensor that is neither one number nor of its parameter's shape: it would fail in the middle of a step."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, values in state.items():
+        if not 0 <= index < len(parameters):
+            return f"values of parameter {index} of {len(parameters)}"
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.numel() != 1 and value.shape != parameters[index].shape:
+                return f"{key} of shape {tuple(value.shape)} for a parameter of {tuple(parameters[index].shape)}"
+    return None
+
+
+def _group_flaw(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> str | None:
+    """A hyper-parameter of another kind than the optimiser has."""
+    for here, saved in zip(optimizer.param_groups, groups, strict=True):
+        for key, value in here.items():
+            if key == "params":
+                continue
+            if key not in saved:
+                return f"no {key}"
+            if not _alike(value, saved[key]):
+                return f"{key} = {saved[key]!r}"[:100]
+    return None
+
+
+def _alike(value: object, other: object) -> bool:
+    """Whether two hyper-parameters are of one kind: numbers, one-number tensors, flags, tuples of as many."""
+    if isinstance(value, tuple) and isinstance(other, tuple):
+        pairs = zip(cast("tuple[object, ...]", value), cast("tuple[object, ...]", other), strict=False)
+        return len(value) == len(other) and all(_alike(one, two) for one, two in pairs)
+    if isinstance(value, bool) or value is None or isinstance(other, bool) or other is None:
+        return {type(value), type(other)} <= {bool, type(None)}
+    if isinstance(value, int | float | Tensor):
+        return isinstance(other, int | float | Tensor) and math.isfinite(other)
+    return type(value) is type(other)
 
 
 def _make_exact(optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Any]]) -> None:

@@ -30,6 +30,7 @@ from threading import Thread
 from torch import nn
 
 from trimtab.errors import RunError
+from trimtab.records.scratch import claim_scratch
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.sampler import Done, Failed, Message, Order, Ready, sample
 from trimtab.train.backends.worker import Inbox, Silence, Worker, listen
@@ -76,6 +77,7 @@ class LocalBackend:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="trimtab-")
         # Whole, because a spawned process starts where its parent started, not where it is.
         self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
+        claim_scratch()
         self._context = get_context("spawn")
         self._weights = SharedWeights.create(model)
         self._workers: list[Worker] = []
@@ -116,7 +118,7 @@ class LocalBackend:
         for seat, share in dealt.items():
             self._workers[seat].send(Order(tuple(share), self._weights.version))
 
-    def arrived(self, timeout: float) -> Arrived:
+    def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
         """Finished groups; groups of dead samplers, which are replaced here; what to say about it."""
         self._begun()
         groups: list[Group] = []
@@ -133,7 +135,7 @@ class LocalBackend:
                     notes.append(self._replaced(worker))
             for worker in self._workers:
                 self._look(worker)
-            if groups or lost or notes or left <= 0:
+            if groups or lost or notes or left <= 0 or stop():
                 return Arrived(tuple(groups), tuple(lost), tuple(notes))
 
     def close(self) -> None:
@@ -249,9 +251,9 @@ class LocalBackend:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Generator[None]:
-    """Children started here are deaf to Ctrl-C from their first moment; the learner hears it afterwards."""
+    """Children started here are deaf to Ctrl-C and a closed terminal from their first moment; the learner hears it afterwards."""
     resource_tracker.ensure_running()  # it would let interrupts through again at its own start
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

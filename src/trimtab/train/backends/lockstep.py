@@ -36,10 +36,10 @@ class Lockstep:
         """To be sampled by the next `arrived`."""
         self._engine.submit(jobs)
 
-    def arrived(self, timeout: float) -> Arrived:
-        """Everything given, done; time has no meaning here."""
+    def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
+        """Everything given, done, unless `stop` comes first; time has no meaning here."""
         groups: list[Group] = []
-        while self._engine.pending:
+        while self._engine.pending and not stop():
             groups.extend(self._engine.step())
         return Arrived(groups=tuple(groups))
 

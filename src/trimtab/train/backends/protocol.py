@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -44,9 +44,10 @@ class Backend(Protocol):
         """Have these sampled. Never waits for a sampler."""
         ...
 
-    def arrived(self, timeout: float) -> Arrived:
+    def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
         """What happened since the last call; waits at most `timeout` seconds for something, and may be empty.
 
+        A back-end that samples here and now looks at `stop` between two decode steps, and leaves the rest once it holds.
         Raises RunError where sampling cannot go on.
         """
         ...

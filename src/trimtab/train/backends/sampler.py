@@ -112,8 +112,9 @@ def sample(
 
 def _settle(log: str, learner: int) -> None:
     """Die with the learner, leave interrupts to it, write to the log."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

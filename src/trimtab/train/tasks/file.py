@@ -12,6 +12,7 @@ from pydantic import Field
 from trimtab.config.base import Config, shown
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
+from trimtab.records.files import sound_text
 from trimtab.train.messages import Problem, Score
 from trimtab.train.tasks.protocol import binary, framed, stream
 from trimtab.train.tasks.rows import Row, rows
@@ -64,6 +65,10 @@ class File:
         """The first rows of the held-out file, or of those set aside at the end."""
         return self._kept[:count]
 
+    def all(self) -> list[Problem]:
+        """Every problem, those to be trained on first."""
+        return [*self._trained, *self._kept]
+
     def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
         """None: a row holds the answer, not the way to it."""
         raise ConfigError("Task needs a built-in task for a warm start, got 'file'. Set model.warm_start to null.")
@@ -88,7 +93,7 @@ def _problems(config: Task, path: str, options: FileOptions) -> list[Problem]:
 def _problem(config: Task, row: Row) -> Problem:
     prompt, answer = _text(row, config.prompt), _text(row, config.answer, number=True)
     extra = {name: value for name, value in row.fields.items() if name not in (config.prompt, config.answer)}
-    return Problem(id=row.place, prompt=framed(config.template, prompt), answer=answer, extra=extra)
+    return Problem(id=sound_text(row.place), prompt=framed(config.template, prompt), answer=answer, extra=extra)
 
 
 def _text(row: Row, field: str, number: bool = False) -> str:
@@ -102,4 +107,4 @@ def _text(row: Row, field: str, number: bool = False) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{row.place} needs text in {shown(field)}, got {shown(value)}.")
-    return value
+    return sound_text(value)

@@ -1,0 +1,137 @@
+"""What a run takes from outside its directory, as digests: a resumed run says what is no longer what it was."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trimtab.config.training import Train
+from trimtab.train.model import Policy
+from trimtab.train.tasks import Source
+from trimtab.train.tasks.file import File
+
+LIBRARIES = ("trimtab", "torch", "transformers", "tokenizers", "numpy")
+_OF_THE_PLACE = ("_name_or_path", "transformers_version")
+
+World = dict[str, str]
+"""Digests and versions by what they are of."""
+
+
+def world_of(config: Train, source: Source, policy: Policy) -> World:
+    """What this run would begin with now; `policy` has to be as it was loaded or made."""
+    world = {f"version of {name}": _version(name) for name in LIBRARIES}
+    world |= {f"rows of {path}": digest for path, digest in _rows(config, source)}
+    world |= {f"code of reward {name}": digest for name, digest in _rewards(config)}
+    world["weights"] = _digest(_weights(policy))
+    world["model settings"] = _digest([_plain(_settings(policy))])
+    world["tokenizer"] = _digest([_plain(dict(policy.tokenizer.get_vocab())), str(policy.stop).encode()])
+    return world
+
+
+def changes(before: Mapping[str, Any], now: World, *, kl: bool) -> list[str]:
+    """A sentence for each thing that is not as it was; what either side does not know is passed over."""
+    said: list[str] = []
+    for name, value in now.items():
+        known = before.get(name)
+        if not isinstance(known, str) or known == value:
+            continue
+        got = f"{known} before, {value} now" if name.startswith("version of ") else "other ones than before"
+        said.append(f"The run began with another state of the world: {name}: {got}. {_consequence(name, kl)}")
+    return said
+
+
+def _consequence(name: str, kl: bool) -> str:
+    if name == "weights":
+        return (
+            "KL is measured from the new ones from here on."
+            if kl
+            else "The run goes on from its checkpoint; only a run that begins at step 0 takes them up."
+        )
+    if name.startswith("rows of "):
+        return "Prompts and answers to come, and the held-out ones, are the new ones."
+    if name.startswith("code of "):
+        return "Rewards to come are those of the new code."
+    if name.startswith("version of "):
+        return "Numbers may differ in their last digits."
+    return "What the checkpoint holds was made with the one before."
+
+
+def _rows(config: Train, source: Source) -> Iterator[tuple[str, str]]:
+    """A file by its bytes; a hub dataset, which may come in other bytes, by its prompts and answers."""
+    if not isinstance(source, File):
+        return
+    hub = False
+    for path in filter(None, (config.task.path, config.task.held_out)):
+        if Path(path).is_file():
+            yield path, _digest(_blocks(Path(path)))
+        elif not hub:
+            hub = True
+            texts = ((each.prompt, each.answer) for each in source.all())
+            yield path, _digest(json.dumps(pair).encode() for pair in texts)
+
+
+def _rewards(config: Train) -> Iterator[tuple[str, str]]:
+    for reward in config.task.rewards:
+        file = None if reward.function is None else module_file(reward.function.partition(":")[0])
+        if file is not None:
+            yield str(reward.function), _digest(_blocks(file))
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module, found as an import from this folder would find it, without running anything of it."""
+    places: Iterable[str] | None = [str(Path.cwd()), *sys.path]
+    spec: ModuleSpec | None = None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        if places is None:
+            return None
+        spec = PathFinder.find_spec(".".join(parts[:count]), list(places))
+        if spec is None:
+            return None
+        places = spec.submodule_search_locations
+    file = None if spec is None or spec.origin is None else Path(spec.origin)
+    return file if file is not None and file.is_file() else None
+
+
+def _weights(policy: Policy) -> Iterator[bytes | memoryview]:
+    for name, tensor in sorted(policy.model.state_dict().items()):
+        yield f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode()
+        if tensor.numel():
+            yield memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def _settings(policy: Policy) -> dict[str, Any]:
+    found: dict[str, Any] = policy.model.config.to_diff_dict()
+    return {name: value for name, value in found.items() if name not in _OF_THE_PLACE}
+
+
+def _plain(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, default=str).encode()
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 22):
+            yield block
+
+
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
