@@ -23,6 +23,9 @@ from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred, 
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.errors import InputError
 
+AS_GIVEN = Shaping()
+"""Rewards as they come."""
+
 READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     Gae: (("values",), ("bootstrap",)),
     ReMax: (("baselines",), ()),
@@ -105,7 +108,7 @@ def advantages(
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    shaping = shaping or Shaping()
+    shaping = shaping or AS_GIVEN
     _check(estimator, shaping, given)
     columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)
@@ -131,7 +134,8 @@ def _check(estimator: Estimator, shaping: Shaping, given: Given) -> None:
     for name in {"values", "bootstrap", "baselines"}.difference(needed, welcome):
         check_unread(who, name, getattr(given, name))
     levels = () if estimator.normalise is None else (estimator.normalise.mean, estimator.normalise.std)
-    if type(estimator) in OUTCOMES or "group" in levels or getattr(estimator, "group_mean", False):
+    centred = isinstance(estimator, ReinforcePlusPlus) and estimator.group_mean
+    if type(estimator) in OUTCOMES or "group" in levels or centred:
         check_given(who, "group", given.group)
     if given.bootstrap is not None:
         check_given("A value after the end (bootstrap)", "ended", given.ended)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.advantage.group import Groups, grouped, one_group
 from trimtab.advantage.inputs import check_given, check_group, check_not_empty, check_tokens, row_count
-from trimtab.config.advantages import Level, Normalise
+from trimtab.config.advantages import Level, Normalise, Singleton
 from trimtab.core.batch import layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
@@ -74,32 +74,40 @@ def moments(sample: Sample, level: Level) -> Moments:
 def standardised(norm: Normalise, sample: Sample) -> Float[Tensor, "*units"]:
     """The value less a mean, over a deviation, for every unit, voting or not."""
     found = {level: moments(sample, level) for level in dict.fromkeys((norm.mean, norm.std)) if level is not None}
-    centred = sample.value if norm.mean is None else _centred(norm, sample, found[norm.mean])
+    value = sample.value
+    if norm.mean is not None:
+        value = centred(sample, found[norm.mean], norm.singleton, leave_one_out=norm.leave_one_out)
     if norm.std is None:
-        return centred
+        return value
     spread = found[norm.std]
     variance, varies = spread.variance(norm.unbiased), spread.varies
     if norm.about == "subtracted":
-        squares, raw = sample.total(norm.std, sample.weight * centred.square(), sample.weight * sample.value.square())
+        squares, raw = sample.total(norm.std, sample.weight * value.square(), sample.weight * sample.value.square())
         variance = squares / (spread.number - (1.0 if norm.unbiased else 0.0)).clamp(min=1.0)
         varies = (squares > CONSTANT * raw).double()
-    if norm.singleton == "raw":
-        variance = torch.where(spread.number == 1, 1.0, variance)
-        varies = torch.where(spread.number == 1, 1.0, varies)
-    divisor = torch.where(varies > 0, DIVISORS[norm.eps_at](variance, norm.eps), 1.0)
-    return centred / sample.laid(divisor)
+    spread = replace(spread, varies=varies)
+    return value / sample.laid(divisor(spread, variance, norm.eps, norm.eps_at, norm.singleton))
 
 
-def _centred(norm: Normalise, sample: Sample, found: Moments) -> Tensor:
+def divisor(found: Moments, variance: Tensor, eps: float, eps_at: str, singleton: Singleton) -> Float[Tensor, " rows"]:
+    """What a variance divides by; 1 where nothing varies."""
+    varies = found.varies
+    if singleton == "raw":
+        variance = torch.where(found.number == 1, 1.0, variance)
+        varies = torch.where(found.number == 1, 1.0, varies)
+    return torch.where(varies > 0, DIVISORS[eps_at](variance, eps), 1.0)
+
+
+def centred(
+    sample: Sample, found: Moments, singleton: Singleton, *, leave_one_out: bool = False
+) -> Float[Tensor, "*units"]:
     """The value less the mean of its level, or of the others there. Votes that all agree give an exact 0."""
     number = found.number
     # x − (n·mean − x)/(n − 1) = (x − mean)·n/(n − 1); whoever does not vote is no part of the mean anyway
-    others = number / (number - 1.0).clamp(min=1.0) if norm.leave_one_out else torch.ones_like(number)
+    others = number / (number - 1.0).clamp(min=1.0) if leave_one_out else torch.ones_like(number)
     factor = sample.weight.clamp(max=1.0).mul_(sample.laid(found.varies * others - 1.0)).add_(1.0)
-    centred = (sample.value - sample.laid(found.mean)).mul_(factor)
-    if norm.singleton == "raw":
-        return torch.where(sample.laid(number == 1), sample.value, centred)
-    return centred
+    value = (sample.value - sample.laid(found.mean)).mul_(factor)
+    return torch.where(sample.laid(number == 1), sample.value, value) if singleton == "raw" else value
 
 
 @torch.no_grad()

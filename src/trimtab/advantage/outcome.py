@@ -11,14 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.advantage.group import gathered
-from trimtab.advantage.normalise import Moments, Sample, moments, standardised
+from trimtab.advantage.normalise import Moments, Sample, centred, divisor, moments
 from trimtab.config.advantages import (
     Gdpo,
     Gpg,
     Grpo,
     LeaveOneOut,
     MaxRl,
-    Normalise,
     Opo,
     PassK,
     ReinforcePlusPlus,
@@ -55,16 +54,13 @@ def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
 
 
 def _grouped(config: Grpo | Gdpo, scores: Scores) -> Tensor:
-    over = config.std_over if isinstance(config, Grpo) else "group"
-    norm = Normalise(
-        mean="group",
-        std=over if config.std else None,
-        unbiased=config.unbiased,
-        eps=config.eps,
-        eps_at="std",
-        singleton=config.singleton,
-    )
-    return standardised(norm, scores.sample)
+    found = moments(scores.sample, "group")
+    value = centred(scores.sample, found, config.singleton)
+    if not config.std:
+        return value
+    if isinstance(config, Grpo) and config.std_over == "batch":
+        found = moments(scores.sample, "batch")
+    return value / divisor(found, found.variance(config.unbiased), config.eps, "std", config.singleton)
 
 
 def bounded(config: Grpo | Rloo | ReinforcePlusPlus, value: Tensor) -> Tensor:
@@ -74,13 +70,16 @@ def bounded(config: Grpo | Rloo | ReinforcePlusPlus, value: Tensor) -> Tensor:
 
 def rloo(config: Rloo, scores: Scores) -> Tensor:
     """R − mean of the others"""
-    norm = Normalise(mean="group", std=None, leave_one_out=True, singleton=config.singleton)
-    return bounded(config, standardised(norm, scores.sample))
+    return bounded(config, _less_the_others(config.singleton, scores.sample))
+
+
+def _less_the_others(singleton: Singleton, sample: Sample) -> Tensor:
+    return centred(sample, moments(sample, "group"), singleton, leave_one_out=True)
 
 
 def group_centred(singleton: Singleton, sample: Sample) -> Tensor:
     """R − mean"""
-    return standardised(Normalise(mean="group", std=None, singleton=singleton), sample)
+    return centred(sample, moments(sample, "group"), singleton)
 
 
 def leave_one_out(config: LeaveOneOut | Gdpo, scores: Scores) -> Tensor:
@@ -89,15 +88,15 @@ def leave_one_out(config: LeaveOneOut | Gdpo, scores: Scores) -> Tensor:
     With d = R − mean over n votes, the others' squares are Σd² − d²·n/(n − 1): a difference of near-equal numbers where
     the others agree, whose rounding must not become a divisor.
     """
-    centred = rloo(Rloo(singleton=config.singleton), scores)
+    value = _less_the_others(config.singleton, scores.sample)
     if not config.std:
-        return centred
+        return value
     found = moments(scores.sample, "group")
     number = found.number
     squares = found.squares - (scores.sample.value - found.mean).square() * number / (number - 1.0).clamp(min=1.0)
     varies = (squares > AGREE * found.squares) & (number > 2)
     variance = squares / (number - (2.0 if config.unbiased else 1.0)).clamp(min=1.0)
-    return centred / torch.where(varies, variance.clamp(min=0.0).sqrt() + config.eps, 1.0)
+    return value / torch.where(varies, variance.clamp(min=0.0).sqrt() + config.eps, 1.0)
 
 
 def opo(config: Opo, scores: Scores) -> Tensor:
@@ -127,10 +126,10 @@ def maxrl(config: MaxRl, scores: Scores) -> Tensor:
     A mean that is only the rounding of rewards of both signs is not positive.
     """
     sample = scores.sample
-    found, centred = moments(sample, "group"), group_centred("zero", sample)
+    found, value = moments(sample, "group"), group_centred("zero", sample)
     total, size = sample.total("group", sample.weight * sample.value, sample.weight * sample.value.abs())
     positive = total > scores.rounding * size
-    return torch.where(positive, centred / (found.mean.clamp(min=0.0) + config.eps).clamp(min=1e-300), 0.0)
+    return torch.where(positive, value / (found.mean.clamp(min=0.0) + config.eps).clamp(min=1e-300), 0.0)
 
 
 def gdpo(config: Gdpo, scores: Scores) -> Tensor:

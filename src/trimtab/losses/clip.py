@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.losses import Clip, ClipCov, Gspo, Luspo
 from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
 
-Bounds = Clip | Gspo | ClipCov
+Bounds = Clip | Gspo | Luspo | ClipCov
 """The losses that clip a ratio to [1 − low, 1 + high]."""
 
 
@@ -39,17 +39,22 @@ def gspo(loss: Gspo, terms: Terms) -> Surrogate:
 
 def luspo(loss: Luspo, terms: Terms) -> Surrogate:
     """GSPO times the length of the sequence."""
-    found = gspo(Gspo(low=loss.low, high=loss.high, scope=loss.scope), terms)
-    return Surrogate(found.value * terms.layout.spread(terms.lengths), found.marks)
+    mean = terms.sequence_mean(terms.log_ratio_over(loss.scope), loss.scope)
+    rho = ratio(terms.layout.spread(mean))
+    value = clipped(loss, rho, terms.advantages) * terms.layout.spread(terms.lengths)
+    return Surrogate(value, marks(loss, rho, terms.advantages))
 
 
 class _Clipped(torch.autograd.Function):
-    """max(−Aρ, −A·clip(ρ)) by hand: plain autograd keeps a mask per branch, which costs more than all the rest of a loss."""
+    """max(−Aρ, −A·clip(ρ)) by hand: plain autograd keeps a mask per branch, which costs more than all the rest of a loss.
+
+    The second output is the slope, for backward alone.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, rho: Tensor, advantages: Tensor, low: float, high: float, dual: float | None, cap: float | None
-    ) -> Tensor:
+        rho: Tensor, advantages: Tensor, low: float, high: float, dual: float | None, cap: float | None
+    ) -> tuple[Tensor, Tensor]:
         free = advantages * (rho if cap is None else rho.clamp(max=cap))
         held = rho.clamp(low, high).mul_(advantages)
         # Inside the bounds both branches are one number with one slope, so a tie is open.
@@ -61,8 +66,12 @@ class _Clipped(torch.autograd.Function):
             most = advantages.abs().mul_(dual)
             open_ *= 1.0 - above(value, most)
             value = torch.minimum(value, most)
-        ctx.save_for_backward(open_.mul_(advantages).neg_())
-        return value
+        return value, open_.mul_(advantages).neg_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -75,7 +84,8 @@ def clipped(
 ) -> Tensor:
     """The clipped surrogate of a ratio: where A > 0 no gain above 1 + high, where A < 0 none below 1 − low."""
     rho, advantages = torch.broadcast_tensors(rho, advantages)
-    return _Clipped.apply(rho, advantages, 1.0 - bounds.low, 1.0 + bounds.high, dual, cap)  # pyright: ignore[reportReturnType]
+    found: Any = _Clipped.apply(rho, advantages, 1.0 - bounds.low, 1.0 + bounds.high, dual, cap)
+    return found[0]
 
 
 def marks(

@@ -23,6 +23,10 @@ Seen = Metrics | dict[str, Tensor]
 """The metrics of a correction: still to be worked out, or worked out elsewhere."""
 
 
+def _nothing() -> dict[str, Tensor]:
+    return {}
+
+
 @dataclass(frozen=True, eq=False)
 class PolicyMetrics(Mapping[str, Tensor]):
     """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
@@ -31,7 +35,7 @@ class PolicyMetrics(Mapping[str, Tensor]):
     correction: Seen
     terms: Terms
     surrogate: Surrogate
-    _found: dict[str, Tensor] = field(default_factory=dict[str, Tensor], repr=False)
+    _found: dict[str, Tensor] = field(default_factory=_nothing, repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.sections:

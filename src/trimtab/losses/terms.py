@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +18,14 @@ from torch import Tensor
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import cleaned
+
+
+def _nothing() -> dict[str, Tensor]:
+    return {}
+
+
+def _no_marks() -> dict[str, Callable[[], Tensor]]:
+    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +42,15 @@ class Terms:
     lengths: Float[Tensor, " rows"]
     """Tokens of each sequence, as the denominator counts them."""
     generator: torch.Generator | None = None
+    _made: dict[str, Tensor] = field(default_factory=_nothing, init=False, repr=False)
+    """What several terms of a loss share. A dict, because `cached_property` takes a lock, which cannot be compiled."""
 
     @property
     def layout(self) -> Layout:
         """Where sequences lie."""
         return self.batch.layout
 
-    @cached_property
+    @property
     def advantages(self) -> Float[Tensor, "*tokens"]:
         """Of each token; 0 outside the trained ones."""
         assert self.batch.advantages is not None
@@ -51,20 +60,24 @@ class Terms:
         """1 on the tokens of a scope."""
         return self.kept if scope == "kept" else self.batch.valid
 
-    @cached_property
+    @property
     def log_ratio(self) -> Float[Tensor, "*tokens"]:
         """log ρ of the kept tokens, with gradient."""
-        return self.log_ratio_over("kept")
+        if "log_ratio" not in self._made:
+            self._made["log_ratio"] = self.log_ratio_over("kept")
+        return self._made["log_ratio"]
 
     def log_ratio_over(self, scope: str) -> Float[Tensor, "*tokens"]:
         """log ρ of the tokens of a scope, with gradient; 0 elsewhere."""
         log_r, tokens = self.batch.log_r[f"current/{self.anchor}"], self.tokens(scope)
         return attached(self.current, log_r if tokens is self.batch.valid else log_r * tokens, tokens)
 
-    @cached_property
+    @property
     def log_prob(self) -> Float[Tensor, "*tokens"]:
         """log current of the kept tokens, with gradient."""
-        return attached(self.current, cleaned(self.current.detach(), self.kept), self.kept)
+        if "log_prob" not in self._made:
+            self._made["log_prob"] = attached(self.current, cleaned(self.current.detach(), self.kept), self.kept)
+        return self._made["log_prob"]
 
     def sequence_mean(self, value: Float[Tensor, "*tokens"], scope: str, units: Layout | None = None) -> Tensor:
         """The mean of each sequence (or other unit) over the tokens of a scope; `value` is 0 elsewhere."""
@@ -77,7 +90,7 @@ class Surrogate:
     """The loss of each token before the correction's weight."""
 
     value: Float[Tensor, "*#tokens"]
-    marks: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict[str, Callable[[], Tensor]])
+    marks: Mapping[str, Callable[[], Tensor]] = field(default_factory=_no_marks)
     """Indicators by name, worked out when a metric is read: the fraction of kept tokens they hold for."""
     weight: Float[Tensor, "*#tokens"] | None = None
     """What to multiply by in place of the correction's weight, where an objective uses the weight in its own way."""
@@ -87,9 +100,12 @@ class _Attached(torch.autograd.Function):
     """A value worked out beforehand, as a function of `leaf` with slope 1 on the counted tokens and 0 elsewhere."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: Tensor, value: Tensor, counted: Tensor) -> Tensor:
-        ctx.save_for_backward(counted)
+    def forward(leaf: Tensor, value: Tensor, counted: Tensor) -> Tensor:
         return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -107,10 +123,13 @@ class _Total(torch.autograd.Function):
     """Σ value · scale that is always finite: 0 · inf counts as 0, and no term as more than its part of the largest number."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(scale)
+    def forward(value: Tensor, scale: Tensor) -> Tensor:
         most = torch.finfo(value.dtype).max / max(scale.numel(), 1)
         return (value * scale).nan_to_num_(nan=0.0).clamp_(-most, most).sum()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -132,10 +151,12 @@ class _Exp(torch.autograd.Function):
     """e^x, at most the largest finite number; its own slope even there, so that an overflow is large and neither NaN nor 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        found = x.clamp(max=largest_log(x.dtype)).exp_()
-        ctx.save_for_backward(found)
-        return found
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(max=largest_log(x.dtype)).exp_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
