@@ -130,3 +130,24 @@ def test_nothing_carries_a_gradient() -> None:
     found = advantages(Gae(), rewards=rewards, values=values, mask=MASK)
     assert not found.advantages.requires_grad
     assert rewards.tolist() == [1.0] * 3
+
+
+def test_where_both_fit_rewards_are_per_sequence_and_kept_is_per_token() -> None:
+    """An empty sequence and one of two tokens, packed: [2] fits tokens and sequences."""
+    packed = {"mask": torch.ones(2, dtype=torch.bool), "cu_seqlens": torch.tensor([0, 0, 2])}
+    rewards, whole = torch.tensor([7.0, 3.0]), ReinforcePlusPlus(normalise=None)
+    assert advantages(whole, rewards=rewards, **packed).advantages.tolist() == [3.0, 3.0]
+    kept, group = torch.tensor([True, False]), torch.tensor([0, 0])
+    by_token = advantages(Grpo(), rewards=rewards, group=group, kept=kept, **packed)
+    assert by_token.votes.tolist() == [False, True]  # the sequence keeps its first token
+    by_sequence = advantages(Grpo(), rewards=rewards, group=group, kept=kept[:, None], **packed)
+    assert by_sequence.votes.tolist() == [False, False]  # it is rejected
+
+
+def test_a_column_of_kept_is_one_per_sequence_in_padded_rows_too() -> None:
+    mask, rewards, group = torch.ones(3, 2, dtype=torch.bool), torch.tensor([1.0, 0.0, 5.0]), torch.zeros(3).long()
+    kept = torch.tensor([True, True, False])
+    plain = advantages(Grpo(), rewards=rewards, mask=mask, group=group, kept=kept)
+    column = advantages(Grpo(), rewards=rewards, mask=mask, group=group, kept=kept[:, None])
+    assert torch.equal(plain.advantages, column.advantages)
+    assert torch.equal(plain.votes, column.votes)

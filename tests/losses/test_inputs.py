@@ -226,3 +226,24 @@ def test_a_gate_that_looks_at_the_advantage_sees_the_losss_advantages() -> None:
         ),
     )
     assert found.loss.item() == pytest.approx(-0.5)  # only the row with A > 0 is left: 3 tokens of −1 over 6
+
+
+# Two tokens in the second of two sequences: as many tokens as sequences, so that [2] fits both.
+BOTH_FIT = {"mask": torch.ones(2, dtype=torch.bool), "cu_seqlens": torch.tensor([0, 0, 2])}
+
+
+def test_where_both_fit_advantages_are_per_token_and_a_column_is_per_sequence() -> None:
+    zeros, given = torch.zeros(2), torch.tensor([1.0, 4.0])
+    for advantages, wanted in ((given, [-0.5, -2.0]), (given[:, None], [-2.0, -2.0])):
+        current = zeros.clone().requires_grad_()
+        policy_loss(config.Clip(), current=current, proximal=zeros, advantages=advantages, **BOTH_FIT).loss.backward()
+        assert current.grad is not None
+        assert current.grad.tolist() == wanted
+        out = correct(preset("off"), behavior=zeros, proximal=zeros, advantages=advantages, **BOTH_FIT)
+        assert float(out.metrics["selection/mean_advantage"]) == -sum(wanted)
+
+
+def test_a_column_of_advantages_is_per_sequence_in_padded_rows_too() -> None:
+    given = torch.tensor([[1.0], [4.0]])
+    found = policy_loss(config.Clip(), **tensors(advantages=given)).loss
+    assert found == policy_loss(config.Clip(), **tensors(advantages=given[:, 0])).loss

@@ -6,7 +6,7 @@ given ──► checks ──► failed rows out ──► no-EOS rows ──►
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,7 +17,7 @@ from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
 from trimtab.advantage.normalise import Sample, levels, standardised
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
-from trimtab.core.batch import layout_of
+from trimtab.core.batch import column_laid, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
@@ -82,6 +82,8 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
     ranks = Ranks(batch=given.process_group)
     layout = layout_of(given.mask, given.cu_seqlens, ranks)
     rows = inputs.row_count(layout, given.mask)
+    if given.kept is not None:
+        given = replace(given, kept=column_laid(given.kept, rows, given.mask, layout))
     by_token = columns is None and given.rewards.shape == given.mask.shape and tuple(given.rewards.shape) != (rows,)
     _check(given, shaping, rows, by_token, columns)
     kind = working_type(given.rewards, given.values, given.token_rewards, given.baselines, given.bootstrap)

@@ -178,6 +178,7 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
         raise InputError(
             f"advantages need to be on {mask.device}, got {advantages.device}. Move them with .to(mask.device)."
         )
+    advantages = column_laid(advantages, rows, mask, layout)
     if advantages.shape != mask.shape:
         if advantages.shape != (rows,):
             raise InputError(
@@ -185,6 +186,11 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
             )
         advantages = layout.spread(advantages)
     return advantages.to(valid.dtype)
+
+
+def column_laid(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:
+    """`[sequences, 1]` laid over the tokens: one per sequence in every layout, also where there are as many tokens as sequences."""
+    return layout.spread(value.squeeze(-1)).expand(mask.shape) if value.shape == (rows, 1) else value
 
 
 def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:

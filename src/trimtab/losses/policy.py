@@ -63,8 +63,9 @@ def policy_loss(
 ) -> PolicyLoss:
     """The loss of one micro-batch and its metrics.
 
-    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence; a token
-    without a log-prob it needs is as if it had never been trained. ρ divides by proximal, or by behavior under a bypass rule.
+    Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`; `advantages` are per token or per sequence (as
+    `[rows, 1]` where both fit). A token without a log-prob it needs is as if it had never been trained. ρ divides by proximal, or
+    by behavior under a bypass rule.
 
     `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
