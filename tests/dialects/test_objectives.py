@@ -443,7 +443,7 @@ def test_verls_presets_for_bypass_do_what_their_names_say_only_as_documented() -
     from trimtab.dialects import DIALECTS
 
     presets = DIALECTS["verl"].presets
-    assert len(presets) == 19
+    assert len(presets) == 19 + 1  # and decoupled_token_kpop of #6800
     rule = read("verl", presets["bypass_pg_geo_rs_token_tis"], documented=True).correction
     assert rule is not None
     assert (rule.policies, len(rule.gates)) == ("bypass", 1)
