@@ -86,7 +86,8 @@ def advantages(
     rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`). Packed, with as many tokens as sequences: per sequence.
     group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
         the ids are indices below it already; saves a synchronisation.
-    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). A row that lost all its tokens does not vote and gets 0.
+    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). A row that lost all its tokens does
+        not vote and gets 0.
     ended: whether each sequence ended with EOS (`trimtab.ended`). For shaping with `no_eos`, and for `bootstrap`.
     values, bootstrap: GAE's value of the state before each token, and after the last token of sequences that did not end.
     baselines: ReMax's reward of the greedy answer, one per sequence.
