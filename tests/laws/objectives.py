@@ -66,7 +66,8 @@ OF_THE_BATCH = {"m2po"}
 """Rules with a statistic over the whole batch: worked out once per step, not per micro-batch."""
 
 COVARIANCE = (config.ClipCov, config.KlCov)
-"""Losses with a statistic over the tokens of a call: invariant over ranks, layouts and order, not over micro-batches."""
+"""Losses with a statistic over the tokens of a call: invariant over ranks, layouts and order
+(of equal covariances the first are taken), not over micro-batches."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from trimtab.config.losses import ClipCov, KlCov
 from trimtab.core.correct import Corrected
-from trimtab.core.order import largest
-from trimtab.core.ranks import ALONE
 from trimtab.losses.policy import policy_loss
 
 # log current −1, −2, −3.6, −4; A = 2, 0, −2 and, on the rejected token, 1000. Over the first three: means −2.2 and 0,
@@ -68,17 +66,47 @@ def test_the_random_choice_is_the_generators() -> None:
     assert torch.equal(*again)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 9])
-def test_the_largest_are_those_a_sort_finds(number: int) -> None:
-    draw = torch.Generator().manual_seed(number)
-    value = torch.randn(7, generator=draw)
-    counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
-    found = largest(value, counted, torch.tensor(float(number)), ALONE)
-    want = sorted(value[counted > 0].tolist(), reverse=True)[: max(number, 0)]
-    assert sorted(value[found > 0].tolist(), reverse=True) == want
+def penalised(current: Tensor, advantages: Tensor, fraction: float, **layout: Tensor) -> Tensor:
+    """1 on the tokens that KL-Cov penalises: on-policy but for ρ > 1, they alone have a slope beside −Aρ."""
+    leaf = current.clone().requires_grad_()
+    found = policy_loss(
+        KlCov(fraction=fraction, coefficient=1e6),
+        current=leaf,
+        proximal=current - 0.1,
+        advantages=advantages,
+        mask=torch.ones_like(current, dtype=torch.bool),
+        reduction="token-sum",
+        **layout,
+    )
+    found.loss.backward()
+    assert leaf.grad is not None
+    chosen = leaf.grad > 1e5
+    assert float(found.metrics["policy/cov"]) == pytest.approx(float(chosen.float().mean()))
+    return chosen
 
 
-def test_equal_values_are_taken_together() -> None:
-    value = torch.tensor([3.0, 3.0, 1.0, -0.0, 0.0])
-    assert largest(value, torch.ones(5), torch.tensor(1.0), ALONE).tolist() == [1, 1, 0, 0, 0]
-    assert largest(value, torch.ones(5), torch.tensor(4.0), ALONE).tolist() == [1, 1, 1, 1, 1]
+def test_kl_cov_penalises_exactly_its_part_where_every_covariance_is_equal() -> None:
+    # one answer per batch: A equals its mean, so that all 512 covariances are 0; ⌊512 · 0.01⌋ = 5, in the order of the tokens
+    current = -torch.rand(1, 512, generator=torch.Generator().manual_seed(0))
+    for advantage in (1.0, 0.7):
+        chosen = penalised(current, torch.tensor([advantage]), 0.01)
+        assert chosen.nonzero()[:, 1].tolist() == [0, 1, 2, 3, 4]
+    assert penalised(current, torch.tensor([1.0]), 2e-4).sum() == 1  # at least one
+
+
+def test_kl_cov_penalises_exactly_its_part_of_tokens_with_probability_one() -> None:
+    # 99 % of the tokens at log-prob 0 are one covariance each side; ⌊1024 · 0.01⌋ = 10 of those with the larger advantage
+    current = torch.zeros(2, 512)
+    current[:, ::100] = -3.0
+    chosen = penalised(current, torch.tensor([1.0, -1.0]), 0.01)
+    assert chosen.sum() == 10
+    packed = penalised(current.flatten(), torch.tensor([1.0, -1.0]), 0.01, cu_seqlens=torch.tensor([0, 512, 1024]))
+    assert torch.equal(packed.reshape(2, 512), chosen)
+
+
+def test_kl_cov_orders_by_float64_where_it_is_given() -> None:
+    # A = ±1 and log-probs that differ by 1e-12 at the top: in float32 both are one number, and the first would be taken
+    current = torch.tensor([[-1.0, -1.0 + 1e-12, -2.0, -2.0]], dtype=torch.float64)
+    advantages = torch.tensor([[1.0, 1.0, 1.0, -3.0]], dtype=torch.float64)
+    assert penalised(current, advantages, 0.25).tolist() == [[False, False, False, True]]
+    assert penalised(current, advantages, 0.5).tolist() == [[False, True, False, True]]

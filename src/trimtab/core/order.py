@@ -1,8 +1,8 @@
 """Order statistics without sorting, without reading the data on the host, and over any number of ranks.
 
-A float32 and its bit pattern, read as an integer, are ordered alike. Counting by the upper 16 bits and then by the lower
-ones, or bisecting over all 32, finds an exact order statistic in a few passes, which sums over ranks turn into that of the
-whole batch.
+A float and its bit pattern, read as an integer of as many bits, are ordered alike. Counting by the upper 16 bits and then by
+the lower ones, or bisecting over all of them, finds an exact order statistic in a few passes, which sums over ranks turn into
+that of the whole batch.
 """
 
 from __future__ import annotations
@@ -10,31 +10,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from trimtab.core.ranks import Ranks
 
-_LEAST, _MOST, _INFINITY, _HALF = -(2**31), 2**31 - 1, 0x7F800000, 0xFFFF
+_LEAST, _HALF = -(2**31), 0xFFFF
+_INFINITY = {torch.int32: 0x7F800000, torch.int64: 0x7FF0000000000000}
 
 
 def _ordered(value: Tensor) -> Tensor:
-    """Float32 values as int32 in the same order."""
-    bits = (value.to(torch.float32) + 0.0).contiguous().view(torch.int32)  # + 0.0: −0 and 0 are one value
-    return bits ^ ((bits >> 31) & _MOST)
+    """Floats as integers in the same order: int64 for float64, int32 for all others, which float32 holds."""
+    kind = torch.int64 if value.dtype == torch.float64 else torch.int32
+    wide = value if kind == torch.int64 else value.to(torch.float32)
+    bits = (wide + 0.0).contiguous().view(kind)  # + 0.0: −0 and 0 are one value
+    return _turned(bits)
 
 
-def _value(ordered: Tensor) -> Tensor:
-    """The float32 behind an ordered integer; the map is its own inverse."""
-    bits = ordered.to(torch.int32)
-    return (bits ^ ((bits >> 31) & _MOST)).view(torch.float32)
+def _turned(bits: Tensor) -> Tensor:
+    """Bit patterns as ordered integers, or these as bit patterns: the map is its own inverse."""
+    facts = torch.iinfo(bits.dtype)
+    return bits ^ ((bits >> (facts.bits - 1)) & facts.max)
+
+
+def _middle(low: Tensor, high: Tensor) -> Tensor:
+    """The mean of two integers, rounded up, where their sum may not fit the type."""
+    return (low | high) - ((low ^ high) >> 1)
 
 
 def quantiles(
     value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], points: Sequence[float], ranks: Ranks
 ) -> Float[Tensor, " points"]:
-    """For each point q, the least value with at least a fraction q of the counted values at or below it; 0 if there are none."""
-    place = (_ordered(value).flatten().to(torch.int64)).sub_(_LEAST)  # 0 … 2³² − 1
+    """For each point q, the least value with at least a fraction q of the counted values at or below it; 0 if there are none.
+
+    In float32: rounding keeps the order, so the quantile of rounded values is the quantile, rounded.
+    """
+    place = (_ordered(value.to(torch.float32)).flatten().to(torch.int64)).sub_(_LEAST)  # 0 … 2³² − 1
     present = counted.flatten().to(torch.int64)
     high, low = place >> 16, place & _HALF
     whole = _counts(high, present, ranks)
@@ -46,7 +57,8 @@ def quantiles(
     before = torch.where(bins > 0, whole[(bins - 1).clamp(min=0)], 0)
     fine = torch.stack([_counts(low, present * (high == each), ranks) for each in bins])
     within = torch.searchsorted(fine, (needed - before).unsqueeze(-1)).squeeze(-1).clamp(max=_HALF)
-    return torch.where(number > 0, _value((bins << 16) + within + _LEAST), 0.0)
+    found = _turned(((bins << 16) + within + _LEAST).to(torch.int32)).view(torch.float32)
+    return torch.where(number > 0, found, 0.0)
 
 
 def _counts(bins: Tensor, present: Tensor, ranks: Ranks) -> Tensor:
@@ -59,38 +71,55 @@ def within_budget(
 ) -> Float[Tensor, "*n"]:
     """1 for the values that stay when the largest go until the mean of the counted rest is at most `most`.
 
-    Values are never negative, so the mean of those at or below a threshold grows with it. Equal values fall together.
+    Values are never negative, so the mean of those at or below a threshold grows with it. The verdict is a threshold: equal
+    values fall together, so that neither their order nor a split decides which of them a batch trains on.
     `strict`: until it is below `most`, or only the smallest are left.
     """
-    value = value.clamp(max=torch.finfo(torch.float32).max)
+    value = value.clamp(max=torch.finfo(value.dtype).max)
     order, below = _ordered(value), torch.empty_like(value)
     low = torch.full((), -1, dtype=torch.int64, device=value.device)
-    high = torch.full_like(low, _INFINITY)
+    high = torch.full_like(low, _INFINITY[order.dtype])
     if strict:
-        places = torch.where(counted > 0, order.to(torch.int64), _INFINITY)
+        places = torch.where(counted > 0, order.to(torch.int64), high)
         low = -ranks.greatest(-places.amin() if places.numel() else -high)
-    for _ in range(32):
-        middle = (low + high + 1) >> 1
-        kept = torch.le(order, middle.to(torch.int32), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
+    for _ in range(torch.iinfo(order.dtype).bits):
+        middle = _middle(low, high)
+        kept = torch.le(order, middle.to(order.dtype), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
         sums = torch.stack([torch.mul(value, kept, out=below).sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
         total, number = ranks.summed(sums)
         fits = total < most * number if strict else total <= most * number
         low = torch.where(fits, middle, low)
         high = torch.where(fits, high, middle - 1)
-    return torch.le(order, low.to(torch.int32), out=torch.empty_like(order)).to(value.dtype)
+    return torch.le(order, low.to(order.dtype), out=torch.empty_like(order)).to(value.dtype)
 
 
 def largest(
     value: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], number: Float[Tensor, ""], ranks: Ranks
 ) -> Float[Tensor, "*n"]:
-    """1 for the `number` largest counted values over all ranks, all of them if there are fewer. Equal values go together."""
-    order, counts = _ordered(value), counted.to(torch.int32)
-    low = torch.full((), _LEAST, dtype=torch.int64, device=value.device)
-    high = torch.full_like(low, _MOST)
-    for _ in range(32):
-        middle = (low + high + 1) >> 1
-        here = torch.ge(order, middle.to(torch.int32), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
+    """1 for the `number` largest counted values over all ranks, all of them if there are fewer.
+
+    Exactly that many: of values equal to the least that is taken, the first go, by rank and on each rank by token order.
+    """
+    order = _ordered(value)
+    counts, facts = counted.to(order.dtype), torch.iinfo(order.dtype)
+    low = torch.full((), facts.min, dtype=torch.int64, device=value.device)
+    high = torch.full_like(low, facts.max)
+    for _ in range(facts.bits):
+        middle = _middle(low, high)
+        here = torch.ge(order, middle.to(order.dtype), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
         enough = ranks.summed(here) >= number
         low = torch.where(enough, middle, low)
         high = torch.where(enough, high, middle - 1)
-    return torch.ge(order, low.to(torch.int32), out=torch.empty_like(order)).mul_(counts).to(counted.dtype)
+    least = low.to(order.dtype)
+    there = counts.flatten() > 0
+    above, ties = (order.flatten() > least) & there, (order.flatten() == least) & there
+    left = number - ranks.summed(above.sum(dtype=torch.int64))
+    place = ties.cumsum(0, dtype=torch.int64) + _before(ties.sum(dtype=torch.int64), ranks)
+    return (above | (ties & (place <= left))).reshape(value.shape).to(counted.dtype)
+
+
+def _before(here: Int[Tensor, ""], ranks: Ranks) -> Int[Tensor, ""]:
+    """How many the ranks before this one hold, where this one holds `here`."""
+    each = here.new_zeros(ranks.number)
+    each[ranks.place] = here
+    return ranks.summed(each)[: ranks.place].sum()

@@ -32,6 +32,11 @@ class Ranks:
         return 1 if self.whole is None else dist.get_world_size(self.whole)
 
     @property
+    def place(self) -> int:
+        """Which of these ranks this one is, from 0."""
+        return 0 if self.whole is None else dist.get_rank(self.whole)
+
+    @property
     def row_share(self) -> float:
         """What one rank contributes to a sum over sequences: each sequence stands on every context rank."""
         return 1.0 if self.context is None else 1.0 / dist.get_world_size(self.context)

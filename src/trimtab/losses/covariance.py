@@ -41,7 +41,9 @@ def kl_cov(loss: KlCov, terms: Terms) -> Surrogate:
 def covariance(terms: Terms) -> tuple[Float[Tensor, "*tokens"], Float[Tensor, ""]]:
     """(A − mean A)·(log current − mean log current) of each token, over the kept ones, and their number."""
     kept, log_prob = terms.kept, cleaned(terms.current.detach(), terms.kept)
-    sums = torch.stack([(terms.advantages * kept).sum().double(), log_prob.sum().double(), kept.sum().double()])
+    # in float64, where the order in which tokens lie or ranks hold them does not decide how a mean is rounded
+    parts = (terms.advantages * kept, log_prob, kept)
+    sums = torch.stack([each.sum(dtype=torch.float64) for each in parts])
     first, second, number = terms.layout.ranks.summed(sums).unbind()
     mean, middle = (each / number.clamp(min=1.0) for each in (first, second))
     value = (terms.advantages - mean.to(kept.dtype)) * (log_prob - middle.to(kept.dtype))
