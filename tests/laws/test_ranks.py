@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 from pathlib import Path
@@ -13,8 +14,14 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.losses import Clip, KlCov
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
+from trimtab.core.order import largest
+from trimtab.core.ranks import ALONE, Ranks
+from trimtab.core.reduce import Denominator
+from trimtab.errors import InputError
+from trimtab.losses.policy import policy_loss
 
 ROWS, WIDTH = 7, 12
 
@@ -82,8 +89,41 @@ def worker(rank: int, world: int, store: str) -> None:
         compare(
             whole, correct(rule, **packed(share), context_group=group), (slice(None), columns), f"packed {rule}", few
         )
+    ties(rank, world, group)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def ties(rank: int, world: int, group: Any) -> None:
+    """Of equal values the first are taken, by rank and then by token: exactly as many, and by rows the same ones."""
+    lattice = torch.randint(3, (ROWS, WIDTH), generator=torch.Generator().manual_seed(6)).double()
+    counted = tensors()["mask"].double()
+    cuts = [0, 3, 3, ROWS][: world + 1] if world == 3 else [0, 2, ROWS]
+    rows, columns = slice(cuts[rank], cuts[rank + 1]), torch.arange(rank, WIDTH, world)
+    for kind in (torch.float32, torch.float64):
+        for number in (0.0, 1.0, 5.0, 40.0, 1000.0):
+            value, asked = lattice.to(kind), torch.tensor(number)
+            whole = largest(value, counted.to(kind), asked, ALONE)
+            assert whole.sum() == min(number, float(counted.sum()))
+            mine = largest(value[rows], counted[rows].to(kind), asked, Ranks(batch=group))
+            assert torch.equal(mine, whole[rows]), number
+            share = largest(value[:, columns], counted[:, columns].to(kind), asked, Ranks(context=group))
+            taken = share.sum()
+            dist.all_reduce(taken, group=group)
+            assert taken == whole.sum(), number
+            edge = value[whole > 0].min() if whole.any() else math.inf  # above it every token, at it some
+            assert torch.equal(share * (value[:, columns] > edge), whole[:, columns] * (value[:, columns] > edge))
+            assert not share[value[:, columns] < edge].any()
+    one = torch.full((len(lattice[rows]), WIDTH), -1.0)
+    found = policy_loss(
+        KlCov(fraction=0.1),
+        current=one,
+        proximal=one,
+        mask=torch.ones_like(one, dtype=torch.bool),
+        advantages=torch.ones(len(one)),
+        process_group=group,
+    )
+    assert float(found.metrics["policy/cov"]) == pytest.approx(8 / (ROWS * WIDTH))  # ⌊8.4⌋ of 84, all alike
 
 
 def both(rank: int, world: int, store: str) -> None:
@@ -98,8 +138,25 @@ def both(rank: int, world: int, store: str) -> None:
         mine = {name: tensor[rows, columns] for name, tensor in everything.items()}
         out = correct(rule, **mine, process_group=dist.group.WORLD, context_group=contexts[rank // 2])
         compare(correct(rule, **everything), out, (rows, columns), str(rule))
+    data_parallel = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
+    refusals(data_parallel, contexts[rank // 2], {name: each[rows, columns] for name, each in everything.items()})
     dist.barrier()
     dist.destroy_process_group()
+
+
+def refusals(data_parallel: Any, context: Any, mine: dict[str, torch.Tensor]) -> None:
+    """A process_group that leaves out ranks of context_group would count a part of each sequence: no call takes it."""
+    wrong = {"process_group": data_parallel, "context_group": context}
+    fewer = {name: each for name, each in mine.items() if name != "behavior"}
+    for call in (
+        lambda: correct(preset("token-tis"), **mine, **wrong),
+        lambda: policy_loss(Clip(), **fewer, **wrong),
+        lambda: Denominator.of(mine["mask"], **wrong),
+    ):
+        with pytest.raises(
+            InputError, match=r"process_group needs every rank of context_group, got ranks \[\d, \d\] without"
+        ):
+            call()
 
 
 @pytest.mark.parametrize(("world", "job"), [(2, worker), (3, worker), (4, both)], ids=["2", "3", "2x2"])

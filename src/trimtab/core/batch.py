@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -250,4 +251,13 @@ def _check_like(name: str, tensor: Tensor, mask: Tensor) -> None:
 
 def groups(process_group: ProcessGroup | None, context_group: ProcessGroup | None) -> Ranks:
     """The ranks that hold the batch, and those among them that share each sequence."""
+    if process_group is not None and context_group is not None and not torch.compiler.is_compiling():
+        # Known on the host since the groups were made: nothing is sent and no device is waited for.
+        held, shared = (dist.get_process_group_ranks(each) for each in (process_group, context_group))
+        if not set(held) >= set(shared):
+            raise InputError(
+                f"process_group needs every rank of context_group, got ranks {held} without "
+                f"{sorted(set(shared) - set(held))}. Statistics run over the whole batch: pass the group of all ranks that "
+                "hold a part of it, data parallel and context parallel together."
+            )
     return Ranks(batch=process_group, context=context_group)
