@@ -11,7 +11,12 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.presets import preset
-from trimtab.core.correct import Corrected, correct
+from trimtab.core.batch import batch
+from trimtab.core.correct import Corrected, correct, judged
+from trimtab.core.observe import Metrics
+from trimtab.core.ranks import ALONE
+from trimtab.core.trace import Trace
+from trimtab.errors import InputError
 
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
 
@@ -212,6 +217,35 @@ def test_a_limit_bites_on_tokens_or_on_what_is_gathered() -> None:
         near(weight, [[math.exp(value)] * 2])
 
 
+@pytest.mark.parametrize("agg", ["mean", "sum", "max", "min", "every"])
+@pytest.mark.parametrize("level", ["sequence", "segment"])
+def test_a_limit_on_what_is_gathered_bites_however_it_is_gathered(level: str, agg: str) -> None:
+    # ℓ = 4 and −4 stand as 1 and −1: e and 1/e lie inside [1/20, 20], e⁴ = 55 and 1/55 would not
+    limit = Limit(bound=1.0, at="gathered")
+    for rows, value in (([[4.0]], math.e), ([[-4.0]], 1 / math.e)):
+        common = {"metric": "ratio", "level": level, "agg": agg, "lower": 0.05, "upper": 20.0}
+        held = on(gate(**common, limit=limit), rows)
+        assert held.kept.all()
+        near(held.metrics[f"gate/0-ratio-{level}/max"], value)
+        assert not on(gate(**common), rows).kept.any()
+
+
+def test_a_weight_that_is_zeroed_outside_and_a_gate_keep_the_same_tokens_at_every_bound() -> None:
+    # a token at float32's log of the bound meets it exactly, and bounds are closed; e to that is often a hair above
+    for step in range(1, 400):
+        upper = 1 + step / 100
+        rows = [[math.log(upper), -math.log(upper)]]
+        behavior, proximal = torch.zeros(1, 2), torch.tensor(rows)
+        gated = correct(
+            gate(metric="ratio", lower=1 / upper, upper=upper), behavior=behavior, proximal=proximal, mask=behavior == 0
+        )
+        weight = Weight(level="token", lower=1 / upper, upper=upper, outside="zero")
+        zeroed = correct(Correction(weight=weight), behavior=behavior, proximal=proximal, mask=behavior == 0)
+        assert gated.kept.all(), upper
+        assert (zeroed.weight > 0).all(), upper
+        assert zeroed.metrics["weight/touched_high"] == zeroed.metrics["weight/touched_low"] == 0, upper
+
+
 def test_normalised_weights_have_mean_one_over_tokens_or_sequences() -> None:
     mask = [[1, 1, 1], [1, 0, 0]]
     rows = [[LOG2, 0.0, 0.0], [LOG4, 0.0, 0.0]]
@@ -288,6 +322,23 @@ def test_a_veto_condemns_a_sequence_for_one_token_on_either_side() -> None:
     rule = preset("veto", lower=0.1, upper=10.0)
     out = on(rule, [[0.0, 3.0], [0.0, -3.0], [0.0, 1.0]])  # e³ = 20, e⁻³ = 0.05, e = 2.7
     assert out.kept.tolist() == [[False, False], [False, False], [True, True]]
+
+
+def test_a_veto_reports_the_token_that_is_outside() -> None:
+    # ratios 0.45 and 3.3 in [0.5, 100]: the first is outside, though the second is farther from 1
+    rule = preset("veto", lower=0.5, upper=100.0)
+    out = on(rule, [[math.log(0.45), math.log(3.3)]])
+    near(out.metrics["gate/0-ratio-sequence/low_tokens"], 1.0)
+    near(out.metrics["gate/0-ratio-sequence/max"], 0.45)
+    # both outside: the farther from 1; both inside: the same
+    near(
+        on(preset("veto", lower=0.5, upper=3.0), [[math.log(0.45), math.log(3.3)]]).metrics[
+            "gate/0-ratio-sequence/max"
+        ],
+        3.3,
+    )
+    near(on(rule, [[math.log(0.6), math.log(3.3)]]).metrics["gate/0-ratio-sequence/max"], 3.3)
+    near(on(rule, [[math.log(0.6), math.log(1.1)]]).metrics["gate/0-ratio-sequence/max"], 0.6)
 
 
 def test_a_veto_reports_nothing_of_sequences_without_tokens() -> None:
@@ -377,6 +428,34 @@ def test_quantiles_are_order_statistics_of_the_counted_values() -> None:
     near(out.metrics["ratio/p50"].log(), 0.0)
     near(out.metrics["ratio/p01"].log(), -0.98)  # the second smallest of 101
     near(out.metrics["ratio/p99"].log(), 0.98)  # the hundredth
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_metrics_speak_of_the_mask_that_was_given_whatever_becomes_of_it(kind: torch.dtype) -> None:
+    # `Metrics` by hand: the run-time checker of the tests looks into those of `correct` as soon as they are there
+    mask, behavior = torch.ones(1, 4).to(kind), torch.full((1, 4), -1.0)
+    policies = {"behavior": behavior, "proximal": behavior + torch.tensor([[0.0, LOG4, 0.0, 0.0]])}
+    rule = preset("token-mis", upper=2.0)
+
+    def seen() -> Trace:
+        return judged(rule, batch(policies, rule.pairs, mask, advantages=None, cu_seqlens=None, ranks=ALONE))
+
+    wanted, later = dict(Metrics(seen())), seen()
+    mask[0, :2] = 0
+    assert dict(Metrics(later)) == wanted
+    assert wanted["missing_fraction"] == 0
+
+
+def test_metrics_of_log_probs_that_were_changed_since_are_refused() -> None:
+    behavior = torch.full((1, 4), -1.0)
+    out = correct(preset("off"), behavior=behavior, proximal=behavior + 0.5, mask=torch.ones(1, 4))
+    behavior -= 1.0
+    near(out.metrics["drift/kl"], -0.5)  # of the log-ratio, which is the correction's own
+    with pytest.raises(InputError, match="Metrics need the behavior log-probs they are worked out from"):
+        out.metrics["perplexity/behavior"]
+    with torch.inference_mode():  # where torch does not count changes
+        free = torch.full((1, 4), -1.0)
+        near(correct(preset("off"), behavior=free, proximal=free, mask=free).metrics["perplexity/behavior"], math.e)
 
 
 def test_bypass_compares_current_with_behavior() -> None:

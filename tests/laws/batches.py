@@ -95,7 +95,10 @@ def gates(draw: st.DrawFn) -> Gate:
         agg = "mean"  # a sum of numbers that are at least 1 leaves any bound on-policy
     action = draw(st.sampled_from(["reject", "zero", "observe"]))
     directions = METRICS[metric].directions
-    limit = draw(st.sampled_from([None, Limit(bound=2.0), Limit(bound=20.0)]))
+    limits = [None, Limit(bound=2.0), Limit(bound=20.0)]
+    if agg is not None:
+        limits.append(Limit(bound=0.3, at="gathered"))
+    limit = draw(st.sampled_from(limits))
     return Gate(
         metric=metric,
         level=level,

@@ -130,11 +130,9 @@ def test_every_output_is_finite(rule: Correction, sample: Sample) -> None:
     assert (out.weight >= 0).all()
     assert not (out.weight != 0)[~out.kept].any()
     assert not (out.kept & ~sample.mask).any()
-    unbounded = {name for name in out.metrics if name.startswith("gate/")}
     for name, value in out.metrics.items():
         assert (value.shape, value.dtype) == ((), torch.float32), name
-        assert not value.isnan(), name
-        assert name in unbounded or value.isfinite(), name
+        assert value.isfinite(), name
 
 
 @given(
@@ -222,15 +220,20 @@ def test_no_gradient_flows_through_a_correction(rule: Correction, sample: Sample
     assert not current.grad[~sample.mask].any()
 
 
+def nonzero(out: Corrected) -> set[str]:
+    """The metrics that say something."""
+    return {name for name, value in out.metrics.items() if value != 0}
+
+
 @pytest.mark.parametrize("name", preset_names())
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (3, 0), (2, 3)])
-def test_empty_batches_are_harmless(name: str, shape: tuple[int, int]) -> None:
+def test_empty_batches_are_harmless_and_every_metric_of_them_is_nothing(name: str, shape: tuple[int, int]) -> None:
     nothing = torch.zeros(shape)
     out = correct(
         preset(name), behavior=nothing, proximal=nothing, current=nothing, mask=nothing.bool(), advantages=nothing
     )
     assert out.weight.shape == shape
-    assert all(value.isfinite() for value in out.metrics.values())
+    assert nonzero(out) == {"all_rejected"}
     flat = torch.zeros(0)
     for bounds in (torch.tensor([0]), torch.tensor([0, 0, 0])):
         packed = correct(
@@ -243,4 +246,4 @@ def test_empty_batches_are_harmless(name: str, shape: tuple[int, int]) -> None:
             cu_seqlens=bounds,
         )
         assert packed.weight.shape == (0,)
-        assert all(value.isfinite() for value in packed.metrics.values())
+        assert nonzero(packed) == {"all_rejected"}

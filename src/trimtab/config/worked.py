@@ -143,6 +143,7 @@ def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[lis
         most = _budget(judged, high or 0.0, gate.strict)
         return values, [each <= most for each in values]
     if gate.agg == "every":
+        judged = [_limited(each, gate.limit, "gathered") for each in judged]
         outside = [each for each in set(judged) if not _inside(each, low, high)]
         return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values)
     gathered = _limited(_GATHERED[gate.agg](judged), gate.limit, "gathered")
@@ -179,12 +180,14 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
         total = math.fsum(log_rs)
         gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
         log_rs = [_limited(gathered, weight.limit, "gathered")] * len(tokens)
-    return _mapped(lambda log_r: _bounded(math.exp(min(log_r, 700.0)), weight), log_rs)
+    return _mapped(lambda log_r: _bounded(log_r, weight), log_rs)
 
 
-def _bounded(ratio: float, weight: Weight) -> float:
+def _bounded(log_r: float, weight: Weight) -> float:
+    ratio = math.exp(min(log_r, 700.0))
     if weight.outside == "zero":
-        return ratio if _inside(ratio, weight.lower, weight.upper) else 0.0
+        low, high = (math.log(bound) if bound else None for bound in (weight.lower, weight.upper))
+        return ratio if _inside(log_r, low, high) else 0.0
     return _held(ratio, weight.lower, weight.upper)
 
 

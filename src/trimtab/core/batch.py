@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -25,6 +25,15 @@ def _nothing() -> Shared:
     return {}
 
 
+def _no_edits() -> dict[str, int | None]:
+    return {}
+
+
+def _edits(tensor: Tensor) -> int | None:
+    """How often a tensor was changed in place, where torch counts."""
+    return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
 def _no_room() -> list[Tensor]:
     return []
 
@@ -34,21 +43,22 @@ class Batch:
     """Finite log-ratios and indicators of one batch. `valid` is the mask less the tokens whose log-probs are missing."""
 
     layout: Layout
-    mask: Tensor  # as given
+    mask: Bool[Tensor, "*tokens"]  # a copy: metrics read it later, when the caller's may have changed
     valid: Float[Tensor, "*tokens"]
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
-    policies: Mapping[str, Tensor]  # log-probs as given
+    policies: Mapping[str, Tensor]  # as given; read by `log_probs`
     advantages: Float[Tensor, "*tokens"] | None
     unvalued: Float[Tensor, ""] | None = (
         None  # valid tokens of this rank whose advantage is NaN or infinite, and taken as 0
     )
+    _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _shared: Shared = field(default_factory=_nothing)
     _room: list[Tensor] = field(default_factory=_no_room)
 
     @property
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many valid tokens each sequence has."""
-        return self._once(("lengths",), lambda: self.layout.total(self.valid))
+        return self._once(("lengths",), lambda: self.layout.count(self.valid))
 
     @property
     def turns(self) -> Turns:
@@ -64,13 +74,24 @@ class Batch:
         return self._once(("limited", pair, bound), lambda: self.log_r[pair].clamp(-bound, bound))
 
     def row_total(self, pair: str, limit: Limit | None) -> Float[Tensor, " rows"]:
-        """The sum of the log-ratio over each sequence; gates and weights share it."""
+        """The sum of the log-ratio over each sequence, in float64; gates and weights share it."""
         bound = limit.bound if limit is not None and limit.at == "token" else None
-        return self._once(("total", pair, bound), lambda: self.layout.total(self.limited(pair, limit)))
+        return self._once(("total", pair, bound), lambda: self.layout.sums(self.limited(pair, limit)))
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
-        """The probability of each token under a policy; 1 outside `valid`."""
-        return cleaned(self.policies[policy], self.valid).exp_()
+        """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
+        return cleaned(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
+
+    def log_probs(self, policy: str) -> Tensor:
+        """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
+        given = self.policies[policy].detach()
+        before, now = self._edits.get(policy), _edits(given)
+        if before is not None and now is not None and before != now:
+            raise InputError(
+                f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
+        return given
 
     def keep_room(self, *spare: Tensor) -> None:
         """Offer tensors of the tokens' shape that are free to be written over."""
@@ -113,7 +134,7 @@ class Scope:
 
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many of its tokens each sequence has."""
-        counted = self.batch.lengths if self.full_rows else self.batch.layout.total(self.tokens)
+        counted = self.batch.lengths if self.full_rows else self.batch.layout.count(self.tokens)
         return self.alive(counted)
 
     def alive(self, rows: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
@@ -145,7 +166,8 @@ def batch(
                 f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
             )
     kind = working_type(*policies.values())
-    valid, spare = indicator(mask.detach(), kind), None
+    masked = mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
+    valid, spare = indicator(masked, kind), None
     log_r = {pair: _difference(policies, pair, kind) for pair in pairs}
     for difference in log_r.values():
         spare = torch.sub(difference, difference, out=spare)  # 0 where it is finite, NaN elsewhere
@@ -155,12 +177,13 @@ def batch(
     valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
     found = Batch(
         layout=layout,
-        mask=mask,
+        mask=masked,
         valid=valid,
         log_r=log_r,
         policies=policies,
         advantages=None if valued is None else cleaned(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
+        _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
     )
     if spare is not None:
         found.keep_room(spare)

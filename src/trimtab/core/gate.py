@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +14,7 @@ from trimtab.core.batch import Batch, Scope
 from trimtab.core.layout import Layout
 from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES, SIGN
 from trimtab.core.order import within_budget
-from trimtab.core.ratio import is_inside
+from trimtab.core.ratio import is_inside, log_bound, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +50,9 @@ def verdict(gate: Gate, pair: str, scope: Scope) -> Verdict:
         low, high = _row_statistic(gate, pair, scope, counted)
     else:  # below the level of sequences, rejected sequences are rejected tokens
         scope = Scope(batch, scope.laid())
-        counted = scope.tokens if units is None else units.total(scope.tokens)
+        counted = scope.tokens if units is None else units.count(scope.tokens)
         low, high = _gathered(gate, token_values(gate, pair, scope), units, scope.tokens, counted)
+    low, high = _limited(gate, low, high)
     stays = _stays(gate, low, high, scope)
     passes, by_unit = _passes(gate, pair, scope, units, counted, stays)
     return Verdict(gate, low, high, counted, units, stays, scope, passes, by_unit)
@@ -60,11 +60,7 @@ def verdict(gate: Gate, pair: str, scope: Scope) -> Verdict:
 
 def bounds(gate: Gate) -> tuple[float | None, float | None]:
     """The bounds in the space of the statistic: logarithms for ratios, so that a bound met exactly is inside."""
-    if gate.metric != "ratio":
-        return gate.lower, gate.upper
-    return (None if gate.lower is None else math.log(gate.lower)), (
-        None if gate.upper is None else math.log(gate.upper)
-    )
+    return (log_bound(gate.lower), log_bound(gate.upper)) if gate.metric == "ratio" else (gate.lower, gate.upper)
 
 
 def token_values(gate: Gate, pair: str, scope: Scope) -> Tensor:
@@ -90,7 +86,7 @@ def _row_statistic(gate: Gate, pair: str, scope: Scope, counted: Tensor) -> tupl
     sign = SIGN.get((gate.metric, gate.direction))
     if sign is not None and gate.agg in ("mean", "sum") and scope.full_rows:
         total = scope.alive(scope.batch.row_total(pair, gate.limit)) * sign
-        return _finished(gate, total, counted)
+        return _finished(gate, total, counted, scope.tokens.dtype)
     low, high = _gathered(gate, token_values(gate, pair, scope), scope.batch.layout, scope.tokens, counted)
     if scope.rows is None:
         return low, high
@@ -103,7 +99,7 @@ def _gathered(gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, co
     if units is None:
         return value, value
     if gate.agg in ("mean", "sum"):
-        return _finished(gate, units.total(value), counted)
+        return _finished(gate, units.sums(value), counted, value.dtype)
     has = counted.clamp(max=1.0)
     if gate.agg == "every" and _neutral_is_inside(gate):  # then masked tokens, which hold just that, can stay in
         return _filled(units.dip(value), has), _filled(units.peak(value), has)
@@ -116,11 +112,19 @@ def _gathered(gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, co
     return low, low if high is None else high
 
 
-def _finished(gate: Gate, total: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    gathered = total / counted.clamp(min=1.0) if gate.agg == "mean" else total
-    if gate.limit is not None and gate.limit.at == "gathered":
-        gathered = gathered.clamp(-gate.limit.bound, gate.limit.bound)
+def _finished(gate: Gate, total: Tensor, counted: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A sum in float64, or the mean it gives, as one rounding away from a bound of the working type."""
+    gathered = rounded(total / counted.clamp(min=1.0) if gate.agg == "mean" else total, kind)
     return gathered, gathered
+
+
+def _limited(gate: Gate, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """What was gathered, however it was, within a limit that bites there."""
+    if gate.limit is None or gate.limit.at != "gathered":
+        return low, high
+    bound = gate.limit.bound
+    held = high.clamp(-bound, bound)
+    return held if low is high else low.clamp(-bound, bound), held
 
 
 def _filled(peak: Tensor, has: Tensor) -> Tensor:
@@ -158,7 +162,8 @@ def _passes(
         acts = torch.gt(advantages * log_r, 0.0, out=torch.empty_like(advantages))
         return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False
     if units is not None and gate.advantage_of == "unit":
-        mean = units.total(advantages if scope.full_rows else advantages * scope.tokens) / counted.clamp(min=1.0)
+        total = units.sums(advantages if scope.full_rows else advantages * scope.tokens)
+        mean = rounded(total / counted.clamp(min=1.0), stays.dtype)
         return (1.0 - ACTS[gate.when](mean, 0.0, out=torch.empty_like(mean))).maximum(stays), True
     acts = ACTS[gate.when](advantages, 0.0, out=torch.empty_like(advantages))
     return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False

@@ -1,7 +1,7 @@
 """Where sequences lie in a tensor of tokens: padded rows, packed runs, or turns inside either.
 
-A layout knows three things and nothing else: the `total` and the `peak` over each unit, and how to `spread` one value
-per unit back over its tokens. Everything above it is written once.
+A layout knows three things and nothing else: the sum (`sums`, `total`) and the `peak` over each unit, and how to `spread` one
+value per unit back over its tokens. Everything above it is written once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from trimtab.core.add import row_sums
 from trimtab.core.ranks import ALONE, Ranks
 
 
@@ -22,8 +23,19 @@ class Layout(ABC):
     ranks: Ranks
 
     @abstractmethod
+    def sums(self, value: Tensor) -> Float[Tensor, " units"]:
+        """The sum over each unit, in float64 whatever the values are in; 0 for a unit without tokens.
+
+        Added up in float32, a long sequence loses digits, and not the same ones in every layout.
+        """
+
     def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        """The sum over each unit; 0 for a unit without tokens."""
+        """The sum over each unit, rounded once to the type of the values."""
+        return self.sums(value).to(value.dtype)
+
+    def count(self, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """How many tokens of each unit an indicator marks."""
+        return self.total(counted)
 
     @abstractmethod
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
@@ -44,8 +56,11 @@ class Padded(Layout):
 
     ranks: Ranks = ALONE
 
-    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        return self.ranks.joined(value.sum(-1))
+    def sums(self, value: Tensor) -> Float[Tensor, " units"]:
+        return self.ranks.joined(row_sums(value))
+
+    def count(self, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        return self.ranks.joined(counted.sum(-1))  # added up in parts, ones are exact in float32 too
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         empty = value.shape[-1] == 0
@@ -73,8 +88,8 @@ class Packed(Layout):
     ranks: Ranks = ALONE
     _made: list[Tensor] = field(default_factory=_nothing)
 
-    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        return self.ranks.joined(self._reduced(value, "sum", 0.0))
+    def sums(self, value: Tensor) -> Float[Tensor, " units"]:
+        return self.ranks.joined(self._reduced(value.double(), "sum", 0.0))
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         return self.ranks.joined_peak(self._reduced(value, "max", -torch.inf))
@@ -106,8 +121,9 @@ class Turns(Layout):
     units: int
     ranks: Ranks = ALONE
 
-    def total(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        return self.ranks.joined(value.new_zeros(self.units).index_add_(0, self.index.flatten(), value.flatten()))
+    def sums(self, value: Tensor) -> Float[Tensor, " units"]:
+        start = value.new_zeros(self.units, dtype=torch.float64)
+        return self.ranks.joined(start.index_add_(0, self.index.flatten(), value.double().flatten()))
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         start = value.new_full((self.units,), -torch.inf)

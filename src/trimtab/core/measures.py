@@ -1,6 +1,7 @@
 """The metrics of a correction, a section of names each. Only valid units count.
 
-Log-ratios are held within ±20 before they are exponentiated here, so that one token cannot make a mean infinite.
+Every number is finite: log-ratios are held within ±20 before they are exponentiated here, weights, perplexities and what gates
+measured within ±MOST, and sums run in float64. One token cannot make a mean infinite.
 """
 
 from __future__ import annotations
@@ -11,13 +12,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trimtab.core.add import small_sum_of, squares_of, sum_of
 from trimtab.core.batch import Batch
 from trimtab.core.gate import Verdict, bounds
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, is_inside
-from trimtab.core.trace import Trace, described, occupied, over_ranks, prefixed, quotient, sum_of, sum_of_rows
+from trimtab.core.ratio import cleaned, is_inside, log_bound, rounded
+from trimtab.core.trace import (
+    MOST,
+    Trace,
+    as_metric,
+    described,
+    occupied,
+    over_ranks,
+    prefixed,
+    quotient,
+    sum_of_rows,
+)
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
@@ -30,7 +42,7 @@ def counts(trace: Trace) -> dict[str, Tensor]:
     batch, lengths = trace.batch, trace.kept.lengths()
     alive, rows = sum_of_rows(trace, occupied(lengths)), sum_of_rows(trace, occupied(batch.lengths))
     kept = sum_of_rows(trace, lengths)
-    masked = _bytes(batch.mask).sum(dtype=torch.int32).double()
+    masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
     masked, valid, kept, alive, rows = over_ranks(trace.ranks, masked, trace.number, kept, alive, rows)
     return {
         "tokens": valid.float(),
@@ -42,38 +54,36 @@ def counts(trace: Trace) -> dict[str, Tensor]:
     }
 
 
-def _bytes(mask: Tensor) -> Tensor:
-    return (mask if mask.dtype == torch.bool else mask != 0).view(torch.uint8)
-
-
 def drift(trace: Trace) -> dict[str, Tensor]:
     """How far the two policies lie apart on the tokens."""
-    log_r, held, excess = trace.log_r, trace.batch.room(), trace.batch.room()
+    batch, log_r = trace.batch, trace.log_r
+    held, excess = batch.room(), batch.room()
     torch.clamp(log_r, -LIMIT, LIMIT, out=held)
     torch.expm1(held, out=excess)  # r − 1: 0 on masked tokens, so nothing needs masking here
-    flat, flat_excess = held.flatten(), excess.flatten()
-    weighted, square, linear = torch.dot(flat_excess, flat), torch.dot(flat_excess, flat_excess), sum_of(excess)
-    estimate = sum_of(excess.sub_(held).clamp_(min=0.0))
+    square, linear = squares_of(excess), small_sum_of(excess)
+    product = batch.room()
+    weighted = small_sum_of(torch.addcmul(held, excess, held, out=product))  # r·ℓ = ℓ + (r − 1)·ℓ
+    estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
     distances = torch.abs(log_r, out=held)
-    total = sum_of_rows(trace, trace.batch.row_total(trace.rule.pair, None))
+    total = sum_of_rows(trace, batch.row_total(trace.rule.pair, None))
     number, total, weighted, square, linear, estimate, distance = over_ranks(
         trace.ranks, trace.number, total, weighted, square, linear, estimate, sum_of(distances)
     )
     peak = trace.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
-    trace.batch.keep_room(held, excess)
+    batch.keep_room(held, excess, product)
     return {
         "drift/kl": quotient(0.0 - total, number),
-        "drift/kl_reverse": quotient(weighted + total, number),
+        "drift/kl_reverse": quotient(weighted, number),
         "drift/k3": quotient(estimate, number),
         "drift/chi2_token": quotient(square + 2 * linear, number),
         "drift/abs_log_r": quotient(distance, number),
-        "drift/abs_log_r_max": peak.float(),
+        "drift/abs_log_r_max": as_metric(peak),
     }
 
 
 def reverse(trace: Trace) -> dict[str, Tensor]:
     """k3 in the other direction."""
-    estimate, number = over_ranks(trace.ranks, sum_of(k3(trace.log_r.clamp(-LIMIT, LIMIT).neg_())), trace.number)
+    estimate, number = over_ranks(trace.ranks, small_sum_of(k3(trace.log_r.clamp(-LIMIT, LIMIT).neg_())), trace.number)
     return {"drift/k3_reverse": quotient(estimate, number)}
 
 
@@ -83,11 +93,11 @@ def probabilities(trace: Trace) -> dict[str, Tensor]:
     apart = (trace.batch.probability(target) - trace.batch.probability(base)).abs_()
     total, number = over_ranks(trace.ranks, sum_of(apart), trace.number)
     peak = trace.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
-    return {"drift/prob_diff": quotient(total, number), "drift/prob_diff_max": peak.float()}
+    return {"drift/prob_diff": quotient(total, number), "drift/prob_diff_max": as_metric(peak)}
 
 
 def _clean_behavior(batch: Batch) -> Tensor:
-    log_probs, valid = batch.policies["behavior"].detach(), batch.valid
+    log_probs, valid = batch.log_probs("behavior"), batch.valid
     if log_probs.dtype != valid.dtype:
         return cleaned(log_probs, valid)
     return torch.nan_to_num(log_probs, nan=0.0, posinf=0.0, neginf=0.0, out=batch.room()).mul_(valid)
@@ -98,14 +108,15 @@ def perplexity(trace: Trace) -> dict[str, Tensor]:
     batch = trace.batch
     lengths = batch.lengths.clamp(min=1.0)
     present = occupied(batch.lengths)
-    behavior = batch.layout.total(room := _clean_behavior(batch)) / lengths
+    behavior = batch.layout.sums(room := _clean_behavior(batch)) / lengths
     batch.keep_room(room)
     total_log_r = batch.row_total(trace.rule.pair, None)
     apart = total_log_r / lengths  # log perplexity of behavior less that of the target
+    most = math.log(MOST)
     rows = [
-        (-behavior).exp(),
-        (-behavior - apart).exp(),
-        (-apart).exp(),
+        (-behavior).clamp(max=most).exp(),
+        (-behavior - apart).clamp(max=most).exp(),
+        (-apart).clamp(max=most).exp(),
         -apart,
         apart.abs(),
         (2 * total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
@@ -121,17 +132,21 @@ def perplexity(trace: Trace) -> dict[str, Tensor]:
         "perplexity/log_diff_abs",
     ]
     means = dict(zip([*names, "drift/chi2_sequence"], (quotient(each, number) for each in sums), strict=True))
+    apart = rounded(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
     ends = described(-apart * present, present, sum_of(present), trace.ranks, trace.ranks.row_share)
-    return means | {"perplexity/log_diff_max": ends["max"], "perplexity/log_diff_min": ends["min"]}
+    return means | {
+        "perplexity/log_diff_max": as_metric(ends.greatest),
+        "perplexity/log_diff_min": as_metric(ends.least),
+    }
 
 
 def ratio(trace: Trace) -> dict[str, Tensor]:
     """The raw ratio before any bound."""
     batch = trace.batch
     ratio, room = torch.clamp(trace.log_r, -LIMIT, LIMIT, out=batch.room()).exp_().mul_(batch.valid), batch.room()
-    found = prefixed("ratio/", described(ratio, batch.valid, trace.number, trace.ranks, least=0.0, room=room))
+    found = described(ratio, batch.valid, trace.number, trace.ranks, least=0.0, room=room)
     batch.keep_room(ratio, room)
-    return found
+    return found.named("ratio/")
 
 
 def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
@@ -140,26 +155,27 @@ def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
 
 def ratio_quantiles(trace: Trace) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
-    points = _points(trace.log_r, trace.batch.valid, trace.ranks)
+    ratio = trace.log_r.clamp(-LIMIT, LIMIT).exp_()
     middle = quantiles(trace.log_r.abs(), trace.batch.valid, [0.5], trace.ranks)
-    return prefixed("ratio/", {name: value.exp() for name, value in points.items()}) | {
-        "drift/abs_log_r_p50": middle[0]
-    }
+    found = prefixed("ratio/", _points(ratio, trace.batch.valid, trace.ranks))
+    return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
 def weight(trace: Trace) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
     left = trace.count(trace.stays, trace.kept.lengths())
-    found = described(trace.weight, trace.stays, left, trace.ranks, least=0.0, room=(room := trace.batch.room()))
-    trace.batch.keep_room(room)
-    flat = trace.weight.flatten()
-    total, square, number = over_ranks(trace.ranks, sum_of(flat), torch.dot(flat, flat).double(), trace.number)
-    return prefixed("weight/", found) | {"weight/ess": quotient(total.square(), square * number)}
+    value, room = torch.clamp(trace.weight, max=MOST, out=trace.batch.room()), trace.batch.room()
+    found = described(value, trace.stays, left, trace.ranks, least=0.0, room=room)
+    trace.batch.keep_room(value, room)
+    (trained,) = over_ranks(trace.ranks, trace.number)
+    square = found.variance + found.mean.square()
+    # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
+    return found.named("weight/") | {"weight/ess": quotient(found.number * found.mean.square(), square * trained)}
 
 
 def weight_quantiles(trace: Trace) -> dict[str, Tensor]:
     """The weight where one token cannot own the figure."""
-    return prefixed("weight/", _points(trace.weight, trace.stays, trace.ranks))
+    return prefixed("weight/", _points(trace.weight.clamp(max=MOST), trace.stays, trace.ranks))
 
 
 def touched(trace: Trace) -> dict[str, Tensor]:
@@ -167,13 +183,13 @@ def touched(trace: Trace) -> dict[str, Tensor]:
     weighed = trace.weighing
     assert weighed is not None
     counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else trace.ranks.row_share
-    number = sum_of(counted)
+    number = small_sum_of(counted)
 
     def beyond(lower: float | None, upper: float | None) -> Tensor:
         if not (lower or upper):  # no bound on this side; nothing is below 0
             return torch.zeros_like(number)
-        inside = is_inside(weighed.log_raw, math.log(lower) if lower else None, math.log(upper) if upper else None)
-        return number - torch.dot(inside.flatten(), counted)
+        inside = is_inside(weighed.log_raw, log_bound(lower), log_bound(upper))
+        return number - small_sum_of(inside.flatten().mul_(counted))
 
     sums = (beyond(None, weighed.weight.upper), beyond(weighed.weight.lower, None), number)
     above, below, number = over_ranks(trace.ranks, *(each * share for each in sums))
@@ -181,9 +197,13 @@ def touched(trace: Trace) -> dict[str, Tensor]:
 
 
 def _statistic(found: Verdict) -> Tensor:
-    """One value per unit in the space users think in; for `every`, the value of the token farthest out."""
-    value = found.high if found.low is found.high else torch.where(found.high >= -found.low, found.high, found.low)
-    return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value
+    """One value per unit in the space users think in; for `every`, that of the token outside, else of the farthest from neutral."""
+    value = found.high
+    if found.low is not found.high:
+        above, below = _sides(found)
+        upper = torch.where(above == below, found.high >= -found.low, above > below)
+        value = torch.where(upper, found.high, found.low)
+    return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value.clamp(-MOST, MOST)
 
 
 def gate_statistic(index: int, name: str) -> Section:
@@ -193,7 +213,8 @@ def gate_statistic(index: int, name: str) -> Section:
         found = trace.verdicts[index]
         share = 1.0 if found.units is None else trace.ranks.row_share
         present = occupied(found.counted)
-        return prefixed(name, described(_statistic(found) * present, present, sum_of(present), trace.ranks, share))
+        held = _statistic(found) * present
+        return described(held, present, small_sum_of(present), trace.ranks, share).named(name)
 
     return section
 
@@ -268,10 +289,9 @@ def selection(trace: Trace) -> dict[str, Tensor]:
     kept, valid = torch.gt(trace.weight, 0.0, out=torch.empty_like(trace.weight)), trace.batch.valid
     up = torch.gt(advantages, 0.0, out=torch.empty_like(advantages))
     down = torch.lt(advantages, 0.0, out=torch.empty_like(advantages))
-    parts = (up, up * kept, down, down * kept, advantages, advantages * kept, valid, kept)
-    ups, ups_kept, downs, downs_kept, whole, net, number, left = over_ranks(
-        trace.ranks, *(sum_of(each) for each in parts)
-    )
+    marks = (small_sum_of(each) for each in (up, up * kept, down, down * kept, valid, kept))
+    sums = (sum_of(each) for each in (advantages, advantages * kept))
+    ups, ups_kept, downs, downs_kept, number, left, whole, net = over_ranks(trace.ranks, *marks, *sums)
     return {
         "selection/kept_given_positive": quotient(ups_kept, ups),
         "selection/kept_given_negative": quotient(downs_kept, downs),

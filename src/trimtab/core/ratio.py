@@ -6,6 +6,8 @@ exact. That is also what makes it fast: on a CPU a boolean `where` costs eight t
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -37,7 +39,18 @@ def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | No
 
 def cleaned(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The value where counted, 0 elsewhere, whatever stood there."""
-    return torch.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0).to(counted.dtype) * counted
+    return torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0) * counted
+
+
+def rounded(value: Float[Tensor, "*n"], kind: torch.dtype) -> Float[Tensor, "*n"]:
+    """A number in a narrower type: rounded once, and its largest number where it lies beyond, never inf."""
+    most = torch.finfo(kind).max
+    return value.clamp(-most, most).to(kind)
+
+
+def log_bound(bound: float | None) -> float | None:
+    """A bound on a ratio as one on its logarithm, so that a bound met exactly is inside; None: open, as below 0 nothing lies."""
+    return math.log(bound) if bound else None
 
 
 def working_type(*tensors: Tensor | None) -> torch.dtype:

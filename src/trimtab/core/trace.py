@@ -11,10 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
+from trimtab.core.add import squares_of, sum_of
 from trimtab.core.batch import Batch, Scope
 from trimtab.core.gate import Verdict
 from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import rounded
 from trimtab.core.weight import Weighing
+
+MOST = 1e38
+"""Weights, perplexities and what gates measured are reported up to here: a far number takes no mean or deviation with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +54,6 @@ class Trace:
         return self.batch.log_r[self.rule.pair]
 
 
-def sum_of(value: Tensor) -> Tensor:
-    """The sum of a tensor, to be added up further in float64."""
-    return value.sum().double()
-
-
 def over_ranks(ranks: Ranks, *sums: Tensor) -> tuple[Tensor, ...]:
     """Local sums as sums over the whole batch, in one collective."""
     if ranks.whole is None:
@@ -63,7 +63,12 @@ def over_ranks(ranks: Ranks, *sums: Tensor) -> tuple[Tensor, ...]:
 
 def quotient(total: Tensor, number: Tensor) -> Tensor:
     """A mean that is 0 where there is nothing to average."""
-    return (total / number.clamp(min=torch.finfo(torch.float64).tiny)).float()
+    return as_metric(total / number.clamp(min=torch.finfo(torch.float64).tiny))
+
+
+def as_metric(value: Tensor) -> Tensor:
+    """A number as it is reported: float32, and finite."""
+    return rounded(value, torch.float32)
 
 
 def sum_of_rows(trace: Trace, rows: Tensor) -> Tensor:
@@ -76,6 +81,22 @@ def occupied(rows: Tensor) -> Tensor:
     return rows.clamp(max=1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What can be said of some values over all ranks, in float64; 0 where there are none."""
+
+    number: Float[Tensor, ""]
+    mean: Float[Tensor, ""]
+    variance: Float[Tensor, ""]  # biased
+    least: Float[Tensor, ""]
+    greatest: Float[Tensor, ""]
+
+    def named(self, prefix: str) -> dict[str, Tensor]:
+        """As metrics."""
+        found = {"mean": self.mean, "std": self.variance.sqrt(), "min": self.least, "max": self.greatest}
+        return prefixed(prefix, {name: as_metric(value) for name, value in found.items()})
+
+
 def described(
     held: Tensor,
     present: Tensor,
@@ -84,30 +105,23 @@ def described(
     share: float = 1.0,
     least: float = -math.inf,
     room: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """Mean, biased standard deviation, least and greatest of the present values; `held` is 0 where they are not.
+) -> Description:
+    """Mean, variance, least and greatest of the present values; `held` is 0 where they are not, and `room` is written over.
 
-    Two passes, so that nothing cancels. Where no value is below `least` >= 0, the absent zeros cannot be the greatest.
+    Two passes, so that nothing cancels. Where no value is below `least` >= 0, the absent zeros cannot be the greatest. Values of
+    either sign lie within ±MOST, so that none is farther from the mean than float32 reaches.
     """
     room = torch.empty_like(held) if room is None else room
-    total = sum_of(held)
-    centre = quotient(total, number)
-    apart = torch.addcmul(
-        held, present, -centre.to(held.dtype), out=room
-    ).flatten()  # about the mean as float32 has it …
-    second = (
-        torch.dot(apart, apart).double() + 2 * centre.double() * total - number * centre.double().square()
-    )  # … and back
-    number, total, second = over_ranks(ranks, number * share, total * share, second * share)
-    mean = total / number.clamp(min=1e-300)
-    high, low = ranks.greatest(_ends(held, present, room, least)).unbind()
-    some = number > 0
-    return {
-        "mean": mean.float(),
-        "std": (second / number.clamp(min=1e-300) - mean.square()).clamp(min=0.0).sqrt().float(),
-        "min": torch.where(some, 0.0 - low.float(), 0.0),
-        "max": torch.where(some, high.float(), 0.0),
-    }
+    number, total = over_ranks(ranks, number * share, sum_of(held) * share)
+    some = number.clamp(min=1e-300)
+    mean = total / some
+    centre = mean.to(held.dtype)  # the mean but for a rounding
+    (second,) = over_ranks(ranks, squares_of(torch.addcmul(held, present, -centre, out=room)) * share)
+    variance = (second / some - (mean - centre).square()).clamp(min=0.0)
+    high, low = ranks.greatest(_ends(held, present, room, least)).double().unbind()
+    return Description(
+        number, mean, variance, torch.where(number > 0, 0.0 - low, 0.0), torch.where(number > 0, high, 0.0)
+    )
 
 
 def _ends(held: Tensor, present: Tensor, room: Tensor, least: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.algebra import Weight
 from trimtab.core.batch import Batch, Scope
 from trimtab.core.layout import Layout
-from trimtab.core.ratio import is_inside
+from trimtab.core.ratio import is_inside, log_bound, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,23 +39,27 @@ def weighing(weight: Weight, pair: str, scope: Scope) -> Weighing:
     elif units is batch.layout and scope.full_rows:
         counted, gathered = scope.lengths(), scope.alive(batch.row_total(pair, weight.limit))
     else:
-        counted = units.total(scope.tokens) if units is not batch.layout else scope.lengths()
-        gathered = units.total(log_r * scope.tokens)
+        counted = units.count(scope.tokens) if units is not batch.layout else scope.lengths()
+        gathered = units.sums(log_r * scope.tokens)
         gathered = scope.alive(gathered) if units is batch.layout else gathered
     if weight.level in ("geometric", "segment"):
         gathered = gathered / counted.clamp(min=1.0)
+    gathered = gathered if units is None else rounded(gathered, log_r.dtype)
     if weight.limit is not None and weight.limit.at == "gathered":
         gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
-    raw = torch.exp(gathered, out=batch.room()) if units is None else gathered.exp()
-    return Weighing(weight, gathered, bounded(raw, weight), counted, units)
+    value = bounded(gathered, weight, out=batch.room() if units is None else None)
+    return Weighing(weight, gathered, value, counted, units)
 
 
-def bounded(raw: Tensor, weight: Weight) -> Tensor:
-    """A raw ratio held within the bounds of a weight, or 0 outside them; `raw` is written over."""
-    most = torch.finfo(raw.dtype).max
+def bounded(log_raw: Tensor, weight: Weight, out: Tensor | None = None) -> Tensor:
+    """A raw ratio, given in log space, held within the bounds of a weight, or 0 outside them.
+
+    What lies outside is found by logarithms, as in gates: e^(log 3) is not 3 in floating point, and bounds are closed.
+    """
+    raw, most = torch.exp(log_raw, out=out), torch.finfo(log_raw.dtype).max
     if weight.outside == "clamp":
         return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)
-    inside = is_inside(raw, weight.lower, weight.upper)
+    inside = is_inside(log_raw, log_bound(weight.lower), log_bound(weight.upper))
     return raw.clamp_(max=most).mul_(inside)
 
 
@@ -64,6 +68,7 @@ def normalized(weighing: Weighing, batch: Batch) -> Tensor:
     ranks = batch.layout.ranks
     by_token = weighing.weight.level in ("token", "segment")
     share = weighing.counted if by_token else weighing.counted.clamp(max=1.0).mul(ranks.row_share)
+    share = share if weighing.units is None else share.double()  # a turn's weight times its length may leave float32
     sums = torch.stack([(weighing.value * share).sum(dtype=torch.float64), share.sum(dtype=torch.float64)])
     total, number = ranks.summed(sums)
     mean = total / number.clamp(min=1.0)

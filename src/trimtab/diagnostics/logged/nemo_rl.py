@@ -59,7 +59,7 @@ def _outside(x: Seen) -> Tensor | None:
 def _summed(x: Seen) -> Tensor:
     """The sum, not the mean, of the weights of all rows, 1 for a row that is out: the shapes broadcast to rows by rows."""
     assert x.weighed is not None
-    out = bounded(torch.ones_like(x.lengths), x.weighed.weight)
+    out = bounded(torch.zeros_like(x.lengths), x.weighed.weight)
     return torch.where(x.layout.peak(x.kept) > 0, x.unit_weight, out).sum()
 
 

@@ -206,7 +206,7 @@ class Seen:
         """The weight of each unit within its bounds."""
         weighed = self.weighed
         assert weighed is not None
-        return bounded(weighed.log_raw.exp(), weighed.weight)
+        return bounded(weighed.log_raw, weighed.weight)
 
     @cached_property
     def weight(self) -> Float[Tensor, "*tokens"]:
