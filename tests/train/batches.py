@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 
@@ -16,8 +18,16 @@ def policy(seed: int = 0) -> Policy:
     return tiny(Tiny(width=16, heads=2, mlp=24), "0123456789=", 64, seed)
 
 
-def batch(made: Policy, groups: int = 4, samples: int = 4, *, seed: int = 0, drift: float = 0.05) -> Rows:
-    """Ragged prompts and responses; behavior is the policy's own opinion, moved by `drift`."""
+def batch(
+    made: Policy,
+    groups: int = 4,
+    samples: int = 4,
+    *,
+    seed: int = 0,
+    drift: float = 0.05,
+    failed: Collection[int] = (),
+) -> Rows:
+    """Ragged prompts and responses; behavior is the policy's own opinion, moved by `drift`; no verifier scored the `failed` rows."""
     rng = np.random.default_rng(seed)
     answers = []
     for group in range(groups):
@@ -32,10 +42,14 @@ def batch(made: Policy, groups: int = 4, samples: int = 4, *, seed: int = 0, dri
                     group,
                     prompt,
                     Sample(tokens, zeros, zeros, versions, "stop"),
-                    Score(float(rng.random() < 0.5), True),
+                    _score(float(rng.random() < 0.5), len(answers) in failed),
                 )
             )
     rows = rows_of(answers)
     opinion = Scorer.of(made.model, 1.0).all(rows, 10_000).log_probs
     noise = torch.from_numpy(rng.normal(size=tuple(opinion.shape)).astype(np.float32)) * drift
     return Rows(**(vars(rows) | {"behavior": torch.where(rows.mask, opinion + noise, 0.0)}))
+
+
+def _score(reward: float, failed: bool) -> Score:
+    return Score(0.0, False, failed="timeout") if failed else Score(reward, True)

@@ -80,7 +80,7 @@ def test_a_run_without_one_reward_stops_and_says_that_verifiers_fail(launcher: L
     run = launcher.train(settings, "--out", "run")
     assert run.code() == 2, run.errors
     assert "A verifier failed: RuntimeError: out of order (raises)" in run.errors
-    assert "3 steps in a row brought no update: no signal." in run.errors
+    assert "3 steps in a row brought no update: no rows." in run.errors
     assert "rollout/failed" in run.errors.split("error: ")[1]
     records = check_records(launcher.folder / "run", 3)
     assert [line["rollout/failed"] for line in records.metrics()] == [1.0] * 3

@@ -242,7 +242,7 @@ class Session:
             self.told.add(cause)
             self._note(
                 "reward",
-                f"A verifier failed: {cause}. Such responses score 0; rollout/failed is their share of a step.",
+                f"A verifier failed: {cause}. Such responses are not trained on; rollout/failed is their share of a step.",
             )
         broken = sum(sample.finish == "error" for sample in group.samples)
         if broken and not self.broken:

@@ -79,4 +79,4 @@ class Score:
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Each reward before its weight, by name."""
     failed: str | None = None
-    """Why a verifier could not score it: the error or the timeout; None where all could."""
+    """Why a verifier could not score it: the error or the timeout; None where all could. Such a response is not trained on."""

@@ -80,7 +80,7 @@ class Rows:
 
 
 def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
-    """The batch of these answers. A response that ended in an error, or holds no token, has an empty mask."""
+    """The batch of these answers. A response that ended in an error, could not be scored, or holds no token, has an empty mask."""
     prompts = np.array([len(prompt) for _, prompt, _, _ in answers], dtype=np.int64)
     lengths = np.array([len(sample.tokens) for _, _, sample, _ in answers], dtype=np.int64)
     number, width = len(answers), int(max(lengths.max(initial=0), 1))
@@ -89,12 +89,12 @@ def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Ro
     mask = np.zeros((number, width), dtype=bool)
     behavior = np.zeros((number, width), dtype=np.float32)
     versions = np.full((number, width), -1, dtype=np.int64)
-    for row, (_, prompt, sample, _) in enumerate(answers):
+    for row, (_, prompt, sample, score) in enumerate(answers):
         begin, count = len(prompt), len(sample.tokens)
         ids[row, :begin] = prompt
         ids[row, begin : begin + count] = sample.tokens
         tokens[row, :count] = sample.tokens
-        mask[row, :count] = sample.finish != "error"
+        mask[row, :count] = sample.finish != "error" and score.failed is None
         behavior[row, :count] = sample.behavior
         versions[row, :count] = sample.versions
     plain = {

@@ -25,7 +25,8 @@ IDLE, STARVING = 0.99, 0.30
 
 REMEDIES = {
     "no rows": "No response had a token to train on. Look at rollout/broken, the share cut off at logits that are not finite (the "
-    "weights are spoilt, or overflow in rollout.precision), and at rollout/length.",
+    "weights are spoilt, or overflow in rollout.precision), at rollout/failed, the share that a verifier could not score, and at "
+    "rollout/length.",
     "all rejected": "The correction rejected every token. Look at drift/k3 and the gate/… metrics: the policies differ more than the "
     "bounds allow. Lower rollout.max_staleness or learner.lr, widen the gate, or raise rollout.precision.",
     "no signal": "Every group of samples got the same reward, or what differed was rejected. Look at rollout/reward: the task may be "
