@@ -20,7 +20,7 @@ from tests.train.runs import SMALL
 from tests.waiting import LIMIT
 from trimtab.records.run import RunDirectory
 
-MARK = "TRIMTAB_TEST_RUN"
+MARK = "PYTHON_TRIMTAB_TEST_RUN"  # of the names that a verifier's process gets too
 ROOT = Path(__file__).parents[2]
 
 

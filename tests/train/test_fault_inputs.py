@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.started import Launcher, check_records, kinds
+from tests.train.started import Launcher, check_records, kinds, until
 from trimtab.config.training import Task, Tiny
 from trimtab.records.run import RunDirectory
 from trimtab.train.model import tiny
@@ -93,6 +94,24 @@ def test_a_reward_that_always_hangs_does_not_hang_the_run(launcher: Launcher) ->
     run = launcher.train(launcher.settings(changes("mine:hangs", steps=1, rollout=few)), "--out", "run")
     assert run.code() == 0, run.errors
     assert check_records(launcher.folder / "run", 1, groups=1).metrics()[0]["rollout/failed"] == 1.0
+
+
+@pytest.mark.parametrize("evaluate", [None, {"problems": 16}], ids=["sampling", "evaluation"])
+def test_sigterm_is_heeded_between_two_responses_whose_verifier_hangs(launcher: Launcher, evaluate: Any) -> None:
+    calls = launcher.folder / "calls"
+    (launcher.folder / "mine.py").write_text(
+        "import time\n\n\ndef reward(response):\n    with open('calls', 'a') as file:\n        file.write('.')\n    time.sleep(1000)\n"
+    )
+    settings = launcher.settings(changes("mine:reward", steps=3) | {"evaluate": evaluate})
+    run = launcher.train(settings, "--out", "run")
+    until(lambda: calls.exists() and calls.read_text(), "the reward function", run)
+    before = len(calls.read_text())
+    run.send(signal.SIGTERM)
+    assert run.code() == 128 + signal.SIGTERM, run.errors
+    assert len(calls.read_text()) <= before + 1  # it may have begun the next one; there are sixteen
+    assert "Traceback" not in run.errors
+    records = check_records(launcher.folder / "run", 0)
+    assert ("stop" in kinds(records)) == (evaluate is not None)
 
 
 def saved_model(folder: Path, spoil: str, value: float) -> None:

@@ -74,6 +74,11 @@ class Reward(Config):
         default=None,
         description="`module:function`, called with prompt, response, answer and the row's other fields; returns a number.",
     )
+    executes: Flag = Field(
+        default=False,
+        description="Whether the function runs code from the response. Then each call has a process of its own, forked for it, without "
+        "the network, and ended with all it began; what a call changes or keeps, the next does not see.",
+    )
     pattern: str | None = Field(default=None, description="Regular expression whose first group is compared (regex).")
     weight: Number = Field(default=1.0, description="What it counts in the sum of rewards.")
     name: str | None = Field(default=None, description="How metrics call it; left out: the verifier or function.")
@@ -84,6 +89,8 @@ class Reward(Config):
             raise ConfigError("Reward needs either verifier or function, got both or neither. Name one.")
         if (self.verifier == "regex") != (self.pattern is not None):
             raise ConfigError("Reward needs pattern with verifier regex, and only with it. Add or drop it.")
+        if self.executes and self.function is None:
+            raise ConfigError("Reward needs function with executes, got a verifier. Verifiers run no code; drop it.")
         if self.function is not None and self.function.count(":") != 1:
             raise ConfigError(f"Reward needs function as module:function, got {shown(self.function)}.")
         return self
@@ -123,7 +130,14 @@ class Task(Config):
         default=(), description="Their weighted sum is the reward; none: the task's own."
     )
     timeout: Positive = Field(
-        default=10.0, description="Seconds a verifier may take for one sample before it counts as failed."
+        default=10.0,
+        description="Seconds a verifier may take for one sample before it counts as failed; a function of yours has five times as "
+        "many more in all, for what its first calls load.",
+    )
+    allow_eval: Flag = Field(
+        default=False,
+        description="Whether a task of reasoning-gym may run responses as Python code, which some do to score them: in a process forked "
+        "for each, without the environment and the network, but with your rights to files.",
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trimtab.config.training import Task
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.messages import Group, Job, Problem, Score
+from trimtab.train.messages import Group, Job, Problem
 from trimtab.train.model import Policy
 from trimtab.train.tasks.judge import Judge
 
@@ -51,14 +51,17 @@ class Evaluator:
         return accuracy
 
     def accuracy_unless(self, stop: Callable[[], bool], weights: dict[str, Tensor], version: int) -> float | None:
-        """The same; None where `stop` came first."""
+        """The same; None where `stop` came first, or the judge was asked to give up."""
         self.engine.load(weights, version)
         groups = finished(self.engine, self.jobs, stop)
         if groups is None:
             return None
         texts = self.policy.texts([group.samples[0].tokens for group in groups])
-        scores = scores_unless(stop, self.judge, list(zip(self.problems, texts, strict=True)))
-        return None if scores is None else sum(score.correct for score in scores) / max(len(scores), 1)
+        try:
+            scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
+        except GivenUpError:
+            return None
+        return sum(score.correct for score in scores) / max(len(scores), 1)
 
 
 def finished(engine: Engine, jobs: Sequence[Job], stop: Callable[[], bool] = lambda: False) -> list[Group] | None:
@@ -71,16 +74,6 @@ def finished(engine: Engine, jobs: Sequence[Job], stop: Callable[[], bool] = lam
             return None
         groups.extend(engine.step())
     return sorted(groups, key=lambda group: group.job.group)
-
-
-def scores_unless(stop: Callable[[], bool], judge: Judge, answers: Sequence[tuple[Problem, str]]) -> list[Score] | None:
-    """One score per answer; None where `stop` came first: verifiers that hang can take a timeout each."""
-    scores: list[Score] = []
-    for answer in answers:
-        if stop():
-            return None
-        scores += judge.scores([answer])
-    return scores
 
 
 def seed_of(seed: int, *key: object) -> int:

@@ -24,7 +24,7 @@ from trimtab.train.beginning import longest, policy_of
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
 from trimtab.train.engines.hf import HfEngine
-from trimtab.train.evaluate import Evaluator, scores_unless, seed_of
+from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.learner import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.memory import keep_freed_memory
@@ -34,7 +34,7 @@ from trimtab.train.rows import Answer, rows_of
 from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
-from trimtab.train.tasks import Judge, source
+from trimtab.train.tasks import GivenUpError, Judge, source
 from trimtab.train.watch import Watch
 from trimtab.train.world import changes, world_of
 
@@ -116,6 +116,7 @@ class Session:
     def go(self, stop: Stop, *, resume: bool) -> Result:
         """The whole run."""
         config, learner, self.stop = self.config, self.learner, stop
+        self.judge.stop = lambda: bool(stop)
         if resume:
             self._compare()
         self.run.remember(world=self.world)
@@ -133,6 +134,8 @@ class Session:
         )
         begun = time.perf_counter() - self.seconds
         self.display.begin(self.run.path, learner.version)
+        for note in self.judge.notes:
+            self._note("reward", note)
         self.backend.begin(learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
@@ -214,9 +217,10 @@ class Session:
         """Take in what the samplers have done; whether there was anything."""
         arrived = self.backend.arrived(timeout, lambda: bool(self.stop))
         for group in arrived.groups:
-            if self.stop:  # what is not scored yet is sampled again when the run goes on
+            try:
+                self._finish(group)
+            except GivenUpError:  # what is not scored yet is sampled again when the run goes on
                 break
-            self._finish(group)
         self.buffer.lost(arrived.lost)
         for note in arrived.notes:
             self._note("sampler", note)
@@ -227,10 +231,7 @@ class Session:
         entry = self.buffer.entry(group.job.group)
         if entry is not None:
             texts = self.policy.texts([sample.tokens for sample in group.samples])
-            answers = [(entry.problem, text) for text in texts]
-            scores = scores_unless(lambda: bool(self.stop), self.judge, answers)
-            if scores is None:
-                return
+            scores = self.judge.scores([(entry.problem, text) for text in texts])
             self.buffer.finish(group, scores)
             self.texts[group.job.group] = texts
             self._tell_faults(group, scores)

@@ -13,7 +13,7 @@ SAMPLE = sorted(({*sorted(gym.DATASETS)[::4], "acre", "gsm_symbolic", "boxnet", 
 
 
 def task(name, seed=0, template=None, **options):
-    return source(Task(name=f"gym:{name}", options=options, template=template), seed)
+    return source(Task(name=f"gym:{name}", options=options, template=template, allow_eval=True), seed)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -55,7 +55,7 @@ def test_a_template_and_the_tags_of_an_answer():
 
 
 def test_a_response_the_gym_would_evaluate_without_end_is_a_failed_sample():
-    config = Task(name="gym:countdown", timeout=4.0)
+    config = Task(name="gym:countdown", timeout=4.0, allow_eval=True)
     made = source(config, 0)
     problem = made.problem(0)
     with Judge(config, made) as judge:

@@ -1,5 +1,6 @@
 """Where prompts come from and what a response is worth: sources of problems, verifiers, and the judge that survives them."""
 
+from trimtab.train.tasks.judge import GivenUpError as GivenUpError
 from trimtab.train.tasks.judge import Judge as Judge
 from trimtab.train.tasks.protocol import Source as Source
 from trimtab.train.tasks.table import source as source

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from trimtab.config.base import shown
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.messages import Problem, Score
+from trimtab.train.tasks.evaluators import evaluator
 from trimtab.train.tasks.protocol import framed, is_held_out, stream
 
 CHUNK = 500
@@ -39,6 +40,7 @@ class Gym:
         self._made = _maker(self._name, dict(config.options))
         self._dataset = lru_cache(maxsize=4)(self._keyed)
         self._verifier = self._dataset("verifier")  # also refuses impossible options now
+        _check_allowed(config)
 
     def problem(self, index: int) -> Problem:
         """Training problem number `index`: of the first draw whose question is not held out."""
@@ -93,6 +95,36 @@ class Gym:
             prompt=framed(self._template, question),
             answer="" if answer is None else str(answer),
             extra=entry,
+        )
+
+
+def evaluated(config: Task) -> tuple[str, str] | None:
+    """The task of reasoning-gym whose own verifier runs responses as code, and where; None where it does not, or has no say."""
+    from reasoning_gym.factory import DATASETS
+
+    if config.rewards:
+        return None
+    for name in _parts(config.name.partition(":")[2], config.options):
+        where = evaluator(DATASETS[name][0], "score_answer") if name in DATASETS else None
+        if where is not None:
+            return name, where
+    return None
+
+
+def _parts(name: str, options: Mapping[str, Any]) -> list[str]:
+    """The tasks that score: a composite's are those it is made of."""
+    if name != "composite":
+        return [name]
+    return [each for part in options.get("datasets", []) for each in _parts(part["name"], part.get("config", {}))]
+
+
+def _check_allowed(config: Task) -> None:
+    found = None if config.allow_eval else evaluated(config)
+    if found is not None:
+        name, where = found
+        raise ConfigError(
+            f"Task needs allow_eval: true with {shown(config.name)}, got false: to score a response, the verifier of {name} in "
+            f"reasoning-gym runs it as Python code ({where}), with your rights to files. Set it, or score by `rewards`."
         )
 
 

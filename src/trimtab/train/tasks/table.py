@@ -9,7 +9,7 @@ from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.tasks.builtin import Arithmetic, Chain, Reverse, Sort
 from trimtab.train.tasks.file import File
-from trimtab.train.tasks.gym import Gym
+from trimtab.train.tasks.gym import Gym, evaluated
 from trimtab.train.tasks.protocol import Source
 
 SOURCES: dict[str, Callable[[Task, int], Source]] = {
@@ -22,7 +22,7 @@ SOURCES: dict[str, Callable[[Task, int], Source]] = {
 }
 
 ISOLATED = frozenset({"gym"})
-"""Whose own verifier runs code that may hang or end the interpreter: several of reasoning-gym evaluate the response."""
+"""Whose own verifier may hang or end the interpreter."""
 
 
 def source(config: Task, seed: int) -> Source:
@@ -43,3 +43,8 @@ def source(config: Task, seed: int) -> Source:
 def is_isolated(config: Task) -> bool:
     """Whether the task's own verifier needs a process of its own."""
     return config.name.partition(":")[0] in ISOLATED
+
+
+def is_evaluated(config: Task) -> bool:
+    """Whether the task's own verifier runs responses as code."""
+    return is_isolated(config) and evaluated(config) is not None

@@ -1,26 +1,30 @@
-"""The process in which verifiers run that may hang or end the interpreter. It outlives neither its parent nor its deadline."""
+"""The process in which verifiers run that may hang, end the interpreter or be turned against it.
+
+the learner's judge ◄─ JSON ─► worker: loads verifiers ─► answers each call itself, or forks a process that answers one and ends
+                                  ▲ kept by a guard, which ends it and all it began when either side is gone
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import faulthandler
+import gc
 import importlib
 import inspect
 import math
 import os
-import signal
+import socket
 import sys
-from collections.abc import Callable, Generator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, NoReturn, cast, get_args
 
 from trimtab.config.base import shown
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.messages import Problem
+from trimtab.train.tasks import guard, wire
 from trimtab.train.tasks.table import source
 from trimtab.train.tasks.verifiers import VERIFIERS
 
@@ -31,75 +35,142 @@ OWN = -1
 """The number under which the task's own verifier is called; the others go by their place in `rewards`."""
 ENOUGH = 1 - 1e-9
 """A verifier's score from which a response counts as right."""
-GRACE = 5.0  # seconds past the timeout after which a worker whose parent did not kill it ends itself
-PR_SET_PDEATHSIG = 1
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The greatest float32: the learner's numbers end here."""
+LINGER = 5.0  # seconds in which a process that closed its pipe ends, or is ended
+ERROR = 500  # characters of an error that are told
+Kind = Literal["error", "timeout", "crash", "not finite"]
+KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
 @dataclass(frozen=True)
-class NotFinite:
-    """A reward that is no number to train on."""
+class Failure:
+    """Why a verifier gave no score."""
 
-    value: str
-
-
-@dataclass(frozen=True)
-class Raised:
-    """A verifier's error."""
-
-    error: str
+    kind: Kind
+    why: str
 
 
-Reply = Verdict | NotFinite | Raised
+Reply = Verdict | Failure
 
 
 def main(pipe: int, parent: int) -> None:
-    """Answer calls from the pipe until it closes."""
-    _tie_to(parent)
-    connection = Connection(pipe)
+    """Answer calls from the pipe until it closes, under a guard."""
+    guard.guarded(lambda: _serve(socket.socket(fileno=pipe)), pipe, parent)
+
+
+def reply_of(message: Any) -> Reply:
+    """The reply that a message holds; RubbishError where it holds none. Whoever wrote it may have been the response."""
+    match message:
+        case {"reward": float() as reward, "correct": bool() as correct} if is_trainable(reward):
+            return reward, correct
+        case {"failed": str() as kind, "why": str() as why} if kind in KINDS:
+            return Failure(cast("Kind", kind), why[:ERROR])
+        case _:
+            raise wire.RubbishError("no reply")
+
+
+def is_trainable(reward: float) -> bool:
+    """Whether a reward is a number of the learner's: finite, in float32."""
+    return abs(reward) <= LARGEST
+
+
+def _serve(channel: socket.socket) -> None:
+    settings, asked, fields, networked, fresh = wire.receive(channel, wire.REQUEST)
+    config = Task.from_settings(settings)
+    refused = None if networked else guard.leave_network()
     try:
-        settings, asked, fields = connection.recv()
-        config = Task.from_settings(settings)
-        try:
-            calls = {number: _call(config, number, fields) for number in asked}
-        except ConfigError as refused:
-            return connection.send((type(refused).__name__, str(refused)))
-        connection.send(None)
+        calls = {number: _call(config, number, fields) for number in asked}
+    except ConfigError as error:
+        return wire.send(channel, {"refused": type(error).__name__, "why": str(error)})
+    wire.send(channel, {"ready": True, "network": refused})
+    if fresh:
+        guard.adopt_orphans()
+        gc.freeze()  # a collection in a child would copy what it could share
+    with contextlib.suppress(EOFError):  # the judge closed
         while True:
-            number, problem, response = connection.recv()
-            with _deadline(config.timeout):
-                reply = _reply(calls[number], problem, response)
-            connection.send(reply)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return None  # the judge closed, or is gone
+            turn, number, problem, response = wire.receive(channel, wire.REQUEST)
+            call, problem = calls[number], Problem(**problem)
+            reply = (
+                _forked(call, problem, response, config.timeout, channel) if fresh else _reply(call, problem, response)
+            )
+            wire.send(channel, [turn, _message(reply)])
 
 
-def _tie_to(parent: int) -> None:
-    """End with the parent, even in the midst of a call; where memory runs out, before the learner."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")
-    if os.getppid() != parent:  # it ended before it could be tied to
-        os._exit(0)
-
-
-@contextlib.contextmanager
-def _deadline(timeout: float) -> Generator[None]:
-    """End the process if the body takes far too long. A watchdog in C: a regular expression never lets go of the interpreter."""
-    with open(os.devnull, "w") as nowhere:
-        faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+def _message(reply: Reply) -> dict[str, Any]:
+    if isinstance(reply, Failure):
+        return {"failed": reply.kind, "why": reply.why}
+    return {"reward": reply[0], "correct": reply[1]}
 
 
 def _reply(call: Call, problem: Problem, response: str) -> Reply:
+    """What a call says. A process that the call forked ends here if it comes back: it is not the one that was asked."""
+    mine = os.getpid()
     try:
         reward, correct = call(problem, response)
     except BaseException as error:  # sys.exit() in a reward is its failure, not the end of the worker
-        return Raised(f"{type(error).__name__}: {error}"[:500])
-    return (reward, correct) if math.isfinite(reward) else NotFinite(f"not finite: {reward}")
+        if os.getpid() != mine:
+            os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+        return Failure("error", f"{type(error).__name__}: {error}"[:ERROR])
+    if os.getpid() != mine:
+        os._exit(0)
+    if is_trainable(reward):
+        return reward, correct
+    return Failure("not finite", f"{'too large for float32' if math.isfinite(reward) else 'not finite'}: {reward}")
+
+
+def _forked(call: Call, problem: Problem, response: str, timeout: float, channel: socket.socket) -> Reply:
+    """What a call says in a process forked for it, which ends with all that it began: it can spoil no other's score."""
+    until = time.monotonic() + timeout
+    ours, theirs = socket.socketpair()
+    mine, child = os.getpid(), os.fork()
+    if child == 0:
+        for each in (channel, ours):
+            each.close()
+        _answer_once(call, problem, response, theirs, mine)
+    theirs.close()
+    with ours:
+        try:
+            return reply_of(wire.receive(ours, wire.REPLY, until))
+        except TimeoutError:
+            return Failure("timeout", "")
+        except wire.RubbishError as error:
+            return Failure("crash", f"the verifier's process sent no reply but {error}")
+        except (EOFError, OSError):
+            _wait(child)
+            ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            return Failure("crash", crash_of(None if ended is None else _code(ended)))
+        finally:
+            guard.end_descendants(child)
+
+
+def _answer_once(call: Call, problem: Problem, response: str, channel: socket.socket, parent: int) -> NoReturn:
+    with contextlib.suppress(BaseException):
+        os.setpgid(0, 0)
+        guard.tie_to(parent)
+        guard.leave_users()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the terminal is not the response's
+        wire.send(channel, _message(_reply(call, problem, response)))
+        os._exit(0)
+    os._exit(1)
+
+
+def _wait(child: int) -> None:
+    """Until a process that has closed its pipe has ended."""
+    until = time.monotonic() + LINGER
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def _code(ended: Any) -> int:
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def crash_of(code: int | None) -> str:
+    """How a process ended, by its exit code or minus its signal."""
+    if code is not None and code < 0:
+        return f"the verifier's process was ended by signal {-code}"
+    return f"the verifier's process ended with exit code {code}"
 
 
 def _call(config: Task, number: int, fields: list[str]) -> Call:
@@ -195,4 +266,8 @@ def _read(returned: Any) -> Verdict:
         value = value.item()
     if not isinstance(value, int | float):
         raise TypeError(f"a reward is a number, got {shown(value)}")
-    return float(value), value > 0.5 if correct is None else bool(correct)
+    if correct is not None and hasattr(correct, "item"):
+        correct = correct.item()
+    if correct is not None and not isinstance(correct, bool):
+        raise TypeError(f"correct is True or False, got {shown(correct)}")
+    return float(value), value > 0.5 if correct is None else correct

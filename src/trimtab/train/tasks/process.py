@@ -1,0 +1,223 @@
+"""The learner's side of a process of verifiers: asked, waited for, ended when it is late, begun again when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.config.training import Task
+from trimtab.errors import ConfigError, UnknownNameError
+from trimtab.train.messages import Problem
+from trimtab.train.tasks import guard, wire
+from trimtab.train.tasks.environment import passed, withheld
+from trimtab.train.tasks.worker import Failure, Reply, crash_of, reply_of
+
+START = 120.0
+"""Seconds the imports of a reward function may take."""
+ALLOWANCE = 5.0
+"""Times the timeout that the calls of a function may take beyond theirs, in each of its processes: first calls load things."""
+GRACE = 5.0  # seconds a process that forks has beyond the clock of its own
+_END = 5.0  # seconds a guard has to end what it keeps
+_WITHHELD = "the verifier's process is not given {name} of the environment; let it read a file"
+_BOOT = "import sys; sys.path[:] = {path!r}; from trimtab.train.tasks.worker import main; main({pipe}, {parent})"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How a process of verifiers is kept."""
+
+    fresh: bool
+    """Whether each call has a process of its own, forked for it."""
+    network: bool
+    """Whether it may use the network."""
+
+
+class _CrashError(Exception):
+    """How a process ended before it was ready."""
+
+
+class VerifierProcess:
+    """A process that runs verifiers, begun again after each that hung or crashed."""
+
+    def __init__(self, config: Task, numbers: list[int], fields: list[str], isolation: Isolation) -> None:
+        self.isolation = isolation
+        self.networked: str | None = None
+        """Why it could not leave the network, where it was meant to."""
+        self._config = config
+        self._numbers = numbers
+        self._fields = fields
+        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._closed = False
+        self._turn = 0
+        self._lock = threading.Lock()
+        own = all(number >= 0 and config.rewards[number].function for number in numbers)
+        self._allowance = ALLOWANCE * config.timeout if own and not isolation.fresh else 0.0
+        self._needed = self._left = 0.0
+        try:
+            self._start()
+        except _CrashError as crash:
+            raise ConfigError(f"Reward needs verifiers that can be loaded, got: {crash}.") from None
+
+    def reply(self, number: int, problem: Problem, response: str) -> Reply:
+        """What a verifier says within the timeout."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("The judge is closed; make another one to score more responses.")
+            whole = {"id": problem.id, "prompt": problem.prompt, "answer": problem.answer, "extra": dict(problem.extra)}
+            self._turn += 1
+            found = self._asked([self._turn, number, whole, response])
+        if isinstance(found, Failure):
+            return Failure(found.kind, self._explained(found))
+        return found
+
+    def close(self) -> None:
+        """End the process for good."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _asked(self, request: list[Any]) -> Reply:
+        try:
+            process, channel = self._alive()
+        except (ConfigError, _CrashError) as error:
+            return Failure("crash", f"the verifier could not be loaded again: {error}")
+        begun = time.monotonic()
+        limit = self._config.timeout + (GRACE if self.isolation.fresh else self._left)
+        try:
+            wire.send(channel, request, begun + limit)
+            found = self._read(wire.receive(channel, wire.REPLY, begun + limit))
+        except TimeoutError:
+            self._stop()
+            self._allowance = max(self._allowance / 2, self._needed)
+            return Failure("timeout", "")
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:  # a field of the problem that cannot leave this process
+            return Failure("error", f"{type(error).__name__}: {error}")
+        except wire.RubbishError as error:
+            self._stop()
+            return Failure("crash", f"the verifier's process sent no reply but {error}")
+        except (EOFError, OSError):
+            return Failure("crash", self._crash(process))
+        except BaseException:  # what would come back now belongs to no one
+            self._stop()
+            raise
+        self._spend(time.monotonic() - begun - self._config.timeout)
+        return found
+
+    def _read(self, message: Any) -> Reply:
+        """The reply to the call just made: one more than was asked for would be taken for the next."""
+        match message:
+            case [int() as turn, reply] if turn == self._turn:
+                return reply_of(reply)
+            case _:
+                raise wire.RubbishError("what belongs to no call")
+
+    def _spend(self, beyond: float) -> None:
+        """Take what a call needed beyond the timeout off the allowance; the next process will need as much."""
+        if beyond > 0 and self._left:
+            self._left = max(self._left - beyond, 0.0)
+            self._needed = min(max(self._needed, 2 * beyond), ALLOWANCE * self._config.timeout)
+
+    def _explained(self, failure: Failure) -> str:
+        """Why a verification failed, with a word about what the environment no longer holds."""
+        if failure.kind == "timeout":
+            return f"timeout after {self._config.timeout:g} s"
+        name = withheld(os.environ, failure.why) if failure.kind == "error" else None
+        return failure.why if name is None else f"{failure.why}; {_WITHHELD.format(name=name)}"
+
+    def _alive(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """The running process, or a new one."""
+        if self._running is not None and _has_ended(self._running[0]):
+            self._stop()
+        return self._running or self._start()
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        here, theirs = socket.socketpair()
+        boot = _BOOT.format(path=sys.path, pipe=theirs.fileno(), parent=os.getpid())
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", boot],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # what a reward prints is not the run's output; stderr passes
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # an interrupt at the keyboard is the run's to handle
+                env={"OMP_NUM_THREADS": "1", **passed(os.environ)},
+            )
+        self._running = process, here
+        until = time.monotonic() + START
+        kept = self.isolation
+        try:
+            wire.send(here, [self._config.settings(), self._numbers, self._fields, kept.network, kept.fresh], until)
+            said = wire.receive(here, wire.REPLY, until)
+        except TimeoutError:
+            self._stop()
+            raise ConfigError(f"Reward needs to load within {START:g} s.") from None
+        except (EOFError, OSError, wire.RubbishError):
+            raise _CrashError(self._crash(process)) from None
+        except BaseException:
+            self._stop()
+            raise
+        self._check(said)
+        self._left = self._allowance
+        return process, here
+
+    def _check(self, said: Any) -> None:
+        """Raise what the process refused to load."""
+        match said:
+            case {"ready": True, "network": str() | None as networked}:
+                self.networked = networked
+            case {"refused": str() as kind, "why": str() as why}:
+                self._stop()
+                name = withheld(os.environ, why)
+                why = why if name is None else f"{why} Also, {_WITHHELD.format(name=name)}."
+                raise (UnknownNameError if kind == UnknownNameError.__name__ else ConfigError)(why)
+            case _:
+                self._stop()
+                raise _CrashError("the verifier's process sent no greeting")
+
+    def _crash(self, process: subprocess.Popen[bytes]) -> str:
+        """How the process ended; it has, or is about to."""
+        _await_end(process, _END)
+        ended = _has_ended(process)
+        self._stop()
+        return crash_of(process.returncode if ended else None)
+
+    def _stop(self) -> None:
+        """End the process and whatever it began: its guard does once the channel closes; else it is done here."""
+        if self._running is None:
+            return
+        process, channel = self._running
+        self._running = None
+        channel.close()
+        _await_end(process, _END)
+        if not _has_ended(process):
+            os.killpg(process.pid, signal.SIGKILL)
+            _await_end(process, _END)
+        guard.end_session(process.pid)
+        process.wait()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended, without reaping it: until then its number is its own."""
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
+def _await_end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not _has_ended(process) and time.monotonic() < until:
+        time.sleep(0.002)
