@@ -12,7 +12,7 @@ import pytest
 from tests.train.tasks.test_judge import HERE, function, gone, judge, problem, python
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError
-from trimtab.train.tasks import GivenUpError, Judge, source, wire
+from trimtab.train.tasks import GivenUpError, Judge, process, source, wire
 from trimtab.train.tasks.environment import passed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and /proc are Linux's")
@@ -99,6 +99,34 @@ from trimtab.train.tasks import guard
 guard._unshared = lambda flags: 1
 from trimtab.train.tasks.worker import main; main({pipe}, {parent})
 """
+
+
+def test_without_a_call_that_waits_and_does_not_reap_all_is_scored_and_ended_alike(monkeypatch, tmp_path):
+    monkeypatch.setattr("trimtab.train.tasks.process._BOOT", "import os; del os.waitid\n" + process._BOOT)
+    monkeypatch.delattr(os, "waitid")
+    responses = ("right", "_exit", "half", "hang", "right")
+    for executes in (False, True):
+        with judge(function("scripted", executes=executes), timeout=1.5) as judged:
+            scores = judged.scores([(problem(), each) for each in responses])
+            assert [score.reward for score in scores] == [1.0, 0.0, 0.5, 0.0, 1.0]
+            assert judged.failures == {"crash": 1, "timeout": 1}
+        with judge(function("leaves", executes=executes), timeout=60) as judged:
+            (score,) = judged.scores([(problem(str(tmp_path / "pid")), "within crash")])
+            assert score.failed == "the verifier's process ended with exit code 3 (leaves)"
+            assert gone(written(tmp_path / "pid"), within=LIMIT)
+
+
+def test_what_a_module_began_when_it_was_loaded_lives_through_calls_that_execute(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("has_a_server.py").write_text(
+        "import subprocess, sys\n"
+        "begun = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        "def f(response): return begun.pid\n"
+    )
+    with judge(Reward(function="has_a_server:f", executes=True)) as judged:
+        (score, _) = judged.scores([(problem(), "")] * 2)
+        assert not gone(int(score.reward), within=0.2)
+    assert gone(int(score.reward), within=LIMIT)
 
 
 def test_a_response_that_runs_cannot_look_into_the_learner():

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +19,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 LOOK = 1000  # milliseconds between looks at whether the learner is still the parent
 LINGER = 5.0  # seconds a killed process may take to go
+_reaped: dict[int, int] = {}  # how children ended, where a system cannot look without reaping
 
 
 def guarded(body: Callable[[], None], pipe: int, parent: int) -> NoReturn:
@@ -51,11 +52,26 @@ def tie_to(parent: int) -> None:
         os._exit(0)
 
 
-def end_descendants(leader: int) -> int:
+def exit_code(pid: int) -> int | None:
+    """A child's exit code, or minus its signal; None while it runs. It is not reaped, so that its number stays its own."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        number, status = (pid, _reaped[pid]) if pid in _reaped else os.waitpid(pid, os.WNOHANG)
+        if number:
+            _reaped[pid] = status
+        return os.waitstatus_to_exitcode(status) if number else None
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def end_descendants(leader: int, spared: Collection[int] = ()) -> int:
     """Kill a child's process group, then every child there is and those they leave behind. How the child had ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    status, mine, kept = 0, [leader], set[int]()
+    status, mine, kept = _reaped.pop(leader, None), [leader], set(spared)
+    if status is not None:
+        mine = [pid for pid in children() if pid not in kept]
     while mine:
         for pid in mine:
             try:
@@ -65,8 +81,8 @@ def end_descendants(leader: int) -> int:
                 continue
             found = os.waitpid(pid, 0)[1]
             status = found if pid == leader else status
-        mine = [pid for pid in _children() if pid not in kept]
-    return status
+        mine = [pid for pid in children() if pid not in kept]
+    return status or 0
 
 
 def end_session(session: int) -> None:
@@ -117,10 +133,11 @@ def _awaited(child: int, pipe: int, woken: int, parent: int) -> bool:
     poll.register(pipe, 0)  # tells of a closed other side only
     poll.register(woken, select.POLLIN)
     while os.getppid() == parent:
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is not None:
-            if ended.si_pid == child:
-                return True
-            os.waitpid(ended.si_pid, 0)
+        if exit_code(child) is not None:
+            return True
+        for orphan in children():
+            if orphan != child:
+                os.waitpid(orphan, os.WNOHANG)
         events = poll.poll(LOOK)
         if any(number == pipe for number, _ in events):
             return False
@@ -140,8 +157,8 @@ def _end_like(status: int) -> NoReturn:
     os._exit(code if code >= 0 else 1)
 
 
-def _children() -> list[int]:
-    """This process's children, also those it got when their parent ended."""
+def children() -> list[int]:
+    """This process's children, also those it got when their parent ended; none where there is no /proc."""
     try:
         texts = [each.read_text() for each in Path("/proc/self/task").glob("*/children")]
     except OSError:

@@ -209,11 +209,11 @@ class VerifierProcess:
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether it has ended, without reaping it: until then its number is its own."""
-    if process.returncode is not None:
-        return True
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll() is not None
     try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
+        return guard.exit_code(process.pid) is not None
+    except ChildProcessError:  # somebody else reaped it
         return True
 
 

@@ -121,7 +121,7 @@ def _reply(call: Call, problem: Problem, response: str) -> Reply:
 
 def _forked(call: Call, problem: Problem, response: str, timeout: float, channel: socket.socket) -> Reply:
     """What a call says in a process forked for it, which ends with all that it began: it can spoil no other's score."""
-    until = time.monotonic() + timeout
+    until, spared = time.monotonic() + timeout, guard.children()  # what the module began when it was loaded
     ours, theirs = socket.socketpair()
     mine, child = os.getpid(), os.fork()
     if child == 0:
@@ -137,11 +137,9 @@ def _forked(call: Call, problem: Problem, response: str, timeout: float, channel
         except wire.RubbishError as error:
             return Failure("crash", f"the verifier's process sent no reply but {error}")
         except (EOFError, OSError):
-            _wait(child)
-            ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-            return Failure("crash", crash_of(None if ended is None else _code(ended)))
+            return Failure("crash", crash_of(_awaited(child)))
         finally:
-            guard.end_descendants(child)
+            guard.end_descendants(child, spared)
 
 
 def _answer_once(call: Call, problem: Problem, response: str, channel: socket.socket, parent: int) -> NoReturn:
@@ -155,15 +153,12 @@ def _answer_once(call: Call, problem: Problem, response: str, channel: socket.so
     os._exit(1)
 
 
-def _wait(child: int) -> None:
-    """Until a process that has closed its pipe has ended."""
+def _awaited(child: int) -> int | None:
+    """The exit code of a process that has closed its pipe; None where it lives on all the same."""
     until = time.monotonic() + LINGER
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < until:
+    while (code := guard.exit_code(child)) is None and time.monotonic() < until:
         time.sleep(0.001)
-
-
-def _code(ended: Any) -> int:
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    return code
 
 
 def crash_of(code: int | None) -> str:
