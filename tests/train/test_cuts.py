@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +144,44 @@ def test_a_run_survives_a_power_cut_at_every_file_operation(
 @pytest.mark.timeout(1800)
 def test_a_run_survives_a_kill_at_every_file_operation(whole: Path, tmp_path: Path, say: Say) -> None:
     say(kills(whole, tmp_path, trials()))
+
+
+SHUTDOWN = 0x8004587D
+"""FS_IOC_SHUTDOWN."""
+WITHOUT_LOG = 2
+"""Its flag for: write nothing more, not even the journal."""
+
+
+@pytest.fixture
+def ext4(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, to be shut down in the middle."""
+    image, folder = tmp_path / "image", tmp_path / "mounted"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    for command in (["mkfs.ext4", "-q", "-F", str(image)], ["mount", "-o", "loop", str(image), str(folder)]):
+        if shutil.which(command[0]) is None or subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip(f"{command[0]} is not permitted or not there")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_survives_power_cuts_of_a_real_file_system(whole: Path, ext4: Path, say: Say) -> None:
+    total = _operations(lambda: train(config(), ext4 / "counted"))
+    points = spread(range(1, total + 1), min(30, trials()))
+    for number in points:
+
+        def off(kind: str, arguments: Any) -> None:
+            descriptor = os.open(ext4, os.O_RDONLY)
+            fcntl.ioctl(descriptor, SHUTDOWN, ctypes.c_uint32(WITHOUT_LOG))
+
+        path = ext4 / f"cut-{number}"
+        assert in_child(lambda path=path: train(config(), path) and None, number, off), f"operation {number} of {total}"
+        subprocess.run(["umount", ext4], check=True)
+        subprocess.run(["mount", "-o", "loop", ext4.parent / "image", ext4], check=True)
+        resumed(path)
+        check_equal(path, whole)
+        shutil.rmtree(path)
+    say(f"power cuts of ext4: survived {len(points)} of {len(points)}, lost 0, left-overs 0")

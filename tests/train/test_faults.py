@@ -7,10 +7,13 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.train.cuts import trials
 from tests.train.runs import lines, weights
 from tests.train.started import LIMIT, Launcher, Started, check_records, kinds, until
 from trimtab.records.run import RunDirectory
@@ -126,6 +129,7 @@ def test_a_run_killed_at_any_moment_and_resumed_equals_one_that_was_not(launcher
 def test_a_run_killed_again_and_again_at_random_moments_comes_to_its_end(
     launcher: Launcher, backend: str, kills: int
 ) -> None:
+    kills = min(kills, trials())
     settings = launcher.settings({"steps": 100000, "backend": backend, "evaluate": None, "checkpoint": {"every": 2}})
     path, dice = launcher.folder / "run", random.Random(0)
     run = launcher.train(settings, "--out", "run")
@@ -144,6 +148,53 @@ def test_a_run_killed_again_and_again_at_random_moments_comes_to_its_end(
     run.send(signal.SIGTERM)
     assert run.code() == 143, run.errors
     check_records(path, done(path))
+
+
+VICTIMS = ("learner", "sampler", "samplers", "group")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_whoever_is_killed_beside_a_learner_nothing_is_lost_or_left(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scratch, dice = launcher.folder / "temporary", random.Random(1)
+    scratch.mkdir()
+    path, pids = launcher.folder / "run", set[int]()
+    changes = {"steps": 100000, "backend": "local", "evaluate": None, "checkpoint": {"every": 2}}
+    settings = launcher.settings(changes | {"rollout": {"samplers": 2}})
+    run = launcher.train(settings, "--out", "run", TMPDIR=str(scratch))
+    struck: Counter[str] = Counter()
+    count = min(24, trials())
+    for number in range(count):
+        until((path / "run.json").exists, "the run directory", run)
+        if dice.random() < 0.7:  # else it may be killed while it starts
+            run.after(run.steps() + 2)
+        time.sleep(dice.uniform(0.0, 0.3))
+        victim = VICTIMS[number % len(VICTIMS)]
+        samplers = run.samplers
+        pids |= {run.pid, *samplers}
+        struck[victim] += 1
+        if victim in ("sampler", "samplers"):
+            for pid in samplers[: 1 if victim == "sampler" else None]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            continue
+        os.kill(run.pid, signal.SIGKILL) if victim == "learner" else os.killpg(run.pid, signal.SIGKILL)
+        assert run.code() == -signal.SIGKILL, run.errors  # with all that it started
+        run = launcher.train("--resume", "run", TMPDIR=str(scratch))
+        until(lambda run=run: "going on at" in run.errors or "begins at step 0" in run.errors, "the resumed run", run)
+    run.after(run.steps() + 2)
+    run.send(signal.SIGTERM)
+    assert run.code() == 143, run.errors
+    records = check_records(path, done(path))
+    assert "missing" not in kinds(records)
+    shared = [each.name for each in Path("/dev/shm").iterdir() if any(f"pym-{pid}-" in each.name for pid in pids)]
+    left = [*scratch.iterdir(), *path.rglob(".*"), *shared]
+    assert left == []
+    with capsys.disabled():
+        told = ", ".join(f"{name} {number}" for name, number in struck.items())
+        sys.stdout.write(f"\nkills beside a learner ({told}): survived {count} of {count}, left-overs 0\n")
 
 
 def _as_soon_as(run: Started, file: Path, saved: Path) -> None:
@@ -203,7 +254,7 @@ def calls(launcher: Launcher) -> int:
 @pytest.mark.parametrize("evaluate", [None, {"problems": 64}])
 def test_sigterm_does_not_wait_for_every_verification(launcher: Launcher, evaluate: dict[str, int] | None) -> None:
     (launcher.folder / "mine.py").write_text(HANGING)
-    task = {"rewards": [{"function": "mine:reward"}], "timeout": 1}
+    task = {"rewards": [{"function": "mine:reward"}], "timeout": 1, "options": {"size": 3}}
     run = launcher.train(launcher.settings({"task": task, "evaluate": evaluate}), "--out", "run")
     until(lambda: calls(launcher) >= 2, "the reward function", run)
     run.send(signal.SIGTERM)
