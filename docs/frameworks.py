@@ -69,11 +69,12 @@ def refusals(speech: Dialect) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, settings in REFUSED[speech.name].items():
         try:
-            read(speech.name, settings)
+            refused = [each.text for each in read(speech.name, settings).refused]
         except ConfigError as error:
-            found.append((f"`{name}`", str(error).removeprefix(speech.title).lstrip(": ")))
-        else:
+            refused = [str(error)]
+        if not refused:
             raise AssertionError(f"{speech.title} {name} is read")
+        found.append((f"`{name}`", refused[0].removeprefix(speech.title).lstrip(": ")))
     return found
 
 

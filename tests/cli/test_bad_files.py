@@ -43,7 +43,12 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
         f"rollout_is: token\nrollout_is_threshold: 1{'0' * 400}\n",
         "cannot be read as a whole number",
     ),
-    "none of its keys": ("a.yaml", "services: {web: 1}\n", "reads none of these keys"),
+    "none of its keys": ("a.yaml", "web: {port: 1}\n", "reads none of these keys"),
+    "no settings at all": (
+        "a.yaml",
+        "services: {web: 1}\n",
+        "a Docker Compose file (services), which holds no training",
+    ),
 }
 
 

@@ -19,14 +19,15 @@ from typer.core import TyperGroup
 from trimtab import __version__
 from trimtab.cli import show
 from trimtab.cli.compare import compare
-from trimtab.cli.convert import convert, told
+from trimtab.cli.convert import convert
 from trimtab.cli.doctor import doctor, extra_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
+from trimtab.cli.theirs import own_or_theirs, theirs
 from trimtab.cli.train import report, train
 from trimtab.cli.write import written
 from trimtab.config.algebra import Correction
-from trimtab.config.files import correction_from, to_yaml
+from trimtab.config.files import to_yaml
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.training import Train
 from trimtab.config.visible import on_one_line
@@ -215,12 +216,13 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
   trimtab explain rule.yaml gates.0.upper=1.05 weight.upper=null
   trimtab explain kpop --yaml > rule.yaml
   trimtab explain --from skyrl rule.yaml
+  trimtab explain --from verl run.yaml --set kl_loss_coef=0.001
   trimtab explain --metrics"""
 )
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|FILE.yaml", help="A preset (see `trimtab presets`) or a file of settings."),
+        typer.Argument(metavar="NAME|FILE", help="A preset (see `trimtab presets`) or a file of settings."),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -236,8 +238,18 @@ def explain(
     documented: Annotated[
         bool, typer.Option("--documented", help="With --from: what its documentation promises instead.")
     ] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="With --from: a key of theirs on top of the file; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Explain a correction: words, formulas, examples.
+
+    A file may also be a framework's: YAML, TOML, JSON, a launch script (.sh) or a Python script. Nothing in it is run. Without --from the
+    framework is recognised by its keys and programs. What the file leaves open is an error only where it matters; --set says it. A
+    part that cannot be read is named, the rest is explained, and the exit code is 3.
 
     Says what each gate tests and what happens outside its bounds, what a token weighs, works a few tokens through by hand,
     and names what each framework calls it. Numbers read as in YAML: 1e-4 is a number, null leaves a bound open.
@@ -252,10 +264,10 @@ def explain(
         return
     if name is None:
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
-    if framework is not None:
-        show.put(*told(framework, Path(name), documented))
+    rule = None if framework is not None else own_or_theirs(name, changes or [])
+    if rule is None:
+        theirs(name, framework, documented, sets or [])
         return
-    rule = correction_from(name, changes or [])
     if yaml:
         show.put_raw(to_yaml(rule))
         return

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from trimtab.cli import show
+from trimtab.cli.convert import PARTLY
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
@@ -37,21 +38,41 @@ def compare(
     documented: Annotated[
         bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
     ] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A key on top of the files; A:KEY=VALUE or B:KEY=VALUE for one of them."
+        ),
+    ] = None,
 ) -> None:
     """Say whether two settings compute the same thing.
 
     Corrections that differ are shown on a smallest batch, losses and advantages field by field; a part that only one of them
-    speaks of is not compared. Exit code 0: the same; 1: not.
+    speaks of is not compared. Exit code 0: the same; 1: not; 3: no difference seen, but a part of one could not be read.
     """
-    one, other = (_read(each, documented) for each in (first, second))
+    one, other = (_read(place, documented, _of(side, sets or [])) for side, place in (("A", first), ("B", second)))
     found = [*_difference(one, other), *_beside(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
     a, b = wanted(one), wanted(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
         show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
+    refused = [f"{side}: {each}" for side, reading in (("A", one), ("B", other)) for each in reading.refused]
+    for line in refused:
+        show.note(line)
     if found:
         raise typer.Exit(1)
+    if refused:
+        raise typer.Exit(PARTLY)
+
+
+def _of(side: str, sets: list[str]) -> list[str]:
+    """The settings meant for one side or for both."""
+    return [
+        each.removeprefix(f"{side}:")
+        for each in sets
+        if not each.startswith(("A:", "B:")) or each.startswith(f"{side}:")
+    ]
 
 
 def _beside(one: Reading, other: Reading) -> Iterator[Text]:
@@ -64,10 +85,10 @@ def _beside(one: Reading, other: Reading) -> Iterator[Text]:
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
-def _read(place: str, documented: bool) -> Reading:
+def _read(place: str, documented: bool, sets: list[str]) -> Reading:
     name, sign, file = place.partition(":")
     if sign and name in DIALECTS:
-        return read(name, Path(file), documented)
+        return read(name, Path(file), documented, overrides=sets)
     if place in preset_names():
         return Reading(framework="trimtab", correction=correction_from(place))
     if not is_file_name(place) and not Path(place).exists():
@@ -77,7 +98,7 @@ def _read(place: str, documented: bool) -> Reading:
     try:
         return _own(place)
     except ConfigError:
-        return read(framework_of(Path(place)), Path(place), documented)
+        return read(framework_of(Path(place)), Path(place), documented, overrides=sets)
 
 
 def _own(place: str) -> Reading:
@@ -96,7 +117,8 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     """Lines that say how two corrections differ; none where they agree."""
     one, other = first.correction, second.correction
     if one is None or other is None:
-        return [] if one is other else ["Only one of them has a correction."]
+        refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
+        return [] if one is other or refused else ["Only one of them has a correction."]
     same = compared(one, other)
     if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
         return []

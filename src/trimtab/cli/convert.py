@@ -27,6 +27,8 @@ from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
 PARTS = ("correction", "loss", "advantage")
+PARTLY = 3
+"""The exit code where a part of the settings could not be read and the rest was."""
 COLORS = {"note": "dim", "surprise": "yellow", "defect": "bold red"}
 
 
@@ -46,6 +48,10 @@ def convert(
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the source's on top of its file; may be repeated."),
+    ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Rewrite replaced keys of one framework, comments and layout kept.")
     ] = False,
@@ -53,9 +59,13 @@ def convert(
 ) -> None:
     """Convert a framework's settings to another's, or to ours.
 
+    Files are YAML, TOML, JSON, launch scripts (.sh) and Python scripts; nothing in them is run, and nothing is read from the
+    environment. What a file leaves open (an argument, a variable it does not set) is an error only where it matters; --set says it.
+
     Prints the target's settings on stdout and what there is to know about the source's on stderr. Correction, loss (with its
     reduction, KL and entropy terms) and advantage are carried where the source speaks of them; a part the target cannot say is an error
-    that names it and says what the rest would need.
+    that names it and says what the rest would need. A part of the source that cannot be read is named, the others are carried, and
+    the exit code is 3.
     """
     parts = _parts(only)
     if in_place:
@@ -66,9 +76,11 @@ def convert(
         _migrate(source, files, dry_run)
         return
     defects = 0
+    refused = False
     for file in files:
-        reading = _only(read(source, file, documented), parts)
+        reading = _only(read(source, file, documented, overrides=sets or ()), parts)
         _report(reading.findings)
+        refused = _refusals(reading) or refused
         defects += len(reading.defects)
         if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
             raise ConfigError(f"{file}: nothing was read that could be converted. See the findings above.")
@@ -80,6 +92,16 @@ def convert(
         show.put_raw(_yaml(result.settings))
     if check and defects:
         raise typer.Exit(1)
+    if refused:
+        raise typer.Exit(PARTLY)
+
+
+def _refusals(reading: Reading) -> bool:
+    """Say which parts could not be read; whether there are any."""
+    page = show.console(stderr=True)
+    for each in reading.refused:
+        page.print(Text.assemble(("refused: ", "bold red"), (f"{each.part}: ", "bold"), each.text))
+    return bool(reading.refused)
 
 
 def _parts(only: str | None) -> tuple[str, ...]:
@@ -97,8 +119,8 @@ def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
     if "loss" not in parts:
         reading = replace(reading, loss=None, reduction=None, kl=None, entropy=None)
     if "advantage" not in parts:
-        reading = replace(reading, advantage=None, shaping=(), advantage_norm=None, reward_kl=None)
-    return reading
+        reading = replace(reading, advantage=None, shaping=(), advantage_norm=None, reward_kl=None, advantage_clip=None)
+    return replace(reading, refused=tuple(each for each in reading.refused if each.part in parts))
 
 
 def _ours(file: Path, reading: Reading) -> str:
@@ -129,6 +151,8 @@ def _nameless(reading: Reading) -> dict[str, str]:
         found["kl to"] = reading.kl_to
     if reading.loss is not None and reading.advantage_scale != 1:
         found["scale of the advantages"] = reading.advantage_scale
+    if reading.advantage_clip is not None:
+        found["advantages held within ±"] = reading.advantage_clip
     if len(reading.shaping) > 1:
         found["shaping in steps"] = [step.settings() for step in reading.shaping]
     for name, value in {"advantage norm": reading.advantage_norm, "KL in the reward": reading.reward_kl}.items():
@@ -211,13 +235,16 @@ def _yaml_files(places: list[Path]) -> list[Path]:
 # ── in words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(framework: str, file: Path, documented: bool) -> list[RenderableType]:
+def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
     """A page about a framework's file: its findings first, then what it computes."""
-    speech = dialect(framework)
-    reading = read(framework, file, documented)
+    speech = dialect(reading.framework)
+    refused = [("refused", f"{each.part}: {each.text}") for each in reading.refused]
+    found = [(each.level, f"{each.key}: {each.text}") for each in reading.findings]
     page: list[RenderableType] = [
         Text(f"{file.name}, read as {speech.title} {speech.version}", style="bold"),
-        *show.lines(Section("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in reading.findings))),
+        *([Text(why, style="dim")] if why else []),
+        *show.lines(Section("Not read", tuple(refused))),
+        *show.lines(Section("Findings", tuple(found))),
     ]
     if reading.correction is not None:
         page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(reading.correction))]
@@ -243,5 +270,7 @@ def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
         if value is not None:
             fields = ", ".join(f"{key} {each}" for key, each in value.settings().items())
             yield name, fields
+    if reading.advantage_clip is not None:
+        yield "advantage clip", f"± {reading.advantage_clip:g}"
     for step in reading.shaping:
         yield "shaping", ", ".join(f"{key} {each}" for key, each in step.settings().items()) or "none"

@@ -29,7 +29,7 @@ KEYS = (
     Key("actor.use_decoupled_loss", flag, True),
     Key("actor.recompute_logprob", flag, False),
     Key("actor.prox_logp_method", choice("recompute", "loglinear", "metrics", "reuse_train_logp"), "recompute"),
-    Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True, null="open"),
+    Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True, null="open", also=("actor.behav_imp_weight_cap",)),
     Key(
         "actor.behave_imp_weight_mode",
         choice("token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "disabled"),

@@ -65,6 +65,7 @@ REFUSED: dict[str, Rows] = {
         "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
         "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},
         "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
+        "advantage_estimator: on_policy_distillation": {"advantage_estimator": "on_policy_distillation"},
         "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
         "kl_coef with reinforce_plus_plus_baseline": {
             "advantage_estimator": "reinforce_plus_plus_baseline",
@@ -105,7 +106,6 @@ REFUSED: dict[str, Rows] = {
             "norm_std_type": "group",
         },
         "whiten_rewards": {"adv_estimator": "reinforce", "whiten_rewards": True},
-        "advantage_clip": {"adv_estimator": "reinforce", "advantage_clip": 2.0},
         "use_reward_scaling": {"adv_estimator": "reinforce", "use_reward_scaling": True},
         "add_len_reward": {"adv_estimator": "reinforce", "add_len_reward": True},
         "kl_penalty: full": {"adv_estimator": "gae", "add_token_level_kl": True, "kl_penalty": "full"},
@@ -122,6 +122,7 @@ REFUSED: dict[str, Rows] = {
         },
     },
     "open-instruct": {
+        "use_icepop: true (in no release)": {"use_icepop": True},
         "loss_fn: dppo": {"loss_fn": "dppo"},
         "rho bounds without 1": {"use_rho_correction": True, "rho_clamp_upper_bound": 0.5},
     },

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import shown
+from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.objectives.kinds import Descent, Estimation
 from trimtab.dialects.reading import Finding, Level
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -50,6 +51,14 @@ class Key:
         return (self.path, *self.also)
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A part of the settings that cannot be read, and why."""
+
+    part: Part
+    error: ConfigError
+
+
 class Given:
     """The user's values of a dialect's keys: the framework's default where nothing was said."""
 
@@ -66,11 +75,24 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
+        self.problems: list[Problem] = []
+        """What was written and cannot mean anything, by the part it speaks of."""
         self._keys = dialect.by_label
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
-        return self.values.get(label, key.default)
+        value = self.values.get(label, key.default)
+        if isinstance(value, Problem):
+            raise value.error
+        if isinstance(value, Unknown):
+            name = self.places.get(label, key.path)
+            raise ConfigError(f"{name} depends on {value}. Pass --set {name}=VALUE.")
+        return value
+
+    @property
+    def unread(self) -> list[str]:
+        """The user's keys that are none of ours."""
+        return [key for key in self._written if key not in self.places.values()]
 
     def __contains__(self, label: object) -> bool:
         return label in self._keys
@@ -100,6 +122,10 @@ class Given:
     def whole(self) -> bool:
         """Whether this looks like a whole file of the framework rather than one section."""
         return self.dialect.is_whole(self._written)
+
+    def written(self, key: str) -> Any:
+        """What the user wrote under a key, ours or not."""
+        return self._written[key]
 
     def has_section(self, name: str) -> bool:
         """Whether anything was written under a top-level name, ours or not."""

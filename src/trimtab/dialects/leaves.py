@@ -18,7 +18,7 @@ Leaves = dict[str, Any]
 
 PARTS: dict[str, tuple[str, ...]] = {
     "loss": ("loss", "reduction", "kl", "kl_to", "entropy", "advantage_scale", "rows"),
-    "advantage": ("advantage", "shaping", "advantage_norm", "reward_kl"),
+    "advantage": ("advantage", "shaping", "advantage_norm", "reward_kl", "advantage_clip"),
 }
 """What is written together → the fields of a Reading it holds."""
 

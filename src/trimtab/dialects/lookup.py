@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Dialect, Given, Key, above, kind_words
+from trimtab.dialects.files.unknown import Unknown, is_open
+from trimtab.dialects.keys import Dialect, Given, Key, Problem, above, kind_words
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 SHORTEST = 9
@@ -15,9 +16,17 @@ SHORTEST = 9
 
 
 def given(
-    dialect: Dialect, settings: Mapping[str, Any], *, documented: bool = False, width: int | None = None
+    dialect: Dialect,
+    settings: Mapping[str, Any],
+    *,
+    documented: bool = False,
+    width: int | None = None,
+    partial: bool = False,
 ) -> Given:
-    """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused."""
+    """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused.
+
+    `partial`: a value that cannot be is kept as a problem of its part instead of raised.
+    """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
     free = dict.fromkeys(settings)
@@ -36,10 +45,26 @@ def given(
         hint = close if close.startswith("Did") else "Check that these are its settings."
         raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
     said = [key for key in dialect.keys if key.label in taken and not _is_unsaid(key, settings[taken[key.label]])]
-    values = {key.label: _value(dialect, key, settings[taken[key.label]]) for key in said}
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key in said:
+        try:
+            values[key.label] = _value(dialect, key, settings[taken[key.label]])
+        except ConfigError as error:
+            problems.append(Problem(key.part, error))
+            values[key.label] = problems[-1]
+    if problems and not partial:
+        raise problems[0].error
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
-    found.places = taken
+    found.places, found.problems = taken, problems
     return found
+
+
+def count(dialect: Dialect, settings: Mapping[str, Any]) -> int:
+    """How many keys of a dialect flat settings say."""
+    names = {key.rpartition(".")[2]: key for key in settings}
+    paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in dialect.keys]
+    return sum(any(next(_matches(path, settings), None) for path in each) for each in paths)
 
 
 def is_theirs(dialect: Dialect, settings: Mapping[str, Any]) -> bool:
@@ -75,6 +100,8 @@ def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
 def _refuse_misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> None:
     """A section that holds one value, or a key that holds a section: either would be passed over without a word."""
     for written, value in settings.items():
+        if is_open(value):
+            continue
         if written not in taken and value is not None and value != {} and written in dialect.sections:
             raise ConfigError(
                 f"{dialect.title} {written} needs a section of `key: value` lines, got {shown(value)}. "
@@ -104,8 +131,16 @@ def _value(dialect: Dialect, key: Key, value: Any) -> Any:
         raise ConfigError(
             f"{dialect.title} {key.path} needs {kind_words(key.kind)}, got null. Leave it out to take the default, {key.default}."
         )
+    if isinstance(value, Unknown):
+        return value
     if isinstance(value, str) and "${" in value:
-        raise ConfigError(f"{key.path} needs a value, got the reference {value!r}. Write the number it stands for.")
+        return Unknown(value, why="a reference to what the file does not set")
+    if value == "???":
+        return Unknown("???", why="which must be said at launch")
+    if isinstance(value, list):
+        unknown = next((each for each in cast("list[Any]", value) if isinstance(each, Unknown)), None)
+        if unknown is not None:
+            return unknown
     return key.kind(key.path, value)
 
 
@@ -128,9 +163,16 @@ def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str])
 
 
 def _close(name: str, names: list[str]) -> list[str]:
-    """The name that was meant: nearly the same, or one that this is the beginning of."""
+    """The name that was meant: nearly the same, or one that this is the beginning of. One word more is another thing."""
     begun = [each for each in names if len(name) >= SHORTEST and each.startswith(f"{name}_")]
-    return difflib.get_close_matches(name, names, n=1, cutoff=0.87) or begun[:1]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.87)
+    return [each for each in near if not _qualifies(name, each)] or begun[:1]
+
+
+def _qualifies(name: str, known: str) -> bool:
+    """Whether a name is a known one with a word put in, as `n_samples_per_eval_prompt`."""
+    words, rest = known.split("_"), iter(name.split("_"))
+    return name.count("_") > known.count("_") and all(word in rest for word in words)
 
 
 def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:

@@ -22,6 +22,7 @@ KEYS = (
     Key("rho_mask_tv_divergence", flag, False),
     Key("use_vllm_logprobs", flag, False),
     Key("truncated_importance_sampling_ratio_cap", number, 2.0, legacy=True),
+    Key("use_icepop", flag, False, legacy=True),
     Key("tis_mask_lower", number, 0.0, legacy=True),
     Key("tis_mask_upper", number, 0.0, legacy=True),
 )
@@ -33,6 +34,11 @@ def correction(given: Given) -> Correction:
     """A clamped weight, and a gate that zeroes."""
     if given["use_vllm_logprobs"]:
         return OFF.but(policies="bypass")
+    if given["use_icepop"]:
+        raise ConfigError(
+            "open-instruct use_icepop cannot be said: it stood in no release and zeroes tokens outside [1/cap, cap]. Write "
+            "rho_mask_lower_bound and rho_mask_upper_bound."
+        )
     if given.said(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
         return _removed(given)
     if not given["use_rho_correction"]:

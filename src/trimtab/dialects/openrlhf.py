@@ -12,6 +12,7 @@ from trimtab.dialects.parts import OFF, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
 P = "algo.advantage.is_correction"
+TYPES = choice("tis", "icepop", "seq-mask-tis")
 KEYS = (
     Key(f"{P}_level", choice("off", "token", "seq"), "off"),
     Key(f"{P}_mode", choice("mask", "clip"), "mask"),
@@ -19,7 +20,10 @@ KEYS = (
     Key(f"{P}_threshold", numbers, (0.5, 5.0)),
     Key("algo.advantage.enable_vllm_is_correction", flag, False, legacy=True),
     Key("algo.advantage.vllm_is_truncated_threshold", numbers, (0.5, 5.0), legacy=True),
-    Key("algo.advantage.vllm_is_correction_type", choice("tis", "icepop", "seq-mask-tis"), "tis", legacy=True),
+    Key("algo.advantage.vllm_is_correction_type", TYPES, "tis", legacy=True),
+    Key("algo.advantage.use_icepop", flag, False, legacy=True),
+    Key(f"{P}_enable", flag, False, legacy=True),
+    Key(f"{P}_type", TYPES, "tis", legacy=True),
 )
 
 GATINGS: dict[str, dict[str, Any]] = {
@@ -27,16 +31,18 @@ GATINGS: dict[str, dict[str, Any]] = {
     "tv": {"metric": "tv"},
 }
 REMOVED = {"tis": ("token", "clip"), "icepop": ("token", "mask"), "seq-mask-tis": ("seq", "mask")}
-"""`vllm_is_correction_type` of 0.11.1 → level and mode."""
+"""`vllm_is_correction_type` of 0.9.10 to 0.10.1, `is_correction_type` of 0.10.4 to 0.11.1 → level and mode."""
 
 
 def settled(given: Given) -> tuple[str, str, str, float, float]:
-    """Level, mode, gating and bounds, from today's flags or those of 0.11.1."""
+    """Level, mode, gating and bounds, from today's flags, those of 0.10.4 to 0.11.1, or the ones before."""
     level, mode, gating = given["is_correction_level"], given["is_correction_mode"], given["is_correction_gating"]
     bounds = given["is_correction_threshold"]
     if given.set("enable_vllm_is_correction") and not given.said("is_correction_level"):
-        level, mode = REMOVED[given["vllm_is_correction_type"]]
+        level, mode = REMOVED["icepop" if given["use_icepop"] else given["vllm_is_correction_type"]]
         bounds = given["vllm_is_truncated_threshold"]
+    elif given.set("is_correction_enable") and not given.said("is_correction_level"):
+        level, mode = REMOVED[given["is_correction_type"]]
     if len(bounds) not in (1, 2):
         raise ConfigError(f"OpenRLHF is_correction_threshold needs one or two numbers, got {list(bounds)}.")
     lower, upper = (0.0, bounds[0]) if len(bounds) == 1 else bounds
@@ -129,6 +135,24 @@ REMARKS = (
         "note",
         "enable_vllm_is_correction and vllm_is_* were renamed in 0.11.2; now is_correction_level, _mode and _threshold.",
         lambda given: given.set("enable_vllm_is_correction"),
+    ),
+    Remark(
+        "is_correction_type",
+        "note",
+        "is_correction_enable and is_correction_type are those of 0.10.4 to 0.11.1; now is_correction_level and _mode.",
+        lambda given: given.set("is_correction_enable"),
+    ),
+    Remark(
+        "is_correction_type",
+        "defect",
+        "is_correction_type acts only with is_correction_enable, which is not set, so nothing is corrected; add it.",
+        lambda given: given.said("is_correction_type") and not given.set("is_correction_enable"),
+    ),
+    Remark(
+        "use_icepop",
+        "defect",
+        "use_icepop acts only with enable_vllm_is_correction, which is not set, so nothing is corrected; add it.",
+        lambda given: given.set("use_icepop") and not given.set("enable_vllm_is_correction"),
     ),
 )
 

@@ -25,8 +25,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A part of the settings that cannot be said in our terms, and why."""
+
+    part: Literal["correction", "loss", "advantage"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"refused: {self.part}: {self.text}"
+
+
+@dataclass(frozen=True)
 class Reading:
-    """Settings of a framework as ours; None where the settings do not speak of it."""
+    """Settings of a framework as ours; None where the settings do not speak of it, or the part is among `refused`."""
 
     framework: str
     correction: Correction | None = None
@@ -47,9 +58,13 @@ class Reading:
     """Normalisation of the finished advantages in which every row votes: apply with `normalised`."""
     reward_kl: KlPenalty | None = None
     """A KL penalty paid in the reward: its negative goes to `advantages` as `token_rewards`."""
+    advantage_clip: float | None = None
+    """Hold the finished, normalised advantages within ± this."""
     logged_kl: Literal["k1", "k2", "k3"] = "k3"
     """The estimate of the KL between sampler and trainer in what the framework logs, where its users choose it."""
     findings: tuple[Finding, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    """Parts that the settings speak of and that could not be read; the others stand."""
     said: tuple[str, ...] = field(default=(), repr=False)
     """The keys that were read, under their full names."""
 

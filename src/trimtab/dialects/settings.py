@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +13,12 @@ import yaml
 
 from trimtab.config.base import shown
 from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
+from trimtab.dialects.files.launch import launches, most
 from trimtab.errors import ConfigError, ConfigFileError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
 
 MOST_KEYS = 20_000
-LONGEST_LINE = 50_000
-"""Of a launch script: shlex takes time that grows with the square of a word."""
 
 
 def flat(source: Source) -> dict[str, Any]:
@@ -119,11 +117,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shell(text: str) -> Any:
-    """The flags of a launch script, line continuations joined, comments left out."""
-    lines = re.sub(r"\\\r?\n", " ", text).splitlines()
-    if any(len(line) > LONGEST_LINE for line in lines):
-        raise ValueError(f"a line of more than {LONGEST_LINE} characters")
-    return flags([word for line in lines for word in shlex.split(line, comments=True)])
+    """The settings of the command of a launch script that carries most."""
+    return most(launches(text, _scalar)).keys
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": _json, ".sh": _shell}

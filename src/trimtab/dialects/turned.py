@@ -155,6 +155,7 @@ TURNS: dict[str, Turn] = {
             "pg_clip_low": "loss.low",
             "pg_clip_high": "loss.high",
             "rl_loss_coef": "advantage_scale",
+            "advantage_clip": "advantage_clip",
         },
         frees=("use_pg_clip_range",),
     ),

@@ -56,6 +56,7 @@ KEYS = (
         for name, kind, default in _OPTIONS
     ),
     Key("trainer.use_v1", flag, True),
+    Key("actor_rollout_ref.rollout.calculate_log_probs", flag, True, part="other"),
     *removed.KEYS,
 )
 

@@ -29,6 +29,12 @@ def _has(given: Given, *endings: str) -> bool:
 
 REMARKS = (
     Remark(
+        "calculate_log_probs",
+        "defect",
+        "calculate_log_probs false leaves the correction without the sampler's log-probs, so it compares nothing; set it true.",
+        lambda given: not given["calculate_log_probs"] and (given.dialect.correction(given) or OFF) != OFF,
+    ),
+    Remark(
         "rollout_rs_threshold",
         "defect",
         "The bounds {rollout_rs_threshold} act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in "

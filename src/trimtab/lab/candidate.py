@@ -65,8 +65,12 @@ def candidate(text: str) -> Candidate:
     """`NAME`, `NAME(k=v,…)`, `FILE.yaml`, or `framework:FILE`, of which the correction is taken and the loss is not."""
     framework, sign, file = text.partition(":")
     if sign and framework in DIALECTS:
-        found = read(framework, Path(file)).correction
+        reading = read(framework, Path(file))
+        found = reading.correction
         if found is None:
+            for each in reading.refused:
+                if each.part == "correction":
+                    raise ConfigError(f"{file}: {each.text}")
             raise ConfigError(
                 f"{file} needs a correction in the keys of {framework}, got none. Take `off` if that is meant."
             )

@@ -37,6 +37,7 @@ class Estimation:
     shaping: tuple[Shaping, ...] = ()
     advantage_norm: Normalise | None = None
     reward_kl: KlPenalty | None = None
+    advantage_clip: float | None = None
 
 
 def bonus(coefficient: float | None, **more: Any) -> EntropyBonus | None:

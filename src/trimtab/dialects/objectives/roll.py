@@ -139,7 +139,6 @@ def estimation(given: Given) -> Estimation:
     """Rewards normalised, then clipped, then summed to the end; GAE with a critic."""
     for label, why in (
         ("whiten_rewards", "rewards of tokens are whitened before they are summed"),
-        ("advantage_clip", "advantages are clipped after they are whitened"),
         ("use_reward_scaling", "rewards are divided by a running deviation"),
         ("add_len_reward", "a reward for length is added"),
     ):
@@ -162,7 +161,12 @@ def estimation(given: Given) -> Estimation:
 
 
 def _estimation(given: Given, found: Estimator, shaping: Shaping) -> Estimation:
-    return Estimation(advantage=found, shaping=() if shaping == Shaping() else (shaping,), reward_kl=_reward_kl(given))
+    return Estimation(
+        advantage=found,
+        shaping=() if shaping == Shaping() else (shaping,),
+        reward_kl=_reward_kl(given),
+        advantage_clip=given["advantage_clip"] or None,
+    )
 
 
 def _clip(given: Given) -> dict[str, Any]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
 from trimtab.config.losses import KlPenalty, Objective, Reduction
-from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, text
+from trimtab.dialects.keys import Choice, Given, Key, Remark, choice, flag, number, text
 from trimtab.dialects.objectives.kinds import ALL, Descent, Estimation, bonus, refuse
 from trimtab.errors import ConfigError
 
+DISTILLED = "on_policy_distillation"
 ESTIMATORS = ("grpo", "gspo", "cispo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 """Estimators whose rewards are centred in their group."""
+
+
+@dataclass(frozen=True)
+class _Estimators(Choice):
+    """One of the estimators, or a teacher's distillation, which only the advantages cannot say."""
+
+    def __call__(self, path: str, value: Any) -> str:
+        """The name that was given."""
+        return DISTILLED if value == DISTILLED else super().__call__(path, value)
+
+
 KEYS = (
     Key("eps_clip", number, 0.2, part="loss"),
     Key("eps_clip_high", number, part="loss"),
@@ -26,7 +39,7 @@ KEYS = (
     Key("kl_loss_type", choice("k1", "k2", "k3", "low_var_kl"), "k1", part="other"),
     Key("use_unbiased_kl", flag, False, part="loss"),
     Key("entropy_coef", number, 0.0, part="loss"),
-    Key("advantage_estimator", choice(*ESTIMATORS), "grpo", part="advantage"),
+    Key("advantage_estimator", _Estimators(ESTIMATORS), "grpo", part="advantage"),
     Key("rewards_normalization", flag, True, part="advantage"),
     Key("grpo_std_normalization", flag, True, part="advantage"),
     Key("normalize_advantages", flag, False, part="advantage"),
@@ -87,6 +100,7 @@ def estimation(given: Given) -> Estimation:
     """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
     refuse(given["use_opd"], "slime --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
     name, penalty = given["advantage_estimator"], given["kl_coef"]
+    refuse(name == DISTILLED, f"slime advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
     whiten = WHITEN if given["normalize_advantages"] else None
     if name not in CENTRED:
         kl = KlPenalty(coefficient=penalty, estimator=_estimator(given)) if penalty else None

@@ -1,0 +1,53 @@
+"""`trimtab explain` of a file: one of ours, or a framework's, said or recognised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from trimtab.cli import show
+from trimtab.cli.convert import PARTLY, told
+from trimtab.config.algebra import Correction
+from trimtab.config.files import correction_from, is_file_name
+from trimtab.dialects import DIALECTS, read
+from trimtab.dialects.files.shape import Sign
+from trimtab.dialects.guess import recognised
+from trimtab.errors import ConfigError
+
+OURS = {".yaml", ".yml", ".json"}
+
+
+def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
+    """A correction of ours by name or file; None for a file that is a framework's."""
+    path = Path(name)
+    if not (is_file_name(name) or path.is_file()):
+        return correction_from(name, changes)
+    if path.suffix.lower() not in OURS and path.is_file():
+        return None
+    try:
+        return correction_from(name, changes)
+    except ConfigError:
+        if changes or _sign(path) is None:
+            raise
+        return None
+
+
+def _sign(path: Path) -> Sign | None:
+    try:
+        return recognised(path)
+    except ConfigError:
+        return None
+
+
+def theirs(name: str, framework: str | None, documented: bool, sets: list[str]) -> None:
+    """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
+    why = ""
+    if framework is None:
+        shown = recognised(Path(name))
+        framework = shown.framework
+        why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
+    reading = read(framework, Path(name), documented, overrides=sets)
+    show.put(*told(reading, Path(name), why))
+    if reading.refused:
+        raise typer.Exit(PARTLY)

@@ -1,0 +1,1 @@
+"""A file as people have it (launch script, Python, YAML with parents) as settings, with what it leaves open named; nothing is run."""

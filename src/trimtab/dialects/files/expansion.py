@@ -1,0 +1,233 @@
+"""What a word of a script stands for, as far as the script itself says; the rest becomes holes."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trimtab.dialects.files.arithmetic import total
+from trimtab.dialects.files.grammar import Arithmetic, Parameter, Piece, Substitution, Text, Word
+from trimtab.dialects.files.unknown import HOLE, Holes
+
+LONGEST = 100_000
+"""Characters of one value, and words of one command: more is a script that doubles itself."""
+Value = str | list[str]
+Printed = Callable[[Substitution, "Scope"], str | None]
+
+
+@dataclass
+class Scope:
+    """The variables a script has set so far. It is read as launched without arguments and with an empty environment."""
+
+    holes: Holes
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    arguments: list[str] | None = None
+    """Those of a function that is being read; None for the script's own."""
+    printed: Printed = lambda _, __: None
+
+    def copy(self) -> Scope:
+        """The same, to be changed apart."""
+        values = {name: list(value) if isinstance(value, list) else value for name, value in self.values.items()}
+        return Scope(self.holes, values, self.arguments, self.printed)
+
+    def text(self, name: str) -> str | None:
+        """The value of a variable; None where the script does not set it."""
+        if name == "#":
+            return str(len(self.arguments or []))
+        if name.isdigit():
+            given = self.arguments or []
+            return given[int(name) - 1] if 0 < int(name) <= len(given) else None
+        if name in ("@", "*"):
+            return " ".join(self.arguments or [])
+        value = self.values.get(name)
+        return (value[0] if value else "") if isinstance(value, list) else value
+
+
+def words(word: Word, scope: Scope) -> list[str]:
+    """The words that one word of a script becomes: an array is several, a quoted text one, an unset `$@` none."""
+    found: list[str] = []
+    current: str | None = None
+    gone = False
+    for piece in word:
+        several = _several(piece, scope)
+        if several is not None:
+            gone = gone or not several
+            if several:
+                found += [(current or "") + several[0], *several[1:]]
+                current = found.pop()
+            continue
+        text, quoted = _text(piece, scope), piece.quoted
+        if quoted or isinstance(piece, Text):
+            current = (current or "") + text
+            continue
+        parts = text.split()
+        if not parts:
+            continue
+        if text[0].isspace() and current is not None:
+            found.append(current)
+            current = None
+        found += [(current or "") + parts[0], *parts[1:]]
+        current = found.pop()
+        if text[-1].isspace():
+            found.append(current)
+            current = None
+    found += [] if current is None or (gone and not current) else [current]
+    return [held(each, scope) for each in _braced(found[:LONGEST])]
+
+
+def text(word: Word, scope: Scope) -> str:
+    """What a word stands for as one text, as on the right of `=`."""
+    parts: list[str] = []
+    for piece in word:
+        several = _several(piece, scope)
+        parts.append(" ".join(several) if several is not None else _text(piece, scope))
+    return held("".join(parts), scope)
+
+
+def held(value: str, scope: Scope) -> str:
+    """A value, or a hole where it grew out of all measure."""
+    return value if len(value) <= LONGEST else scope.holes.hole("a value longer than 100000 characters", None)
+
+
+def _braced(found: list[str]) -> list[str]:
+    """`{a,b}` as two words, where a word is nothing else."""
+    match = [re.fullmatch(r"([\w./-]*)\{(\d+)\.\.(\d+)\}", each) for each in found]
+    return [
+        one
+        for each, pattern in zip(found, match, strict=True)
+        for one in (
+            [
+                f"{pattern[1]}{place}"
+                for place in range(int(pattern[2]), min(int(pattern[3]), int(pattern[2]) + 1000) + 1)
+            ]
+            if pattern and len(pattern[2]) < 9 and len(pattern[3]) < 9
+            else [each]
+        )
+    ]
+
+
+def _several(piece: Piece, scope: Scope) -> list[str] | None:
+    """The words of `${A[@]}`, `${A[*]}`, `$@`; None for what is one text."""
+    if not isinstance(piece, Parameter):
+        return None
+    index = "".join(each.text for each in piece.index or () if isinstance(each, Text))
+    listed = piece.name in ("@", "*") if not piece.index else index in ("@", "*")
+    if not listed or piece.operation == "length":
+        return None
+    joined = piece.quoted and "*" in (index, piece.name)
+    if piece.name in ("@", "*"):
+        found = list(scope.arguments or [])
+        if piece.operation == ":" and piece.operand:
+            start = text(piece.operand, scope).partition(":")[0].strip()
+            found = found[int(start) - 1 :] if start.isdigit() and int(start) > 0 else found
+        return [" ".join(found)] if joined else found
+    value = scope.values.get(piece.name)
+    if value is None:
+        if piece.operation in (":-", "-", ":+", "+"):
+            return words(piece.operand or (), scope) if piece.operation in (":-", "-") else []
+        return [scope.holes.hole(piece.written, piece.line, several=True)]
+    if piece.operation in (":+", "+"):
+        return words(piece.operand or (), scope)
+    if piece.operation not in ("", ":-", "-"):
+        return [scope.holes.hole(piece.written, piece.line, "which is not worked out here", several=True)]
+    found = list(value) if isinstance(value, list) else [value]
+    if not piece.quoted:
+        found = [part for each in found for part in each.split()]
+    return [" ".join(found)] if joined else found
+
+
+def _text(piece: Piece, scope: Scope) -> str:
+    if isinstance(piece, Text):
+        return piece.text
+    if isinstance(piece, Arithmetic):
+        inner = text(piece.text, scope)
+        if HOLE.search(inner):
+            return scope.holes.hole(_first(inner, scope), piece.line)
+        found = total(inner, scope.text)
+        return str(found) if found is not None else scope.holes.hole(_cause(inner, scope) or piece.written, piece.line)
+    if isinstance(piece, Substitution):
+        printed = scope.printed(piece, scope)
+        return scope.holes.hole(piece.written, piece.line) if printed is None else printed.rstrip("\n")
+    return _parameter(piece, scope)
+
+
+def _first(inner: str, scope: Scope) -> str:
+    found = scope.holes.of(inner)
+    return found.name if found else inner
+
+
+def _cause(inner: str, scope: Scope) -> str | None:
+    """The first name in an expression that the script does not set."""
+    return next((f"${name}" for name in re.findall(r"[A-Za-z_]\w*", inner) if scope.text(name) is None), None)
+
+
+def _parameter(piece: Parameter, scope: Scope) -> str:
+    value = _indexed(piece, scope)
+    operand = piece.operand or ()
+    if piece.operation in (":-", "-", ":=", "="):
+        if value is not None and (value or not piece.operation.startswith(":")):
+            return value
+        found = text(operand, scope)
+        if "=" in piece.operation and piece.name.isidentifier():
+            scope.values[piece.name] = found
+        return found
+    if piece.operation in (":+", "+"):
+        return text(operand, scope) if value else ""
+    if value is None:
+        return scope.holes.hole(f"${piece.name}" if piece.name else piece.written, piece.line)
+    if piece.operation in ("", ":?", "?"):
+        return value
+    done = _changed(piece, value, scope)
+    return scope.holes.hole(piece.written, piece.line, "which is not worked out here") if done is None else done
+
+
+def _indexed(piece: Parameter, scope: Scope) -> str | None:
+    if piece.index is None:
+        return scope.text(piece.name)
+    value = scope.values.get(piece.name)
+    index = text(piece.index, scope)
+    if piece.operation == "length" and isinstance(value, list):
+        return str(len(value))
+    if not isinstance(value, list) or not index.isdigit():
+        return value if isinstance(value, str) and index == "0" else None
+    return value[int(index)] if int(index) < len(value) else None
+
+
+def _changed(piece: Parameter, value: str, scope: Scope) -> str | None:
+    """A value with a pattern cut off or replaced, or in other letters; None for forms that are not worked out."""
+    if piece.operation == "length":
+        return value if piece.index is not None else str(len(value))
+    if HOLE.search(value) or piece.operation == "other" or len(value) > 2000:
+        return None
+    pattern = text(piece.operand or (), scope)
+    if HOLE.search(pattern):
+        return None
+    if piece.operation in ("#", "##", "%", "%%"):
+        return _cut(value, pattern, piece.operation)
+    if piece.operation in ("/", "//"):
+        wanted, _, new = pattern.partition("/")
+        if not wanted or re.search(r"[*?\[\\]", wanted):
+            return None
+        return value.replace(wanted, new, -1 if piece.operation == "//" else 1)
+    cases = {
+        "^^": value.upper(),
+        ",,": value.lower(),
+        "^": value[:1].upper() + value[1:],
+        ",": value[:1].lower() + value[1:],
+    }
+    return cases.get(piece.operation) if not pattern else None
+
+
+def _cut(value: str, pattern: str, operation: str) -> str:
+    ends = (
+        [value[:end] for end in range(len(value) + 1)]
+        if "#" in operation
+        else [value[start:] for start in range(len(value), -1, -1)]
+    )
+    order = ends if len(operation) == 1 else ends[::-1]
+    for each in order[:400]:
+        if fnmatch.fnmatchcase(each, pattern):
+            return value[len(each) :] if "#" in operation else value[: len(value) - len(each)]
+    return value

@@ -1,0 +1,201 @@
+"""The settings of a launch script: the command that carries them, its words as keys, and what it leaves open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
+from trimtab.dialects.files.walk import Started, Walk, commands
+from trimtab.dialects.reading import Finding
+
+PROGRAMS = re.compile(
+    r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|uvx|swift|megatron|trl|srun|sbatch|rl|sft|mason\.py|nohup|env"
+    r"|time|timeout|numactl|nsys|mpirun|horovodrun|torch\.distributed\.(?:run|launch)|pipenv|poetry|conda|docker|kubectl|xargs"
+    r"|modal|sky|gcloud|bash|sh|exec|command|stdbuf|script|tmux|screen|\.?/?\S+\.py)"
+)
+PYTHON_FILE = re.compile(r"[^\s=]*\.py")
+SUBCOMMANDS = {
+    ("swift", "rlhf"),
+    ("swift", "sft"),
+    ("megatron", "rlhf"),
+    ("trl", "grpo"),
+    ("trl", "rloo"),
+    ("trl", "dpo"),
+    ("trl", "sft"),
+}
+KEY = re.compile(r"^(?:--?)?\+{0,2}([A-Za-z_][\w.-]*)$")
+ARGUMENTS = re.compile(r"args|opts|options|flags|extra|overrides|params|cmd|command", re.IGNORECASE)
+PARENTS = ("config", "config_name", "config_path", "config_file", "custom_config_path", "config_yaml")
+"""Flags that name a file of settings the command builds on."""
+SETTLED = {"ppo_trainer", "ppo_megatron_trainer", "config", "grpo_trainer"}
+"""Names of a framework's own whole defaults, which are the defaults already."""
+BUILDS = "The command builds on {name}, which is not read here: what it sets is not known."
+Scalar = Callable[[str], Any]
+Score = Callable[[Mapping[str, Any]], int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One command with its settings."""
+
+    keys: dict[str, Any]
+    line: int
+    program: str
+    """The program or module that is started."""
+    findings: tuple[Finding, ...] = ()
+    parents: tuple[str, ...] = ()
+    """Files of settings that it names."""
+
+
+def launches(text: str, scalar: Scalar) -> list[Launch]:
+    """Every command of a script that carries settings; or, where none is started, the arrays it sets as one."""
+    holes = Holes()
+    walk = commands(text, holes)
+    found = [_launch(each, walk, scalar) for each in walk.started if _is_program(each)]
+    found = [each for each in found if each.keys or each.program]
+    if any(each.keys for each in found):
+        return found
+    listed = [word for words in walk.arrays.values() for word in words]
+    arrays = keys_of(listed, holes, scalar)
+    loose = keys_of(
+        [word for each in walk.started for word in each.words if "=" in word or word.startswith("-")], holes, scalar
+    )
+    return [
+        *found,
+        *([Launch(arrays, 1, "")] if arrays else []),
+        *([Launch(loose, 1, "")] if loose and not arrays else []),
+    ]
+
+
+def most(found: list[Launch]) -> Launch:
+    """The command with most keys; one without any where none is started."""
+    return max(found, key=lambda each: len(each.keys), default=Launch({}, 1, ""))
+
+
+def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
+    """The command with most keys of the framework, and what to say where it was not the only one."""
+    ranked = sorted(found, key=lambda each: (-score(each.keys), -len(each.keys)))
+    taken, rest = ranked[0], [each for each in ranked[1:] if score(each.keys) > 0]
+    others = [each for each in rest if each.keys != taken.keys]
+    if not others:
+        return taken, taken.findings
+    lines = ", ".join(str(each.line) for each in sorted(others, key=lambda each: each.line)[:5])
+    said = Finding(
+        taken.program or "command",
+        "note",
+        f"{len(others) + 1} commands of the file carry settings; the one of line {taken.line}, with most of them, is read, not "
+        f"{'those' if len(others) > 1 else 'that'} of line {lines}.",
+    )
+    return taken, (*taken.findings, said)
+
+
+def _is_program(each: Started) -> bool:
+    return (
+        any(PROGRAMS.fullmatch(word) for word in each.words[:3])
+        or any(PYTHON_FILE.fullmatch(word) for word in each.words)
+        or each.words[0].startswith("\ue000")
+    )
+
+
+def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
+    program, rest = _arguments(each.words)
+    keys = keys_of(rest, walk.holes, scalar)
+    parents = _parents(rest, keys, walk.holes)
+    findings = (
+        *_said(each, rest, walk),
+        *(Finding(flag, "surprise", BUILDS.format(name=name)) for flag, name in parents),
+    )
+    return Launch(keys, each.line, walk.holes.shown(program), findings, tuple(name for _, name in parents))
+
+
+def _arguments(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """What is started, and the words handed to it rather than to a launcher in front."""
+    start = words.index("--") + 1 if "--" in words and "ray" in words[: words.index("--")] else 0
+    for place in range(start, len(words)):
+        word = words[place]
+        if word in ("-m", "--module") and place + 1 < len(words) and "=" not in words[place + 1]:
+            return words[place + 1], words[place + 2 :]
+        if PYTHON_FILE.fullmatch(word) and place:
+            return word, words[place + 1 :]
+        if place + 1 < len(words) and (word.rpartition("/")[2], words[place + 1]) in SUBCOMMANDS:
+            return f"{word} {words[place + 1]}", words[place + 2 :]
+        if word == "rl" and place and words[place - 1] in ("run", "--"):
+            return word, words[place + 1 :]
+    return words[0], words[1:]
+
+
+def keys_of(words: Iterable[str], holes: Holes, scalar: Scalar) -> dict[str, Any]:
+    """Words as settings: `--some-flag 0.5 5.0`, `--flag=value`, `a.b=value`; what is unknown by name."""
+    found: dict[str, Any] = {}
+    name: str | None = None
+    for word in words:
+        head, sign, tail = word.partition("=")
+        if re.match(r"^--?[A-Za-z]", word) and not HOLE.search(head):
+            name = flag_name(head)
+            found[name] = _value(tail, holes, scalar) if sign else True
+            name = None if sign else name
+        elif sign and (key := KEY.match(head)):  # Hydra, OmegaConf
+            found[key[1]] = _value(tail, holes, scalar)
+            name = None
+        elif name is not None and not _adds_words(word, holes):
+            earlier, value = found[name], _value(word, holes, scalar)
+            listed = cast("list[Any]", earlier) if isinstance(earlier, list) else [earlier]
+            found[name] = value if earlier is True else [*listed, value]
+        else:
+            name = None
+            unknown = holes.of(word) if HOLE.fullmatch(word) else None
+            found |= dict.fromkeys(keys_of(unknown.maybe, holes, scalar), unknown) if unknown else {}
+    return found
+
+
+def _adds_words(word: str, holes: Holes) -> bool:
+    """Whether a word stands for arguments of its own rather than for one value."""
+    unknown = holes.of(word) if HOLE.fullmatch(word) else None
+    return unknown is not None and (unknown.several or bool(ARGUMENTS.search(unknown.name)))
+
+
+def flag_name(head: str) -> str:
+    """The key that a flag sets."""
+    return head.lstrip("-").replace("-", "_")
+
+
+def _value(text: str, holes: Holes, scalar: Scalar) -> Any:
+    unknown = holes.of(text)
+    return scalar(text) if unknown is None else unknown
+
+
+def _said(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Finding]:
+    """What the command takes from elsewhere."""
+    if each.cut:
+        yield Finding(
+            f"line {each.cut}",
+            "defect",
+            "A comment or a blank after a backslash ends the command here, so the shell passes nothing that follows; the rest is "
+            "read as it was meant. Move the comment above the command.",
+        )
+    holes = [unknown for word in words if _adds_words(word, walk.holes) and (unknown := walk.holes.of(word))]
+    adds = [unknown for unknown in holes if not unknown.maybe]
+    if adds:
+        named = ", ".join(dict.fromkeys(f"{one.name}{f' (line {one.line})' if one.line else ''}" for one in adds))
+        yield Finding(
+            named,
+            "note",
+            "The command also takes these arguments, whose words the file does not fix; they are not read.",
+        )
+
+
+def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> list[tuple[str, str]]:
+    """Flags that name a file of settings, with the file; a framework's own whole defaults are none."""
+    named = [(flag, keys[flag]) for flag in PARENTS if flag in keys]
+    named += [("@", holes.shown(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
+    named += [("@", holes.shown(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
+    named += [("script", holes.shown(word)) for word in words[:1] if word.endswith(".sh")]
+    shown = [(flag, value.name if isinstance(value, Unknown) else str(value)) for flag, value in named]
+    return [
+        (flag, name)
+        for flag, name in shown
+        if flag != "config_path" and name.rpartition("/")[2].partition(".")[0] not in SETTLED
+    ]

@@ -1,0 +1,107 @@
+"""Any source of settings as flat keys, with what was found on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimtab.dialects.files.inherit import inherited
+from trimtab.dialects.files.launch import Launch, best, flag_name, launches
+from trimtab.dialects.files.python import from_python
+from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.reading import Finding
+from trimtab.dialects.settings import Source, flags, flat, text_of, tree
+from trimtab.errors import ConfigError, ConfigFileError
+
+SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
+SHEBANG = re.compile(r"#!\s*\S*\b(?:ba|z|k|da)?sh\b")
+Score = Callable[[Mapping[str, Any]], int]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The settings of a source; `programs` are the commands and modules it starts or imports."""
+
+    keys: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
+    programs: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    """Files of settings that the command names and that are not read."""
+    top: tuple[str, ...] = ()
+    """The names at the top of a file that nests its settings."""
+
+
+def opened(source: Source, score: Score = len) -> Opened:
+    """The settings of a mapping, a file or command-line words; of several commands the one that scores most."""
+    if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
+        keys = flat(source)
+        return Opened(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
+    path = Path(source)
+    if path.suffix.lower() == ".py":
+        return _chosen(path, *from_python(text_of(path), str(path), scalar), score)
+    if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
+        try:
+            return _chosen(path, launches(text_of(path), scalar), (), score)
+        except (ShellError, RecursionError) as error:
+            reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise ConfigFileError(
+                f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
+            ) from None
+    whole, findings = inherited(path, tree)
+    keys = flat(whole)
+    return Opened(keys, findings, top=tuple(str(key) for key in whole))
+
+
+READ = {".yaml", ".yml", ".toml", ".json"}
+
+
+def scalar(text: str) -> Any:
+    """A value as a flag would have it: what YAML reads, else the text."""
+    return flags([f"value={text}"])["value"]
+
+
+def _is_shell(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return bool(SHEBANG.match(file.read(200).decode(errors="replace")))
+    except OSError:
+        return False
+
+
+def _chosen(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Opened:
+    programs = tuple(dict.fromkeys(each.program for each in found if each.program))
+    if not found:
+        raise ConfigFileError(
+            f"{path} needs a command or a call with settings, got none. Pass the file that starts training."
+        )
+    taken, said = best(found, score)
+    ranked = (taken.program, *(each for each in programs if each != taken.program))
+    return Opened(
+        taken.keys, (*findings, *said), ranked, taken.parents or tuple(name for each in found for name in each.parents)
+    )
+
+
+def overridden(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """The keys with others on top; one that is written shorter or longer replaces the same key of the file."""
+    found = dict(keys)
+    for name, value in _pairs(overrides).items():
+        same = [key for key in found if key == name or key.endswith(f".{name}") or name.endswith(f".{key}")]
+        for key in same:
+            del found[key]
+        found[max([name, *same], key=len)] = value
+    return found
+
+
+def _pairs(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    if isinstance(overrides, Mapping):
+        return flat(overrides)
+    for each in overrides:
+        if not re.match(r"^[-+]*[A-Za-z_][\w.-]*=", each):
+            raise ConfigError(
+                f"--set needs KEY=VALUE, got {each!r}. Write the framework's own key, as --set rollout_is=token."
+            )
+    return {flag_name(key): value for each in overrides for key, value in flags([each.lstrip("+")]).items()}

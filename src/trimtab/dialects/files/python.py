@@ -1,0 +1,271 @@
+"""The settings of a Python script, by its syntax alone: calls of `…Config`, assigned fields, parsers, commands in texts."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trimtab.dialects.files.launch import Launch, flag_name, keys_of, launches
+from trimtab.dialects.files.python_values import Names, dotted, value_of
+from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.unknown import Holes
+from trimtab.dialects.reading import Finding
+from trimtab.errors import ConfigFileError
+
+Scalar = Callable[[str], Any]
+CONFIGS = re.compile(r"(\w*(Config|Arguments|Args))$")
+ENGINES = re.compile(r"Lora|Peft|BitsAndBytes|Quant|Dataset|Script|Model|Generation|Sampling|Wandb|Logging|Kernel")
+LINE = re.compile(
+    r"\s*(?:\$ )?((?:[A-Z_]+=\S+ )*)(accelerate launch|python3? |torchrun |deepspeed |trl \w+|uv run |swift |CUDA_VISIBLE_DEVICES)"
+)
+SETTINGS = re.compile(r"args|config|cfg|conf|opts", re.IGNORECASE)
+"""What people call the object that holds settings."""
+TRAINED = re.compile(r"GRPO|RLOO|PPO")
+MOST_NODES = 100_000
+
+
+def from_python(text: str, path: str, scalar: Scalar) -> tuple[list[Launch], tuple[Finding, ...]]:
+    """Every way in which the script says settings, each as a command would; and the modules it imports as programs."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        raise ConfigFileError(
+            f"{path} needs to be Python, got a problem{f' at line {line}' if line else ''}: {_reason(error)}."
+        ) from None
+    try:
+        return _launches(module, scalar)
+    except RecursionError:
+        raise ConfigFileError(f"{path} needs to be Python, got a problem: nested too deeply.") from None
+
+
+def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[Finding, ...]]:
+    names = Names(Holes())
+    own: dict[str, Any] = {}
+    texts: list[tuple[str, int]] = []
+    for node in _statements(module):
+        _take(node, names, own, texts, scalar)
+    imports = _imports(module)
+    said = _commands(ast.get_docstring(module) or "", scalar)
+    program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
+    found: list[Launch] = []
+    for each in said:
+        keys = {**own, **each.keys} if own else each.keys
+        found.append(Launch(keys, each.line, each.program, (*each.findings, Finding("docstring", "note", IN_TEXT))))
+    if own and not said:
+        found.append(Launch(own, 1, program))
+    for command, line in texts:
+        found += [
+            Launch({**own, **each.keys}, line, each.program or program, each.findings)
+            for each in _run(command, names.holes, line, scalar)
+        ]
+    if not found and any(TRAINED.search(each) for each in imports):
+        found.append(Launch({}, 1, program))
+    rest = [Launch({}, 1, each) for each in imports if each.partition(".")[0] in KNOWN]
+    return [*found, *rest] if found else [], ()
+
+
+IN_TEXT = "The settings are those of the command in the script's own text, with what the script sets."
+KNOWN = (
+    "trl",
+    "verl",
+    "slime",
+    "skyrl",
+    "skyrl_train",
+    "openrlhf",
+    "areal",
+    "nemo_rl",
+    "roll",
+    "prime_rl",
+    "open_instruct",
+    "swift",
+)
+
+
+def _imports(module: ast.Module) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.append(".".join([node.module, *(alias.name for alias in node.names[:1])]))
+            found += [f"{node.module}.{alias.name}" for alias in node.names[1:]]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found
+
+
+def _statements(module: ast.Module) -> Iterator[ast.stmt]:
+    """Every statement in the order it stands, the bodies of functions, branches and `with` included."""
+    pending: list[ast.stmt] = list(reversed(module.body))
+    count = 0
+    while pending and count < MOST_NODES:
+        node = pending.pop()
+        count += 1
+        yield node
+        pending += reversed(list(_inner(node)))
+
+
+def _inner(node: ast.stmt) -> Iterator[ast.stmt]:
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, name, []) or []:
+            if isinstance(each, ast.ExceptHandler | ast.match_case):
+                yield from each.body
+            elif isinstance(each, ast.stmt):
+                yield each
+
+
+# ── what a statement says ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
+    if isinstance(node, ast.ClassDef) and _is_settings(node):
+        own.update({key: value for key, value in _fields(node, names).items() if key not in own})
+        return
+    for call in _calls(node):
+        _call(call, names, own, texts, scalar)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        _assigned(node.targets[0], node.value, names, own)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        _assigned(node.target, node.value, names, own)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        names.add(node.target.id, value_of(ast.BinOp(node.target, node.op, node.value), names, node.lineno))
+
+
+def _is_settings(node: ast.ClassDef) -> bool:
+    made = [dotted(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list]
+    bases = [dotted(each) for each in node.bases]
+    return any("dataclass" in each for each in made) and bool(
+        CONFIGS.search(node.name) or any(CONFIGS.search(each) for each in bases)
+    )
+
+
+def _fields(node: ast.ClassDef, names: Names) -> dict[str, Any]:
+    """Fields with their defaults, also where `field(default=…)` says them."""
+    found: dict[str, Any] = {}
+    for each in node.body:
+        if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name) or each.value is None:
+            continue
+        value = each.value
+        if isinstance(value, ast.Call) and dotted(value.func).endswith(("field", "Field")):
+            value = next((word.value for word in value.keywords if word.arg == "default"), None)
+        if value is not None:
+            found[each.target.id] = value_of(value, names, each.lineno)
+    return found
+
+
+def _calls(node: ast.stmt) -> Iterator[ast.Call]:
+    """The calls of one statement, not those of statements inside it."""
+    pending: list[ast.AST] = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ast.Call):
+            yield each
+        pending += [inner for inner in ast.iter_child_nodes(each) if not isinstance(inner, ast.stmt)]
+
+
+def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
+    name = dotted(call.func).rpartition(".")[2]
+    if CONFIGS.search(name) and not ENGINES.search(name):
+        own.update(_keywords(call, names))
+    elif name == "add_argument" and call.args and isinstance(call.args[0], ast.Constant):
+        _argument(call, names, own)
+    elif name == "set_defaults":
+        own.update(_keywords(call, names))
+    elif name in (
+        "run",
+        "Popen",
+        "check_call",
+        "call",
+        "system",
+        "exec_command",
+        "execute_train",
+        "check_output",
+        "run_command",
+    ):
+        for each in (*call.args, *(word.value for word in call.keywords)):
+            text = _command_text(value_of(each, names, call.lineno))
+            if text:
+                texts.append((text, call.lineno))
+    del scalar
+
+
+def _command_text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = " ".join(each if not re.search(r"[\s'\"]", each) else f"'{each}'" for each in value)
+    return value if isinstance(value, str) and ("--" in value or re.search(r"\w\.\w+=", value)) else ""
+
+
+def _keywords(call: ast.Call, names: Names) -> dict[str, Any]:
+    """The keywords of a call, dictionaries handed on with ** among them."""
+    found: dict[str, Any] = {}
+    for word in call.keywords:
+        value = value_of(word.value, names, call.lineno)
+        if word.arg is not None:
+            found[word.arg] = value
+        elif isinstance(value, dict):
+            found |= {str(key): inner for key, inner in value.items()}
+    return found
+
+
+def _argument(call: ast.Call, names: Names, own: dict[str, Any]) -> None:
+    flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    long = next((each for each in flags if each.startswith("--")), None)
+    default = next((word.value for word in call.keywords if word.arg == "default"), None)
+    if long is not None and default is not None:
+        value = value_of(default, names, call.lineno)
+        if value is not None:
+            own.setdefault(flag_name(long), value)
+
+
+def _assigned(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]) -> None:
+    found = value_of(value, names, target.lineno)
+    if isinstance(target, ast.Name):
+        names.add(target.id, found)
+    elif isinstance(target, ast.Attribute):
+        root, _, path = dotted(target).partition(".")
+        if path and SETTINGS.search(root) and not path.startswith("_"):
+            own[path] = found
+    elif (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.value, ast.Name)
+        and isinstance(target.slice, ast.Constant)
+    ):
+        held = names.known.get(target.value.id)
+        if isinstance(held, dict):
+            held[target.slice.value] = found
+
+
+# ── commands in texts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _commands(text: str, scalar: Scalar) -> list[Launch]:
+    """Launch lines in a docstring, each with the lines it is continued on."""
+    lines = text.splitlines()
+    found: list[Launch] = []
+    place = 0
+    while place < len(lines):
+        start = place
+        if LINE.match(lines[place]):
+            while lines[place].rstrip().endswith("\\") and place + 1 < len(lines):
+                place += 1
+            source = "\n".join(line.strip() for line in lines[start : place + 1]).removeprefix("$ ")
+            with contextlib.suppress(ShellError):
+                found += [each for each in launches(source, scalar) if each.keys]
+        place += 1
+    return found
+
+
+def _run(command: str, holes: Holes, line: int, scalar: Scalar) -> list[Launch]:
+    """A text that is a command, or only its flags, as settings."""
+    try:
+        found = [each for each in launches(holes.shown(command), scalar) if each.keys]
+    except ShellError:
+        found = []
+    flags = keys_of(command.split(), holes, scalar)
+    return found or ([Launch(flags, line, "")] if flags else [])
+
+
+def _reason(error: BaseException) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError | MemoryError) else str(error).partition(" (")[0]

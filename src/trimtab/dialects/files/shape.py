@@ -1,0 +1,112 @@
+"""What kind of file this is: whose settings by the programs it starts and the keys only one framework has, or no settings at all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trimtab.dialects.files.opening import Opened
+from trimtab.errors import ConfigError, ConfigFileError
+
+PROGRAMS = (
+    ("verl", r"verl\.\w.*|recipe\.\w+\.main\w*|.*main_ppo(\.py)?"),
+    ("openrlhf", r"openrlhf\.\w.*"),
+    ("open-instruct", r"(.*/)?open_instruct[./].*|mason\.py"),
+    ("ms-swift", r"(.*/)?(swift|megatron) rlhf|swift\.\w.*"),
+    ("trl", r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(grpo|rloo|gspo)\w*\.py"),
+    ("skyrl", r"skyrl\w*\.\w.*|examples\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*"),
+    ("areal", r"(.*/)?areal[./]\w.*"),
+    ("nemo-rl", r"(.*/)?run_(async_)?(grpo|sliding|vlm_grpo|dapo)\w*\.py|nemo_rl\.\w.*"),
+    ("roll", r"(.*/)?start_\w+_pipeline\.py|roll\.\w.*"),
+    ("prime-rl", r"rl|prime_rl[./]\w.*"),
+    ("slime", r"slime\.\w.*|command_utils.*"),
+)
+"""Framework → what its programs and modules are called."""
+KEYS = (
+    ("verl", r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*"),
+    ("skyrl", r"trainer\.algorithm\..*|generator\.inference_engine.*"),
+    ("nemo-rl", r"loss_fn\.\w+|grpo\.num_prompts_per_step|policy\.generation\..*"),
+    ("areal", r"gconfig\.\w+|actor\.(behav|eps_clip|rejection_sampling|use_decoupled_loss|recompute_logprob).*"),
+    (
+        "roll",
+        r"actor_train\.(training_args|strategy_args|model_args)\..*|num_return_sequences_in_group|train_infer_correction\..*",
+    ),
+    ("prime-rl", r"orchestrator\.\w.*|trainer\.loss\..*"),
+    ("ms-swift", r"rlhf_type|external_plugins|train_type"),
+    ("open-instruct", r"num_samples_per_prompt_rollout|num_unique_prompts_rollout|dataset_mixer_list"),
+    ("slime", r"rollout_max_response_len|rollout_function_path|custom_rm_path|rollout_num_gpus_per_engine|ref_load"),
+    (
+        "openrlhf",
+        r"algo\.advantage\..*|remote_rm_url|vllm_num_engines|actor_num_gpus_per_node|generate_max_len|init_kl_coef",
+    ),
+)
+"""Framework → keys that only it has."""
+OTHERS = (
+    ("a GitHub workflow", ("on", "jobs")),
+    ("a GitHub workflow", ("True", "jobs")),
+    ("a Docker Compose file", ("services",)),
+    ("a Kubernetes object", ("apiVersion", "kind")),
+    ("a SkyPilot task", ("resources", "run")),
+    ("a SkyPilot task", ("resources", "setup")),
+    ("an accelerate configuration", ("compute_environment", "distributed_type")),
+    ("an accelerate configuration", ("distributed_type", "num_processes")),
+    ("a DeepSpeed configuration", ("zero_optimization",)),
+    ("a Python project", ("project", "build-system")),
+    ("a Python project", ("build-system",)),
+    ("a pre-commit configuration", ("repos",)),
+    ("a Conda environment", ("channels", "dependencies")),
+    ("a documentation site", ("site_name",)),
+    ("a Ray cluster", ("cluster_name", "provider")),
+    ("an Anyscale job", ("entrypoint", "compute_config")),
+    ("an issue form", ("body", "labels")),
+)
+"""Kinds of file that are no training settings, by names at their top."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A framework, and by what it shows."""
+
+    framework: str
+    why: str
+
+
+def sign(found: Opened) -> Sign | None:
+    """Whose a file is by what only one framework has; None where nothing shows, or several do."""
+    by_key = _by_key(found)
+    for program in found.programs:
+        names = [name for name, pattern in PROGRAMS if re.fullmatch(pattern, program)]
+        if len(names) == 1 and (not by_key or names[0] in by_key or len(program) > len("rl")):
+            return Sign(
+                names[0], f"it starts or imports {program.partition(' ')[0] if 'rlhf' not in program else program}"
+            )
+    if not by_key:
+        return None
+    name, keys = max(by_key.items(), key=lambda each: len(each[1]))
+    tied = [other for other, those in by_key.items() if len(those) == len(keys)]
+    return Sign(name, f"it sets {keys[0]}") if len(tied) == 1 else None
+
+
+def _by_key(found: Opened) -> dict[str, list[str]]:
+    held = {name: [key for key in found.keys if re.fullmatch(pattern, key)] for name, pattern in KEYS}
+    return {name: keys for name, keys in held.items() if keys}
+
+
+def refuse_foreign(framework: str, found: Opened, where: str) -> None:
+    """Refused where a file is another framework's, or no settings at all. A mapping in hand is taken at its word."""
+    if not where:
+        return
+    shown = sign(found)
+    if shown is not None and shown.framework != framework and framework not in _by_key(found):
+        raise ConfigError(f"{where}this looks like {shown.framework} ({shown.why}). Use --from {shown.framework}.")
+    kind = kind_of(found)
+    if shown is None and kind is not None:
+        raise ConfigFileError(f"{where}this is {kind}, which holds no training settings. Pass the file that does.")
+
+
+def kind_of(found: Opened) -> str | None:
+    """What a file is that is no settings, with the names that show it."""
+    for kind, names in OTHERS:
+        if all(name in found.top for name in names):
+            return f"{kind} ({', '.join('on' if name == 'True' else name for name in names)})"
+    return None

@@ -1,0 +1,340 @@
+"""The commands of a shell script, read without running any: lists, pipes, branches, loops, functions, here-documents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from trimtab.dialects.files.grammar import (
+    Case,
+    Command,
+    Function,
+    Group,
+    If,
+    Loop,
+    Script,
+    Simple,
+    Step,
+    Test,
+    Text,
+    Word,
+)
+from trimtab.dialects.files.shell_simple import Inputs, blank, gap, redirections, simple, skip_line
+from trimtab.dialects.files.shell_words import BREAKS, Reader, ShellError
+
+FUNCTION = re.compile(r"(?:function\s+([\w:.-]+)\s*(?:\(\s*\))?|([\w:.-]+)\s*\(\s*\))\s*(?=[{(\n])")
+FLAG = re.compile(r"--[A-Za-z]|[+~]{0,2}[A-Za-z_]\w*\.[\w.]*=")
+"""What no command is called: a flag, or a dotted key with a value."""
+KEYWORDS = {"if", "for", "while", "until", "case", "select", "{", "[["}
+
+
+def script(text: str) -> Script:
+    """The commands of a whole text."""
+    reader = Reader(text, _script)
+    found = _script(reader, ())
+    if reader.at < len(text):
+        raise ShellError(f"a {reader.peek()!r} in line {reader.line()} that opens nowhere")
+    return found
+
+
+def _script(reader: Reader, ends: tuple[str, ...]) -> Script:
+    """Commands up to one of the closing words, which is left to the caller."""
+    steps: list[Step] = []
+    joint = ";"
+    pending: list[tuple[int, str, bool, bool]] = []
+    while True:
+        blank(reader)
+        letter = reader.peek()
+        if letter == "#":
+            skip_line(reader)
+        elif letter == "\n":
+            reader.at += 1
+            steps = _with_inputs(reader, steps, pending)
+            joint = ";" if joint == "&" else joint
+        elif not letter or (letter == ")" and ")" in ends) or _closes(reader, ends):
+            return Script(tuple(steps))
+        elif letter in ";&|":
+            joint = _joint(reader)
+            if joint == ";;" and ";;" in ends:
+                reader.at -= 2
+                return Script(tuple(steps))
+        elif letter == ")":
+            return Script(tuple(steps))
+        else:
+            negated = bool(re.compile(r"!\s").match(reader.text, reader.at))
+            reader.at += negated
+            blank(reader)
+            before = reader.at
+            command, inputs = _command(reader)
+            if reader.at == before:
+                raise ShellError(f"a {reader.peek()!r} in line {reader.line()} that no command begins with")
+            if isinstance(command, Simple) and _goes_on(steps, command, joint):
+                steps[-1] = _joined(steps[-1], command)
+            else:
+                steps.append(Step(joint if steps else ";", command, negated))
+            pending += [(len(steps) - 1, *each) for each in inputs]
+            joint = ";"
+
+
+def _closes(reader: Reader, ends: tuple[str, ...]) -> bool:
+    return any(
+        reader.starts(end)
+        and (end in (";;", ")") or reader.text[reader.at + len(end) : reader.at + len(end) + 1] in " \t\n;&|)\r")
+        for end in ends
+    )
+
+
+def _joint(reader: Reader) -> str:
+    for sign in (";;&", ";;", ";&", "&&", "||", "|&"):
+        if reader.starts(sign):
+            reader.at += len(sign)
+            return {";;&": ";;", ";&": ";;", "|&": "|"}.get(sign, sign)
+    reader.at += 1
+    return {"&": ";"}.get(reader.text[reader.at - 1], reader.text[reader.at - 1])
+
+
+# ── here-documents ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _with_inputs(reader: Reader, steps: list[Step], pending: list[tuple[int, str, bool, bool]]) -> list[Step]:
+    """The bodies of here-documents begun on the line that just ended, given to their commands."""
+    for place, end, is_plain, is_indented in pending:
+        body = _document(reader, end, is_indented)
+        command = steps[place].command
+        word: Word = (Text(body, quoted=True),) if is_plain else reader.inner(body)
+        if isinstance(command, Simple):
+            steps[place] = replace(steps[place], command=replace(command, inputs=(*command.inputs, word)))
+    pending.clear()
+    return steps
+
+
+def _document(reader: Reader, end: str, is_indented: bool) -> str:
+    lines: list[str] = []
+    while reader.at < len(reader.text):
+        stop = reader.text.find("\n", reader.at)
+        line = reader.text[reader.at : len(reader.text) if stop < 0 else stop]
+        reader.at = len(reader.text) if stop < 0 else stop + 1
+        own = line.lstrip("\t") if is_indented else line
+        if own.rstrip("\r") == end or (own.strip() == end and not is_indented and own.rstrip() == end):
+            reader.at = max(reader.at - 1, 0) if stop >= 0 else reader.at
+            break
+        lines.append(own)
+    return "\n".join(lines) + ("\n" if lines else "")
+
+
+# ── commands ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _command(reader: Reader) -> tuple[Command, Inputs]:
+    line = reader.line()
+    found = FUNCTION.match(reader.text, reader.at)
+    if found and (found[1] or found[2]) not in KEYWORDS:
+        reader.at = found.end()
+        gap(reader)
+        body, _ = _compound(reader, line)
+        return Function(line, found[1] or found[2], body.body if isinstance(body, Group) else Script()), []
+    if reader.starts("((") or reader.peek() in "({" or _keyword(reader) in KEYWORDS:
+        return _compound(reader, line)
+    return simple(reader, line)
+
+
+def _keyword(reader: Reader) -> str:
+    found = re.compile(r"(\w+|\{|\[\[)(?=[\s;]|$)").match(reader.text, reader.at)
+    return found[1] if found else ""
+
+
+def _compound(reader: Reader, line: int) -> tuple[Command, Inputs]:
+    reader.deeper()
+    if _is_sum(reader):
+        found: Command = _sum(reader, line)
+    elif reader.peek() == "(":
+        reader.at += 1
+        found = Group(line, _block(reader, ")"), is_subshell=True)
+    else:
+        word = _keyword(reader)
+        reader.at += len(word)
+        parse = {"{": _braced, "if": _if, "for": _for, "select": _for, "while": _while, "until": _until, "case": _case}
+        found = parse.get(word, _test)(reader, line)
+    reader.depth -= 1
+    return found, redirections(reader)[1]
+
+
+def _is_sum(reader: Reader) -> bool:
+    """`((…))` on one line; over several it is a subshell in a subshell."""
+    end = reader.text.find("))", reader.at)
+    return reader.starts("((") and end >= 0 and "\n" not in reader.text[reader.at : min(end, reader.at + 500)]
+
+
+def _block(reader: Reader, *ends: str) -> Script:
+    """Commands up to one of these words, which is taken."""
+    line = reader.line()
+    body = _script(reader, ends)
+    end = next((each for each in ends if reader.starts(each)), None)
+    if end is None:
+        raise ShellError(f"a block that opens in line {line} and has no {ends[0]!r}")
+    reader.at += len(end)
+    return body
+
+
+def _braced(reader: Reader, line: int) -> Command:
+    return Group(line, _block(reader, "}"))
+
+
+def _sum(reader: Reader, line: int) -> Command:
+    stop = reader.text.find("))", reader.at)
+    if stop < 0:
+        raise ShellError(f"a parenthesis that opens in line {line} and never closes")
+    words = (reader.inner(reader.text[reader.at + 2 : stop].replace('"', "")),)
+    reader.at = stop + 2
+    return Test(line, words, is_arithmetic=True)
+
+
+def _test(reader: Reader, line: int) -> Command:
+    words: list[Word] = []
+    while True:
+        gap(reader)
+        if not reader.peek():
+            raise ShellError(f"a [[ in line {line} that never closes")
+        if reader.starts("]]"):
+            reader.at += 2
+            return Test(line, tuple(words))
+        before = reader.at
+        word = reader.word(BREAKS - {"(", ")", "|"} if words and _is_match(words[-1]) else BREAKS)
+        if reader.at == before:
+            sign = reader.peek(2) if reader.peek(2) in ("&&", "||") else reader.peek()
+            reader.at += len(sign)
+            word = (Text(sign),)
+        words.append(word)
+
+
+def _is_match(word: Word) -> bool:
+    return len(word) == 1 and isinstance(word[0], Text) and word[0].text == "=~"
+
+
+def _if(reader: Reader, line: int) -> Command:
+    arms: list[tuple[Script | None, Script]] = []
+    while True:
+        condition = _block(reader, "then")
+        body = _script(reader, ("elif", "else", "fi"))
+        arms.append((condition, body))
+        if reader.starts("elif"):
+            reader.at += 4
+            continue
+        if reader.starts("else"):
+            reader.at += 4
+            arms.append((None, _block(reader, "fi")))
+            return If(line, tuple(arms))
+        if reader.starts("fi"):
+            reader.at += 2
+            return If(line, tuple(arms))
+        raise ShellError(f"an if in line {line} that has no fi")
+
+
+def _for(reader: Reader, line: int) -> Command:
+    blank(reader)
+    words: list[Word] | None = None
+    name = ""
+    if reader.starts("(("):
+        _sum(reader, line)
+    else:
+        name = "".join(piece.text for piece in reader.word() if isinstance(piece, Text))
+        gap(reader)
+        if _keyword(reader) == "in":
+            reader.at += 2
+            words = []
+            blank(reader)
+            while reader.peek() not in ("\n", ";", ""):
+                before = reader.at
+                words.append(reader.word())
+                if reader.at == before:
+                    raise ShellError(f"a {reader.peek()!r} in line {reader.line()} that no word begins with")
+                blank(reader)
+    _separator(reader)
+    return Loop(line, _do(reader), name=name, words=None if words is None else tuple(words))
+
+
+def _separator(reader: Reader) -> None:
+    gap(reader)
+    if reader.peek() == ";":
+        reader.at += 1
+    gap(reader)
+
+
+def _do(reader: Reader) -> Script:
+    if reader.peek() == "{":
+        reader.at += 1
+        return _block(reader, "}")
+    if _keyword(reader) != "do":
+        raise ShellError(f"a loop that needs `do` in line {reader.line()}")
+    reader.at += 2
+    return _block(reader, "done")
+
+
+def _while(reader: Reader, line: int, until: bool = False) -> Command:
+    condition = _block(reader, "do")
+    return Loop(line, _block(reader, "done"), condition=condition, until=until)
+
+
+def _until(reader: Reader, line: int) -> Command:
+    return _while(reader, line, until=True)
+
+
+def _case(reader: Reader, line: int) -> Command:
+    blank(reader)
+    subject = reader.word()
+    gap(reader)
+    reader.at += len("in")
+    arms: list[tuple[tuple[Word, ...], Script]] = []
+    while True:
+        gap(reader)
+        if not reader.peek():
+            raise ShellError(f"a case in line {line} that has no esac")
+        if _keyword(reader) == "esac" or reader.starts("esac"):
+            reader.at += 4
+            return Case(line, subject, tuple(arms))
+        reader.at += reader.peek() == "("
+        patterns = [_pattern(reader)]
+        while reader.peek() == "|":
+            reader.at += 1
+            patterns.append(_pattern(reader))
+        if reader.peek() != ")":
+            raise ShellError(f"a pattern in line {reader.line()} that has no ')'")
+        reader.at += 1
+        arms.append((tuple(patterns), _script(reader, (";;", "esac"))))
+        reader.at += 2 if reader.starts(";;") else 0
+
+
+def _pattern(reader: Reader) -> Word:
+    blank(reader)
+    found = reader.word()
+    blank(reader)
+    return found
+
+
+# ── commands that were cut off ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _goes_on(steps: list[Step], command: Command, joint: str) -> bool:
+    """Whether a command is the rest of the one before, which a comment or a blank after a backslash cut off."""
+    before = steps[-1].command if steps else None
+    if joint != ";" or not isinstance(before, Simple) or not isinstance(command, Simple) or not before.words:
+        return False
+    if not command.words or command.assignments:
+        return False
+    first = command.words[0][0] if command.words[0] else None
+    text = first.text if isinstance(first, Text) else ""
+    return bool(FLAG.match(text)) or bool(before.cut and not (isinstance(first, Text) and text))
+
+
+def _joined(before: Step, command: Simple) -> Step:
+    whole = before.command
+    assert isinstance(whole, Simple)
+    return replace(
+        before,
+        command=replace(
+            whole,
+            words=(*whole.words, *command.words),
+            outputs=(*whole.outputs, *command.outputs),
+            cut=whole.cut or command.line - 1,
+        ),
+    )

@@ -1,0 +1,52 @@
+"""Keys that by their names concern a correction, a ratio, a clip or a KL and are read by no rule here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from trimtab.dialects.keys import Given
+from trimtab.dialects.reading import Finding
+
+WORDS = {
+    "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
+    "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated",
+}  # fmt: skip
+"""Words of a key that are worth a word."""
+PAIRS = {
+    ("is", "weight"),
+    ("is", "level"),
+    ("is", "mode"),
+    ("is", "threshold"),
+    ("rollout", "is"),
+    ("rollout", "rs"),
+    ("vllm", "is"),
+}
+PASSED = {
+    "grad", "gradient", "norm", "warmup", "gpu", "memory", "mem", "eval", "val", "value", "sampling_ratio", "decay", "lr",
+    "offload", "critic", "image", "video", "split", "mix", "min", "dropout", "train", "cutoff", "steps", "max", "filter",
+    "trim", "prefill", "cache", "router", "expert", "capacity", "lambda", "lora", "quant", "qk", "activation", "logits",
+    "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics",
+}  # fmt: skip
+"""Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
+MOST = 12
+
+
+def unread(asked: Given) -> Iterator[Finding]:
+    """One note with every such key that says something."""
+    named = [key for key in asked.unread if _concerns(key) and asked.written(key) not in (None, {}, [])]
+    if named:
+        more = f" and {len(named) - MOST} more" if len(named) > MOST else ""
+        yield Finding(
+            ", ".join(named[:MOST]) + more,
+            "note",
+            "By the name this concerns a correction, a ratio, a clip or a KL; it is not read here, so what it does is not in this "
+            "reading.",
+        )
+
+
+def _concerns(key: str) -> bool:
+    words = key.rpartition(".")[2].lower().replace("-", "_").split("_")
+    if PASSED & set(words):
+        return False
+    return bool(WORDS & set(words)) or any(pair in PAIRS for pair in pairwise(words))

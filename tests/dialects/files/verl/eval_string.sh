@@ -1,0 +1,5 @@
+CMD="python3 -m verl.trainer.main_ppo"
+CMD="$CMD algorithm.adv_estimator=grpo"
+CMD+=" algorithm.rollout_correction.rollout_is=token"
+CMD+=" algorithm.rollout_correction.rollout_is_threshold=$(echo 4.0)"
+eval "$CMD"

@@ -1,0 +1,367 @@
+"""Files as people have them, in the manner of eleven frameworks' examples: each reads as its keys written down plainly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.dialects import read
+from trimtab.dialects.guess import recognised
+
+FILES = Path(__file__).parent / "files"
+BUILDS = ("builds on", "not known")
+A = "actor_rollout_ref.actor"
+C = "algorithm.rollout_correction"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The keys that a file sets and that concern us, the parts it leaves open, and words of what is said about it."""
+
+    keys: dict[str, Any]
+    refused: tuple[str, ...] = ()
+    said: tuple[str, ...] = field(default=())
+
+
+EXPECTED: dict[str, Expected] = {
+    "verl/array_of_overrides.sh": Expected(
+        {
+            f"{A}.clip_ratio_low": 0.2,
+            f"{A}.clip_ratio_high": 0.28,
+            f"{A}.use_kl_loss": False,
+            "data.max_response_length": 8192,
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.rollout_is": "token",
+            f"{C}.rollout_is_threshold": 2.0,
+        }
+    ),
+    "verl/arrays.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.rollout_rs": "seq_mean_k1",
+            f"{C}.rollout_rs_threshold": "0.99_1.01",
+        }
+    ),
+    "verl/branch_unknown.sh": Expected(
+        {f"{A}.clip_ratio_low": 0.1, f"{A}.loss_agg_mode": "token-mean"}, ("correction",), ("$LEVEL (line 1)",)
+    ),
+    "verl/branch_known.sh": Expected({f"{C}.rollout_is": "token", f"{C}.rollout_is_threshold": 3}),
+    "verl/first_argument.sh": Expected({f"{C}.rollout_is": "sequence", f"{C}.rollout_is_threshold": 1.5}),
+    "verl/needed_argument.sh": Expected({"algorithm.adv_estimator": "grpo"}, ("correction",), ("$1 (line 1)",)),
+    "verl/comment_inside.sh": Expected(
+        {"algorithm.adv_estimator": "rloo", f"{A}.clip_ratio_low": 0.1, f"{A}.clip_ratio_high": 0.3},
+        said=("line 3", "passes nothing that follows"),
+    ),
+    "verl/heredoc.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            "algorithm.norm_adv_by_std_in_grpo": False,
+            f"{A}.loss_agg_mode": "seq-mean-token-mean",
+        }
+    ),
+    "verl/ray_submit.sh": Expected(
+        {"algorithm.adv_estimator": "reinforce_plus_plus", "algorithm.gamma": 1.0, f"{C}.rollout_is": "token"}
+    ),
+    "verl/functions.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{A}.kl_loss_coef": 0.01,
+            f"{A}.use_kl_loss": True,
+            f"{A}.kl_loss_type": "low_var_kl",
+        }
+    ),
+    "verl/several_commands.sh": Expected(
+        {"algorithm.adv_estimator": "grpo", f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.24}
+    ),
+    "verl/eval_string.sh": Expected(
+        {"algorithm.adv_estimator": "grpo", f"{C}.rollout_is": "token", f"{C}.rollout_is_threshold": 4.0}
+    ),
+    "verl/loop.sh": Expected({f"{C}.rollout_is": "token", f"{C}.rollout_is_threshold": 3.5}),
+    "verl/old_cap.sh": Expected(
+        {f"{A}.tis_imp_ratio_cap": 2, "algorithm.adv_estimator": "grpo"}, said=("removed in #3694",)
+    ),
+    "verl/old_levels.yaml": Expected(
+        {
+            "algorithm.rollout_is": True,
+            "algorithm.rollout_is_level": "token",
+            "algorithm.rollout_is_mode": "truncate",
+            "algorithm.rollout_is_threshold": 2.0,
+            "algorithm.rollout_is_veto_threshold": None,
+        }
+    ),
+    "verl/references.yaml": Expected(
+        {"algorithm.adv_estimator": "grpo", f"{C}.rollout_is": "token", f"{C}.rollout_is_threshold": 2.5}
+    ),
+    "verl/conf/main.yaml": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.rollout_is": "sequence",
+            f"{C}.rollout_is_threshold": 2.0,
+            f"{A}.clip_ratio_low": 0.1,
+            f"{A}.clip_ratio_high": 0.2,
+        }
+    ),
+    "verl/conf/algorithm/strict.yaml": Expected({f"{C}.rollout_is": "sequence", f"{C}.rollout_is_threshold": 2.0}),
+    "verl/conf/actor/dp_actor.yaml": Expected({f"{A}.clip_ratio_low": 0.1, f"{A}.clip_ratio_high": 0.2}),
+    "verl/orphan.yaml": Expected({f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.3}, said=BUILDS),
+    "slime/plain.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "use_kl_loss": True,
+            "kl_loss_coef": 0.0,
+            "kl_loss_type": "low_var_kl",
+            "entropy_coef": 0.0,
+            "eps_clip": 0.2,
+            "eps_clip_high": 0.28,
+            "use_tis": True,
+            "n_samples_per_prompt": 8,
+        },
+        said=("${MODEL_ARGS[@]}",),
+    ),
+    "slime/distilled.sh": Expected(
+        {"use_tis": True, "tis_clip": 3, "eps_clip": 0.2}, ("advantage",), ("on_policy_distillation cannot be said",)
+    ),
+    "slime/conditional_arrays.sh": Expected(
+        {"advantage_estimator": "grpo", "eps_clip": 0.2}, ("correction",), ("use_tis depends on ${ARGS[@]} (line 2)",)
+    ),
+    "slime/models_only.sh": Expected({"use_rollout_logprobs": True}),
+    "slime/launcher.py": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "eps_clip": 0.2,
+            "eps_clip_high": 0.28,
+            "use_tis": True,
+            "n_samples_per_prompt": 16,
+        }
+    ),
+    "slime/gspo_env.sh": Expected({"advantage_estimator": "gspo", "eps_clip": 4e-4}),
+    "skyrl/dapo.sh": Expected(
+        {
+            "trainer.algorithm.use_tis": True,
+            "trainer.algorithm.tis_imp_ratio_cap": 2.0,
+            "trainer.algorithm.advantage_estimator": "grpo",
+            "trainer.algorithm.policy_loss_type": "dual_clip",
+            "trainer.algorithm.clip_ratio_c": 10.0,
+            "trainer.algorithm.loss_reduction": "token_mean",
+            "trainer.algorithm.eps_clip_low": 0.2,
+            "trainer.algorithm.eps_clip_high": 0.28,
+            "trainer.algorithm.use_kl_loss": False,
+        }
+    ),
+    "skyrl/new_correction.sh": Expected(
+        {
+            "tis_ratio_type": "token",
+            "token_tis_ratio_clip_high": 3.0,
+            "sequence_mask_metric": "geometric",
+            "advantage_estimator": "grpo",
+        }
+    ),
+    "skyrl/entry.py": Expected(
+        {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 2.5, "advantage_estimator": "grpo"}
+    ),
+    "skyrl/base.yaml": Expected(
+        {"trainer.algorithm.advantage_estimator": "rloo", "trainer.algorithm.use_tis": False}, said=("ppo_base_config",)
+    ),
+    "openrlhf/icepop_flags.sh": Expected(
+        {
+            "is_correction_level": "token",
+            "is_correction_mode": "mask",
+            "is_correction_threshold": [0.5, 5.0],
+            "algo.kl.init_coef": 1e-4,
+            "algo.advantage.gamma": 1.0,
+            "algo.kl.use_loss": True,
+            "algo.kl.estimator": "k2",
+            "algo.advantage.estimator": "reinforce_baseline",
+            "actor.eps_clip_low_high": [0.2, 0.27],
+            "rollout.n_samples_per_prompt": 16,
+            "rollout.max_new_tokens": 8192,
+        },
+        said=("renamed in 0.11.2",),
+    ),
+    "openrlhf/slurm.sh": Expected(
+        {
+            "algo.advantage.estimator": "group_norm",
+            "rollout.n_samples_per_prompt": 8,
+            "actor.eps_clip": 0.3,
+            "algo.kl.init_coef": 0.01,
+        }
+    ),
+    "openrlhf/middle_version.sh": Expected(
+        {
+            "is_correction_level": "seq",
+            "is_correction_mode": "mask",
+            "is_correction_threshold": [0.9, 1.1],
+            "algo.advantage.estimator": "rloo",
+            "rollout.n_samples_per_prompt": 4,
+        },
+        said=("0.10.4 to 0.11.1",),
+    ),
+    "openrlhf/today.sh": Expected(
+        {
+            "is_correction_level": "token",
+            "is_correction_mode": "clip",
+            "is_correction_threshold": [0.5, 5.0],
+            "actor.eps_clip_low_high": [0.2, 0.28],
+        }
+    ),
+    "openrlhf/first_version.sh": Expected(
+        {
+            "is_correction_level": "token",
+            "is_correction_mode": "clip",
+            "is_correction_threshold": [2],
+            "actor.eps_clip": 0.2,
+        }
+    ),
+    "open-instruct/mason.sh": Expected(
+        {"use_rho_correction": True, "rho_clamp_upper_bound": 2.0, "clip_higher": 0.272, "beta": 0.0}
+    ),
+    "open-instruct/removed.sh": Expected({"truncated_importance_sampling_ratio_cap": 2.0, "beta": 0.01}),
+    "open-instruct/icepop.sh": Expected({"clip_higher": 0.28, "beta": 0.0}, ("correction",), ("use_icepop cannot",)),
+    "areal/grpo.yaml": Expected(
+        {
+            "actor.use_decoupled_loss": True,
+            "actor.recompute_logprob": True,
+            "actor.behave_imp_weight_cap": 5.0,
+            "actor.eps_clip": 0.4,
+            "actor.max_new_tokens": 1024,
+        }
+    ),
+    "areal/run.sh": Expected(
+        {
+            "actor.eps_clip": 0.3,
+            "actor.use_decoupled_loss": True,
+            "actor.rejection_sampling": {"level": "token", "action": "mask", "upper": 4},
+        },
+        said=BUILDS,
+    ),
+    "trl/script_with_docstring.py": Expected(
+        {"use_vllm": True, "epsilon_high": 0.28, "loss_type": "dapo"}, said=("the script's own text",)
+    ),
+    "trl/config_call.py": Expected(
+        {
+            "use_vllm": True,
+            "vllm_importance_sampling_mode": "token_truncate",
+            "vllm_importance_sampling_clip_max": 2.0,
+            "loss_type": "grpo",
+            "beta": 0.04,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+        }
+    ),
+    "trl/argparse_defaults.py": Expected(
+        {
+            "beta": 0.01,
+            "vllm_importance_sampling_correction": False,
+            "loss_type": "dr_grpo",
+            "max_completion_length": 256,
+        }
+    ),
+    "trl/dataclass_fields.py": Expected({"beta": 0.02, "epsilon": 0.1, "loss_type": "bnpo"}),
+    "trl/unknown_value.py": Expected(
+        {"use_vllm": True, "vllm_importance_sampling_mode": "token_mask"}, ("loss",), ("variable 'BETA' (line 5)",)
+    ),
+    "trl/launch.sh": Expected(
+        {
+            "use_vllm": True,
+            "vllm_importance_sampling_mode": "token_mask",
+            "vllm_importance_sampling_clip_max": 2.0,
+        }
+    ),
+    "trl/rloo_cli.sh": Expected({"epsilon": 0.2, "beta": 0.0, "use_vllm": False}),
+    "prime-rl/rl.toml": Expected({"trainer.loss": {"type": "default", "dppo_mask_high": 0.3, "kl_tau": 0.002}}),
+    "prime-rl/base.toml": Expected({"trainer.loss": {"type": "default", "dppo_mask_high": 0.3, "kl_tau": 0.5}}),
+    "prime-rl/run.sh": Expected({"trainer.loss.dppo_mask_high": 0.4}, said=("configs/rl.toml", "not known")),
+    "prime-rl/plain.toml": Expected({"trainer": {"optim": {}}, "orchestrator": {"group_size": 16}}),
+    "nemo-rl/child.yaml": Expected(
+        {
+            "loss_fn": {
+                "reference_policy_kl_penalty": 0.01,
+                "ratio_clip_min": 0.2,
+                "ratio_clip_max": 0.28,
+                "use_importance_sampling_correction": True,
+                "truncated_importance_sampling_type": "tis",
+                "truncated_importance_sampling_ratio": 2.0,
+            }
+        }
+    ),
+    "nemo-rl/list_of_parents.yaml": Expected(
+        {
+            "loss_fn": {
+                "reference_policy_kl_penalty": 0.01,
+                "ratio_clip_min": 0.2,
+                "ratio_clip_max": 0.2,
+                "use_importance_sampling_correction": True,
+                "truncated_importance_sampling_type": "tis",
+                "truncated_importance_sampling_ratio": 3.0,
+            }
+        }
+    ),
+    "nemo-rl/orphan.yaml": Expected({"loss_fn": {"ratio_clip_max": 0.28}}, said=("../../grpo_math_1B.yaml", *BUILDS)),
+    "nemo-rl/run.sh": Expected(
+        {"loss_fn": {"ratio_clip_min": 0.2, "use_importance_sampling_correction": True}}, said=BUILDS
+    ),
+    "roll/rlvr.yaml": Expected(
+        {"adv_estimator": "reinforce", "reward_clip": 10, "advantage_clip": 2.0, "whiten_advantages": True}
+    ),
+    "roll/corrected.yaml": Expected(
+        {"pg_clip": 0.2, "train_infer_correction": {"is_weight": {"enabled": True, "upper_bound": 1.2}}},
+        ("advantage",),
+        ("adv_estimator gigpo cannot be said",),
+    ),
+    "ms-swift/grpo.sh": Expected(
+        {
+            "rollout_importance_sampling_mode": "token_truncate",
+            "rollout_importance_sampling_threshold": 2.0,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            "loss_type": "grpo",
+        }
+    ),
+    "ms-swift/megatron.sh": Expected(
+        {"beta": 0.001, "loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4}
+    ),
+}
+PARTS = (
+    "correction",
+    "loss",
+    "reduction",
+    "kl",
+    "entropy",
+    "advantage",
+    "shaping",
+    "reward_kl",
+    "advantage_norm",
+    "advantage_clip",
+)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_file_reads_as_its_keys_written_down_plainly(name: str) -> None:
+    expected, framework = EXPECTED[name], name.partition("/")[0]
+    found, plain = read(framework, FILES / name), read(framework, expected.keys)
+    for part in PARTS:
+        assert getattr(found, part) == (None if part in expected.refused else getattr(plain, part)), part
+    assert tuple(each.part for each in found.refused) == expected.refused
+    told = "\n".join(map(str, (*found.refused, *found.findings)))
+    for words in expected.said:
+        assert words in told
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_framework_of_a_file_is_recognised(name: str) -> None:
+    assert recognised(FILES / name).framework == name.partition("/")[0]
+
+
+def test_every_file_stands_in_the_table() -> None:
+    found = {str(each.relative_to(FILES)) for each in FILES.rglob("*.*") if "__pycache__" not in str(each)}
+    assert found - {"nemo-rl/grpo_base.yaml"} == set(EXPECTED)
+
+
+def test_a_parent_that_switches_the_correction_on_is_read() -> None:
+    weight = read("nemo-rl", FILES / "nemo-rl" / "child.yaml").correction
+    assert weight is not None
+    assert weight.weight is not None
+    assert weight.weight.upper == 2.0

@@ -1,0 +1,202 @@
+"""What a file leaves open, what is said on top of it, whose it is, and what it may not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trimtab.cli.app import app
+from trimtab.dialects import read
+from trimtab.dialects.guess import framework_of, recognised
+from trimtab.errors import ConfigError, ConfigFileError
+
+SCRIPT = """\
+CAP=$1
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
+  algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=$CAP \\
+  trainer.experiment_name=$NAME
+"""
+KEY = "algorithm.rollout_correction.rollout_is_threshold"
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_a_key_that_is_needed_and_not_known_is_one_line_with_its_remedy(tmp_path: Path) -> None:
+    refused = read("verl", written(tmp_path, "run.sh", SCRIPT)).refused
+    assert [each.text for each in refused] == [
+        f"verl: {KEY} depends on $1 (line 1), which the file does not set. Pass --set {KEY}=VALUE."
+    ]
+
+
+def test_a_key_that_is_not_needed_stops_nothing(tmp_path: Path) -> None:
+    file = written(tmp_path, "run.sh", SCRIPT.replace("rollout_is=token", "rollout_is=null"))
+    assert read("verl", file).refused == ()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [[f"{KEY}=3.0"], ["rollout_is_threshold=3.0"], {KEY: 3.0}, {"rollout_correction": {"rollout_is_threshold": 3.0}}],
+)
+def test_what_is_set_on_top_of_a_file_takes_the_place_of_its_key(tmp_path: Path, overrides: list[str]) -> None:
+    found = read("verl", written(tmp_path, "run.sh", SCRIPT), overrides=overrides)
+    assert found.refused == ()
+    assert found.correction == read("verl", {"rollout_is": "token", "rollout_is_threshold": 3.0}).correction
+
+
+def test_a_word_that_is_no_key_and_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--set needs KEY=VALUE, got 'three'"):
+        read("verl", written(tmp_path, "run.sh", SCRIPT), overrides=["three"])
+
+
+def test_a_file_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
+    file = written(tmp_path, "run.sh", "python3 -m verl.trainer.main_ppo algorithm.rollout_correction.rollout_is=$1\n")
+    with pytest.raises(ConfigError, match=r"depends on \$1 \(line 1\)"):
+        read("verl", file)
+
+
+def test_a_script_that_only_starts_another_sends_there(tmp_path: Path) -> None:
+    text = "set -e\nuv run examples/gsm8k_dataset.py --output_dir $HOME/data\nbash tests/gsm8k_async.sh\n"
+    with pytest.raises(ConfigError, match=r"with the settings of tests/gsm8k_async\.sh\. Pass that file"):
+        read("skyrl", written(tmp_path, "ci.sh", text))
+
+
+def test_a_command_that_only_names_a_file_of_settings_sends_there(tmp_path: Path) -> None:
+    text = "python examples/start_rlvr_pipeline.py --config_path conf --config_name rlvr_config\n"
+    with pytest.raises(ConfigError, match=r"with the settings of rlvr_config\. Pass that file"):
+        read("roll", written(tmp_path, "run.sh", text))
+
+
+def test_a_whole_file_whose_advantage_alone_is_said_and_refused_is_read_in_part(tmp_path: Path) -> None:
+    file = written(tmp_path, "a.yaml", "exp_name: x\nactor_train: {model_args: {dtype: bf16}}\nadv_estimator: gigpo\n")
+    assert [each.part for each in read("roll", file).refused] == ["advantage"]
+
+
+# ── whose a file is ──
+
+
+def test_a_file_of_another_framework_is_recognised(tmp_path: Path) -> None:
+    file = written(tmp_path, "run.sh", SCRIPT)
+    with pytest.raises(
+        ConfigError, match=r"looks like verl \(it starts or imports verl.trainer.main_ppo\). Use --from verl"
+    ):
+        read("skyrl", file)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("ci.yml", "on: [push]\njobs: {a: {steps: []}}\n", "a GitHub workflow"),
+        ("compose.yaml", "services: {web: {image: x}}\n", "a Docker Compose file"),
+        ("job.yaml", "apiVersion: v1\nkind: Pod\n", "a Kubernetes object"),
+        ("sky.yaml", "resources: {accelerators: H100}\nrun: bash train.sh\n", "a SkyPilot task"),
+        ("zero3.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n", "an accelerate"),
+        ("ds.json", '{"zero_optimization": {"stage": 3}}', "a DeepSpeed configuration"),
+        ("pyproject.toml", '[project]\nname = "x"\n[build-system]\nrequires = []\n', "a Python project"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_told_apart(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    file = written(tmp_path, name, text)
+    for ask in (lambda: read("verl", file), lambda: framework_of(file)):
+        with pytest.raises(ConfigFileError, match=f"is {kind} .* holds no training settings") as raised:
+            ask()
+        assert "\n" not in str(raised.value)
+
+
+def test_why_a_framework_was_taken_is_said(tmp_path: Path) -> None:
+    file = written(tmp_path, "a.yaml", "actor_rollout_ref: {actor: {clip_ratio_low: 0.2}}\n")
+    assert recognised(file).why == "it sets actor_rollout_ref.actor.clip_ratio_low"
+
+
+# ── the command line ──
+
+
+def test_explain_without_from_says_which_framework_it_took_and_why(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["explain", str(written(tmp_path, "run.sh", SCRIPT)), "--set", f"{KEY}=2.0"])
+    assert done.exit_code == 0, done.output
+    assert "Taken as verl because it starts or imports verl.trainer.main_ppo" in " ".join(done.stdout.split())
+
+
+def test_a_part_that_cannot_be_read_leaves_the_rest_and_exit_code_3(tmp_path: Path) -> None:
+    file = str(written(tmp_path, "run.sh", SCRIPT))
+    for command in (["explain", "--from", "verl", file], ["convert", "--from", "verl", file]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 3, done.output
+        told = " ".join(done.output.split())
+        assert "correction:" in told
+        assert "$1 (line 1)" in told
+        assert "grpo" in told
+
+
+def test_compare_takes_settings_for_one_side_or_both(tmp_path: Path) -> None:
+    file = f"verl:{written(tmp_path, 'run.sh', SCRIPT)}"
+    done = CliRunner().invoke(app, ["compare", file, file, "--set", f"A:{KEY}=2.0", "--set", f"B:{KEY}=3.0"])
+    assert done.exit_code == 1, done.output
+    assert CliRunner().invoke(app, ["compare", file, file, "--set", f"{KEY}=2.0"]).exit_code == 0
+    assert CliRunner().invoke(app, ["compare", file, file]).exit_code == 3
+
+
+# ── parents ──
+
+
+def test_a_file_among_its_own_parents_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, "b.yaml", "defaults: a.yaml\nloss_fn: {ratio_clip_min: 0.2}\n")
+    file = written(tmp_path, "a.yaml", "defaults: b.yaml\nloss_fn: {ratio_clip_max: 0.2}\n")
+    with pytest.raises(ConfigFileError, match="needs parents that end"):
+        read("nemo-rl", file)
+
+
+def test_generations_without_end_are_refused(tmp_path: Path) -> None:
+    for place in range(20):
+        written(tmp_path, f"{place}.yaml", f"defaults: {place + 1}.yaml\nloss_fn: {{ratio_clip_min: 0.2}}\n")
+    with pytest.raises(ConfigFileError, match="at most 10 generations"):
+        read("nemo-rl", tmp_path / "0.yaml")
+
+
+def test_an_absolute_parent_is_not_followed(tmp_path: Path) -> None:
+    secret = written(tmp_path / "other", "secret.yaml", "loss_fn: {ratio_clip_min: 0.9}\n")
+    file = written(tmp_path / "mine", "a.yaml", f"defaults: {secret}\nloss_fn: {{ratio_clip_max: 0.2}}\n")
+    found = read("nemo-rl", file)
+    assert any("is not beside it" in each.text for each in found.findings)
+    assert found.loss == read("nemo-rl", {"loss_fn": {"ratio_clip_max": 0.2}}).loss
+
+
+def test_a_script_reads_no_other_file(tmp_path: Path) -> None:
+    written(tmp_path, "more.sh", "CAP=9\n")
+    file = written(tmp_path, "run.sh", f"source {tmp_path}/more.sh\n" + SCRIPT.replace("CAP=$1\n", ""))
+    assert "depends on $CAP" in read("verl", file).refused[0].text
+
+
+# ── nothing that names a correction is dropped without a word ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "key"),
+    [
+        ("verl", {"algorithm": {"adv_estimator": "grpo", "my_kl_weight": 0.1}}, "algorithm.my_kl_weight"),
+        ("slime", {"eps_clip": 0.2, "icepop_alpha": 0.5}, "icepop_alpha"),
+        ("trl", {"beta": 0.1, "importance_ratio_bound": 2.0}, "importance_ratio_bound"),
+    ],
+)
+def test_a_key_that_names_a_correction_and_is_not_read_is_noted(
+    framework: str, settings: dict[str, object], key: str
+) -> None:
+    found = [each for each in read(framework, settings).findings if "is not read here" in each.text]
+    assert [each.key for each in found] == [key]
+
+
+def test_keys_of_other_things_are_not_noted() -> None:
+    found = read("verl", {"algorithm": {"adv_estimator": "grpo"}, "trainer": {"warmup_ratio": 0.1, "grad_clip": 1.0}})
+    assert not [each for each in found.findings if "is not read here" in each.text]
+
+
+def test_a_key_with_a_word_more_is_no_misspelling() -> None:
+    assert read("slime", {"n_samples_per_eval_prompt": 16, "eps_clip": 0.2}).loss is not None
+    with pytest.raises(ConfigError, match="Did you mean 'n_samples_per_prompt'"):
+        read("slime", {"n_samples_per_promt": 16, "eps_clip": 0.2})
