@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from trimtab.core.add import sum_of
 from trimtab.core.measures import LIMIT, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics
@@ -78,7 +79,7 @@ def policy_metrics(
 
 
 def _summed(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
-    return tuple(ranks.summed(torch.stack([value.sum().double() for value in values])).unbind())
+    return tuple(ranks.summed(torch.stack([sum_of(value) for value in values])).unbind())
 
 
 def _per(total: Tensor, number: Tensor) -> Tensor:
