@@ -12,6 +12,7 @@ from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_browser import is_quiet, middle
 from tests.report.test_page import HOSTILE
 from trimtab.lab.page import html
+from trimtab.report.palette import contrast
 
 BROWSER = installed()
 pytestmark = pytest.mark.skipif(
@@ -36,7 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 def lines(style: str) -> str:
     """How many lines of a correction's colour in the shared charts have a class."""
-    return f"document.querySelectorAll('section:last-of-type .charts:not(.small) .line.s{{}}.{style}').length"
+    return f"document.querySelectorAll('section:first-of-type .charts:not(.small) .line.s{{}}.{style}').length"
 
 
 def test_every_chart_has_a_curve_and_the_page_is_quiet(page: Page) -> None:
@@ -52,15 +53,47 @@ def test_every_chart_has_a_curve_and_the_page_is_quiet(page: Page) -> None:
 
 
 def test_a_row_pointed_at_picks_its_lines_and_a_box_hides_them(page: Page) -> None:
-    colour = page.value("document.querySelector('section:last-of-type tr[data-s]').dataset.s")
+    colour = page.value("document.querySelector('section:first-of-type tr[data-s]').dataset.s")
     picked, off = (lines(style).format(colour) for style in ("picked", "off"))
     assert page.value(picked) == page.value(off) == 0
-    page.move(*middle(page, f"section:last-of-type tr[data-s='{colour}'] td:nth-child(2)"))
+    page.move(*middle(page, f"section:first-of-type tr[data-s='{colour}'] td:nth-child(2)"))
     assert page.value(picked) > 0
     page.move(2, 2)
     assert page.value(picked) == 0
-    page.value(f"document.querySelector('section:last-of-type input[data-s=\"{colour}\"]').click()")
+    page.value(f"document.querySelector('section:first-of-type input[data-s=\"{colour}\"]').click()")
     assert page.value(off) > 0
-    page.value("document.querySelector('section:last-of-type button[data-all=\"1\"]').click()")
+    page.value("document.querySelector('section:first-of-type button[data-all=\"1\"]').click()")
     assert page.value(off) == 0
     is_quiet(page)
+
+
+def test_the_answer_comes_first_and_the_control_last(page: Page) -> None:
+    order = page.value("[...document.querySelectorAll('h2')].map(e => e.id)")
+    assert order[0] == "answer"
+    assert order[1:] == ["stale", "control"]
+    top = page.value("document.getElementById('answer').getBoundingClientRect().top + scrollY")
+    assert top < page.value("document.querySelector('figure').getBoundingClientRect().top + scrollY")
+    said = page.value("document.querySelector('.answers').innerText")
+    assert "token-mis" in said
+    assert "degraded" in said
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_verdict_of_every_row_can_be_seen_without_scrolling(page: Page, width: int) -> None:
+    page.resize(width=width)
+    assert page.value("document.querySelectorAll('table.cells .word').length") == 3
+    ends = page.value("[...document.querySelectorAll('table.cells .word')].map(e => e.getBoundingClientRect().right)")
+    assert max(ends) <= width
+    assert page.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_line_stands_out_from_what_it_is_drawn_on(page: Page, dark: bool) -> None:
+    page.resize(dark=dark)
+    read = "(text) => text.match(/[0-9]+/g).slice(0, 3).map(Number)"
+    card = page.value(f"({read})(getComputedStyle(document.querySelector('figure')).backgroundColor)")
+    lines = page.value(
+        f"[...document.querySelectorAll('.line:not(.s6)')].map(e => ({read})(getComputedStyle(e).stroke))"
+    )
+    assert len({tuple(line) for line in lines}) > 3
+    assert min(contrast(tuple(line), tuple(card)) for line in lines) >= 3

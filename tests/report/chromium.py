@@ -59,9 +59,7 @@ class Page:
         self.browser.call("Input.dispatchMouseEvent", self.session, type="mouseMoved", x=x, y=y)
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
-    def screenshot(
-        self, path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, whole: bool = False
-    ) -> None:
+    def resize(self, *, width: int = 1440, height: int = 900, dark: bool = False) -> None:
         self.browser.call(
             "Emulation.setDeviceMetricsOverride",
             self.session,
@@ -72,6 +70,12 @@ class Page:
         )
         feature = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.browser.call("Emulation.setEmulatedMedia", self.session, features=feature)
+
+    def screenshot(
+        self, path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, whole: bool = False
+    ) -> None:
+        """Of a page in front: the browser draws no other."""
+        self.resize(width=width, height=height, dark=dark)
         shot = self.browser.call("Page.captureScreenshot", self.session, captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 

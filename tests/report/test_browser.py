@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ import pytest
 from tests.report import made
 from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_page import HOSTILE
+from tests.waiting import until
 from trimtab.report import Run, html
+from trimtab.report.compare import comparison
+from trimtab.report.shell import asset, document
 
 BROWSER = installed()
 pytestmark = pytest.mark.skipif(
@@ -47,8 +52,9 @@ def middle(page: Page, selector: str, across: float = 0.5) -> tuple[float, float
 def is_quiet(page: Page) -> None:
     assert page.console == []
     assert page.dialogs == []
-    assert len(page.requests) == 1
-    assert page.requests[0].startswith("file:")
+    asked = [request for request in page.requests if not request.startswith("data:")]  # what is data asks nobody
+    assert len(asked) == 1
+    assert asked[0].startswith("file:")
 
 
 def test_every_chart_is_drawn_with_a_curve_or_bars_and_the_page_is_quiet(page: Page) -> None:
@@ -71,11 +77,11 @@ def test_pointing_at_one_chart_reads_the_same_step_in_all(page: Page) -> None:
     steps = page.value("[...document.querySelectorAll('figure:has(.cursor) .step')].map(e => e.textContent)")
     assert len(set(steps)) == 1
     step = int(steps[0].removeprefix("step "))
-    # The plot runs from 50 to 450 of 460 units: 0.6 · 460 = 276, (276 − 50) / 400 · 119 = 67.2
-    assert step == pytest.approx(67, abs=1)
+    # The plot runs from 50 to 450 of 460 units: 0.6 · 460 = 276, 1 + (276 − 50) / 400 · 119 = 68.2
+    assert step == pytest.approx(68, abs=1)
     shown = page.value("document.querySelector('#mismatch .keys span:last-child var').textContent")
     assert float(shown.replace("−", "-")) == pytest.approx(
-        made.run("collapsed", steps=120).series("drift/k3").values[step], rel=1e-3
+        made.run("collapsed", steps=120).series("drift/k3").values[step - 1], rel=1e-3
     )
     page.move(2, 2)
     assert page.value("document.querySelector('#mismatch .step').textContent") == ""
@@ -145,3 +151,92 @@ def test_a_run_with_next_to_nothing_opens_quietly(browser: Chromium, tmp_path: P
     page = opened(browser, Run(settings={}, metrics=[{"step": 0, "train/loss": 1.0}]), tmp_path)
     is_quiet(page)
     assert page.value("document.querySelectorAll('figure').length") == 1
+
+
+def saved(browser: Chromium, page: Page, figure: str, kind: str, folder: Path) -> bytes:
+    """What a click on a chart's button downloads."""
+    folder.mkdir()
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    page.value(f"document.querySelector('#{figure} button[data-save={kind}]').click()")
+    until(lambda: [path for path in folder.iterdir() if path.suffix == f".{kind}" and path.stat().st_size])
+    return next(folder.iterdir()).read_bytes()
+
+
+def test_a_chart_is_saved_as_svg_with_its_title_keys_and_colours(browser: Chromium, page: Page, tmp_path: Path) -> None:
+    text = saved(browser, page, "mismatch", "svg", tmp_path / "svg").decode()
+    tree = ElementTree.fromstring(text)
+    said = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Mismatch KL (k3)" in said
+    assert "mismatch: target vs. behavior" in said
+    assert "var(--" not in text
+    assert "#1f6fb4" in text
+    is_quiet(page)
+
+
+def test_a_chart_is_saved_as_png_that_shows_its_curve(browser: Chromium, page: Page, tmp_path: Path) -> None:
+    content = saved(browser, page, "mismatch", "png", tmp_path / "png")
+    assert content.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(content[at : at + 4]) for at in (16, 20))
+    assert width == 2 * (460 + 2 * 8)  # the chart and a margin, at twice its size
+    encoded = base64.b64encode(content).decode()
+    colours = page.value(f"""new Promise(done => {{ const image = new Image(); image.onload = () => {{
+        const canvas = document.createElement('canvas'); canvas.width = {width}; canvas.height = {height};
+        const context = canvas.getContext('2d'); context.drawImage(image, 0, 0);
+        const data = context.getImageData(0, 0, {width}, {height}).data, found = {{}};
+        for (let at = 0; at < data.length; at += 4) {{ const key = data.slice(at, at + 3).join(); found[key] = (found[key] || 0) + 1; }}
+        done(found); }}; image.src = 'data:image/png;base64,{encoded}'; }})""")
+    assert colours["31,111,180"] > 500  # the blue of the curve
+    assert colours["255,255,255"] > 0.5 * width * height  # on white
+    is_quiet(page)
+
+
+def test_every_chart_can_be_saved(page: Page) -> None:
+    charts = page.value("document.querySelectorAll('figure').length")
+    assert charts == page.value("document.querySelectorAll('figure button[data-save=svg]').length")
+    assert charts == page.value("document.querySelectorAll('figure button[data-save=png]').length")
+    assert page.value(
+        "[...document.querySelectorAll('figure .paper')].every(e => e.getBoundingClientRect().width === 0)"
+    )
+
+
+@pytest.mark.parametrize("width", [400, 700, 1000, 1280, 1440])
+def test_nothing_is_wider_than_the_page_and_no_tile_stands_alone(page: Page, width: int) -> None:
+    page.resize(width=width)
+    assert page.value("document.documentElement.scrollWidth <= innerWidth")
+    wide = page.value(
+        "Math.max(...[...document.querySelectorAll('.scale, .scale span')].map(e => e.getBoundingClientRect().right))"
+    )
+    assert wide <= width
+    tops = page.value("[...document.querySelectorAll('.tile')].map(e => e.getBoundingClientRect().top)")
+    assert tops.count(max(tops)) > 1
+    page.resize()
+
+
+@pytest.mark.parametrize("many", range(2, 13))
+def test_no_number_of_tiles_leaves_one_alone(browser: Chromium, many: int, tmp_path: Path) -> None:
+    tile = '<div class="tile"><b>0.234 → 0.965</b><span>accuracy, start → end</span></div>'
+    (tmp_path / "tiles.html").write_text(
+        document("t", f'<div class="tiles">{tile * many}</div>', style=asset("page.css"), script="", data={})
+    )
+    opened_page = browser.open(tmp_path / "tiles.html")
+    for width in (400, 1280):
+        opened_page.resize(width=width)
+        tops = opened_page.value("[...document.querySelectorAll('.tile')].map(e => e.getBoundingClientRect().top)")
+        assert tops.count(max(tops)) > 1 or len(set(tops)) == 1
+
+
+def test_a_comparison_opens_quietly_and_reads_every_run_at_one_step(browser: Chromium, tmp_path: Path) -> None:
+    runs = [made.run(fate, steps=60, name=f"run {fate} {HOSTILE}") for fate in ("healthy", "collapsed", "starved")]
+    (tmp_path / "compare.html").write_bytes(comparison(runs).encode())
+    page = browser.open(tmp_path / "compare.html")
+    is_quiet(page)
+    assert page.value("document.querySelectorAll('.run').length") == 3
+    assert page.value(
+        "[...document.querySelectorAll('#mismatch path.line')].every(e => e.getBoundingClientRect().width > 2)"
+    )
+    page.move(*middle(page, "#mismatch svg", across=0.6))
+    assert "" not in page.value("[...document.querySelectorAll('#accuracy .keys var')].map(e => e.textContent)")
+    for width in (400, 1280):
+        page.resize(width=width)
+        assert page.value("document.documentElement.scrollWidth <= innerWidth")
+    is_quiet(page)

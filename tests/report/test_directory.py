@@ -55,7 +55,7 @@ def test_the_report_can_go_elsewhere_and_a_second_one_replaces_the_first(tmp_pat
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     run = directory.read(on_disk(tmp_path, steps=12))
-    assert run.series("drift/k3").steps.tolist() == list(range(12))
+    assert run.series("drift/k3").steps.tolist() == list(range(1, 13))  # recorded from 0, shown from 1
     assert run.status == "done"
     assert run.setting("rollout.max_staleness") == 4
     assert run.rollouts is not None

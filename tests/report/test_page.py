@@ -13,6 +13,7 @@ import pytest
 
 from tests.report import made
 from trimtab.report import Run, html
+from trimtab.report.page import duration
 from trimtab.report.rollouts import pieces, shade
 from trimtab.report.tokens import by_age, tokens
 from trimtab.report.whatif import FACTORS, kept_shares
@@ -85,6 +86,50 @@ def test_a_run_without_anything_still_has_a_page() -> None:
     assert "Accuracy unknown" in bare
     assert "No rollouts recorded" in bare
     assert "Not recorded in this run" in bare
+
+
+def test_the_line_under_the_title_names_the_weight_of_a_rule_that_has_only_gates() -> None:
+    for correction, said in (("geo-rs", "weight one"), ("off", "weight one"), ("seq-tis", "weight sequence ≤ 2")):
+        page = html(Run(made.settings(correction=correction), made.lines(3, {"train/loss": lambda s: 0.0})))
+        assert f" · {said} · " in page
+        assert "weight ?" not in page
+
+
+def test_steps_are_counted_from_one_as_on_the_console() -> None:
+    page = html(made.run("healthy", steps=60))
+    assert "(steps 1–1)" in page  # the first of twelve steps with rollouts
+    assert ">step 1 ·" in page
+    assert ">step 0 ·" not in page
+    assert "at the end (step 60)" in page
+
+
+def test_the_accuracy_before_the_first_step_is_a_point_of_the_chart() -> None:
+    start = {"kind": "start", "message": "Held-out accuracy 0.234 before the first step.", "accuracy": 0.234}
+    metrics = made.lines(40, {"eval/accuracy": lambda s: 0.9, "train/loss": lambda s: 0.0}, {"eval/accuracy": 20})
+    chart = embedded(html(Run(made.settings(), metrics, [start])))["charts"][0]
+    line = chart["lines"][0]  # pyright: ignore[reportIndexIssue]
+    assert (line["s"][0], line["v"][0]) == (0, 0.234)
+    assert chart["x"][0] == 0  # pyright: ignore[reportIndexIssue]
+
+
+def test_an_accuracy_keeps_its_third_digit() -> None:
+    page = html(Run(made.settings(), made.lines(40, {"eval/accuracy": lambda s: 0.234 if s < 20 else 0.965})))
+    assert "<b>0.234 → 0.965</b>" in page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(2.34, "2.34 s"), (139.2, "139 s"), (599.4, "599 s"), (3000, "50 min"), (7260, "2 h 1 min"), (3599, "1 h 0 min")],
+)
+def test_time_is_counted_in_seconds_where_the_console_does(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_the_time_of_steps_is_not_called_wall_time() -> None:
+    metrics = [{"step": step, "time/step": 2.0} for step in range(5)]
+    page = html(Run({}, metrics))
+    assert "<b>10 s</b><span>in steps, evaluation apart</span>" in page
+    assert "wall time" not in page
 
 
 def test_a_missing_metric_is_named_as_not_recorded_and_its_chart_left_out() -> None:

@@ -39,6 +39,7 @@ def test_characters_that_reorder_or_hide_text_are_named() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (0.9621, "0.962"), (12345.6, "12,346"), (1.2e-5, "1.2e−5"), (-0.5, "−0.5"), (3e9, "3e9"), (100.0, "100"),
+     (0.965, "0.965"), (96.5, "96.5"), (0.0005, "5e−4"), (2.675, "2.68"), (100.5, "101"), (-0.1235, "−0.124"),
      (float("nan"), "NaN"), (float("-inf"), "−∞"), (0.001, "0.001")],
 )  # fmt: skip
 def test_a_number_for_a_reader(value: float, text: str) -> None:
@@ -47,3 +48,4 @@ def test_a_number_for_a_reader(value: float, text: str) -> None:
 
 def test_a_share_in_percent() -> None:
     assert (percent(0.034), percent(1.0), percent(0.9999), percent(0)) == ("3.4 %", "100 %", "100 %", "0 %")
+    assert (percent(0.965), percent(0.125), percent(0.625)) == ("97 %", "13 %", "63 %")  # halves go up, as people round

@@ -342,7 +342,9 @@ app.command(
     epilog="""Examples:
 
 \b
-  trimtab report runs/chain-0001"""
+  trimtab report runs/chain-0001
+  trimtab report runs/chain-0001 runs/chain-0002 -o compare.html
+  trimtab report runs/chain-0001 --charts figures"""
 )(report)
 
 app.add_typer(lab, name="lab")

@@ -110,15 +110,28 @@ def _unheard() -> Generator[None]:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, finished or not.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories, finished or not.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Left out: RUN/report.html.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Left out: RUN/report.html; of several runs compare.html, here."
+        ),
+    ] = None,
+    charts: Annotated[
+        Path | None, typer.Option("--charts", metavar="DIR", help="Write each chart as an SVG file there as well.")
     ] = None,
 ) -> None:
-    """Write the report of a run: one HTML file that needs no network."""
-    from trimtab.report import write
+    """Write the report of a run, or compare several: one HTML file that needs no network.
 
-    show.put(f"report  {write(run, out)}")
+    Of one run: what became of it, why, and what to try. Of several: verdicts side by side, curves over each other, and the
+    settings in which they differ.
+    """
+    from trimtab.report import write, write_charts, write_comparison
+
+    page = write(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path("compare.html"))
+    show.put(f"report  {page}")
+    if charts is not None:
+        show.put(f"charts  {len(write_charts(runs, charts))} files in {charts}")
 
 
 def configured(given: Iterable[str]) -> Train:

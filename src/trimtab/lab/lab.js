@@ -5,7 +5,7 @@
     const boxes = [...section.querySelectorAll("input[data-s]")];
     const shown = (box) => { for (const line of lines(box.dataset.s)) line.classList.toggle("off", !box.checked); };
     for (const box of boxes) box.addEventListener("change", () => shown(box));
-    for (const button of section.querySelectorAll("button")) {
+    for (const button of section.querySelectorAll("button[data-all]")) {
       button.addEventListener("click", () => { for (const box of boxes) { box.checked = button.dataset.all === "1"; shown(box); } });
     }
     for (const row of section.querySelectorAll("tr[data-s]")) {

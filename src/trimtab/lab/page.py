@@ -1,24 +1,40 @@
-"""lab.html: per scenario the table, accuracy by correction, and the charts; no network, nothing trusted."""
+"""lab.html: the answer, then per scenario the table, accuracy by correction, and the charts; no network, nothing trusted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trimtab.lab.book import Book
 from trimtab.lab.candidate import DEFAULTS
-from trimtab.lab.panels import CONTROL_COLOUR, FIRST_COLOUR, PANELS, colours_of, label, small_multiples
+from trimtab.lab.panels import CONTROL_COLOUR, PANELS, colours_of, label, small_multiples
+from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, remarks, rows
+from trimtab.lab.verdict import ORDER
 from trimtab.report.chart import Chart, chart_svg
+from trimtab.report.palette import both_rules, rules
+from trimtab.report.paper import paper_style, with_paper
 from trimtab.report.shell import asset, document, figure
 from trimtab.report.text import escaped
 
 
 def html(book: Book, title: str = "trimtab lab") -> str:
     """The whole page."""
-    names = [name for name in book.scenarios if book.of(name)]
-    parts = [_header(book, title), *(_scenario(book, name) for name in names), "<footer>Written by trimtab.</footer>"]
-    style = asset("page.css") + asset("lab.css", "trimtab.lab") + _palette(len(colours_of(book)))
-    return document(title, "".join(parts), style=style, script=asset("lab.js", "trimtab.lab"), data={})
+    found = [name for name in book.scenarios if book.of(name)]
+    names = sorted(
+        found, key=lambda name: name == CONTROL
+    )  # the control is what the others are held against, not the answer
+    parts = [
+        _header(book, title),
+        _answers(book, names),
+        *(_scenario(book, name) for name in names),
+        "<footer>Written by trimtab.</footer>",
+    ]
+    many = max(len(colours_of(book)), len(DEFAULTS))
+    dashed = f".charts:not(.small) .line.s{CONTROL_COLOUR}{{stroke-dasharray:5 3;opacity:.8}}"
+    style = asset("page.css") + asset("chart.css") + asset("lab.css", "trimtab.lab") + both_rules(many) + dashed
+    script = asset("lab.js", "trimtab.lab") + asset("paper.js")
+    return document(title, "".join(parts), style=style, script=script, data={"paper": paper_style(rules(many))})
 
 
 def _header(book: Book, title: str) -> str:
@@ -27,6 +43,23 @@ def _header(book: Book, title: str) -> str:
     return (
         f'<div class="top"><h1>{escaped(title)}</h1></div><p class="rule">{escaped(facts)}</p>'
         f'<p><b>{escaped(CAUTION)}</b></p><ul class="remarks">{said}</ul>'
+    )
+
+
+def _answers(book: Book, names: Sequence[str]) -> str:
+    """What each scenario says of the corrections: those whose worst seed came to the same word, the best first."""
+    items: list[str] = []
+    for name in names:
+        found = rows(book, name)
+        items.append(f'<li><a href="#{escaped(name)}"><b>{escaped(name)}</b></a><ul>')
+        for word in (each for each in ORDER if any(row.word == each for row in found)):
+            alike = [row.correction for row in found if row.word == word]
+            who = f"all {len(found)}" if len(alike) == len(found) > 3 else ", ".join(alike)
+            items.append(f'<li><span class="word {_style(word)}">{escaped(word)}</span> {escaped(who)}</li>')
+        items.append("</ul></li>")
+    return (
+        '<h2 id="answer">Which corrections stood</h2><p class="legend"><span>By the worst seed of each, the best first.</span></p>'
+        f'<ul class="answers">{"".join(items)}</ul>'
     )
 
 
@@ -47,12 +80,13 @@ def _scenario(book: Book, name: str) -> str:
 
 def _figure(chart: Chart, span: tuple[int, int]) -> str:
     svg, _ = chart_svg(chart, span)
-    return figure(chart.id, chart.title, chart.note, "", svg)
+    keys = {line.colour: line.label.partition(", seed ")[0] for line in chart.lines if len(line.series.finite)}
+    return figure(chart.id, chart.title, chart.note, "", with_paper(svg, chart.title, list(keys.items())))
 
 
 def _table(book: Book, name: str) -> str:
     colours = colours_of(book)
-    head = "".join(f"<th>{escaped(each)}</th>" for each in HEAD)
+    head = "".join(f"<th>{escaped(each)}</th>" for each in _verdict_first(HEAD))
     lines: list[str] = []
     for row in rows(book, name):
         colour, (first, *rest) = colours[row.correction], columns(row)
@@ -62,11 +96,17 @@ def _table(book: Book, name: str) -> str:
         why = " / ".join(f"{label(each)}: {_reason(each)}" for each in row.cells)
         cells = [f'<td class="n">{escaped(each)}</td>' for each in rest]
         cells[2] = f'<td title="{escaped(why)}"><span class="word {_style(row.word)}">{escaped(rest[2])}</span></td>'
-        lines.append(f'<tr data-s="{colour}"><td>{box}</td>{"".join(cells)}</tr>')
+        lines.append(f'<tr data-s="{colour}">{"".join(_verdict_first([f"<td>{box}</td>", *cells]))}</tr>')
     tools = '<button type="button" data-all="1">all</button> <button type="button" data-all="">none</button>'
     under = [tools if len(lines) > 1 else "", escaped(equal_rows(book, name))]
     said = "".join(f"<p>{each}</p>" for each in under if each)
     return f'<div class="wide"><table class="cells"><tr>{head}</tr>{"".join(lines)}</table></div>{said}'
+
+
+def _verdict_first(cells: Sequence[str]) -> list[str]:
+    """The verdict right after the name, so that a narrow screen shows it."""
+    name, last, late, verdict, *others = cells
+    return [name, verdict, last, late, *others]
 
 
 def _reason(entry: Any) -> str:
@@ -75,13 +115,3 @@ def _reason(entry: Any) -> str:
 
 def _style(word: str) -> str:
     return word if " " not in word else "so-far"
-
-
-def _palette(many: int) -> str:
-    """Hues as far apart as they get, light and dark turns."""
-    parts: list[str] = []
-    for place in range(max(many, len(DEFAULTS))):
-        hue, light = round(place * 137.508) % 360, (42, 55, 34)[place % 3]
-        colour, name = f"hsl({hue} 65% {light}%)", f"s{FIRST_COLOUR + place}"
-        parts.append(f".line.{name}{{stroke:{colour}}}i.{name}{{background:{colour}}}")
-    return "".join([*parts, f".charts:not(.small) .line.s{CONTROL_COLOUR}{{stroke-dasharray:5 3;opacity:.8}}"])

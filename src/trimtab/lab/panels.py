@@ -10,12 +10,11 @@ from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import Row, rows
 from trimtab.lab.verdict import tally
 from trimtab.report.chart import Bound, Chart, Line
+from trimtab.report.palette import FIRST_COLOUR
 from trimtab.report.series import Series
 
 CONTROL_COLOUR = 6
 """The grey of the palette."""
-FIRST_COLOUR = 7
-"""Colours up to here are the palette's; corrections have their own, by place."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Literal
 from trimtab.report.filtering import STARVED, starved_steps
 from trimtab.report.series import Series
 from trimtab.report.text import number, percent
+from trimtab.report.verdict import FULL as FULL
+from trimtab.report.verdict import QUICK as QUICK
 from trimtab.report.verdict import late_part, tolerance
 from trimtab.report.verdict import verdict as own_verdict
 
 Word = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
 
-QUICK, FULL = 160, 400
-"""Steps of `--quick` and `--full`. Collapses were seen as late as step 395 of runs that stood at 0.95 before."""
 BEHIND = 0.1
 """How far under the control of the same seed, beyond the noise of the evaluation, a run may stand."""
 LONG = 0.5

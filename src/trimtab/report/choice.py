@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trimtab.report.run import Run
+from trimtab.report.run import FIRST_STEP, Run
 from trimtab.report.tokens import Tokens, truths
 
 
@@ -29,7 +29,7 @@ def chosen(run: Run, found: Tokens | None) -> list[Chosen]:
     table = run.rollouts
     if table is None or table.num_rows == 0:
         return []
-    steps = table.column("step").to_numpy()
+    steps = table.column("step").to_numpy() + FIRST_STEP
     correct = truths(table, "correct")
     gap = row_mismatch(table, found)
     shown: list[Chosen] = []

@@ -1,4 +1,4 @@
-"""A finding: one sentence with its numbers."""
+"""A finding: one sentence with its numbers, and what to try."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from typing import Literal
 
 Level = Literal["alarm", "warning", "note", "good"]
 LEVELS: tuple[Level, ...] = ("alarm", "warning", "note", "good")
+
+
+@dataclass(frozen=True)
+class Try:
+    """One change, and where its effect shows."""
+
+    setting: str
+    """As typed after `trimtab train RUN/config.yaml`: rollout.max_staleness=1."""
+    look: str
+    """What to look at afterwards."""
 
 
 @dataclass(frozen=True)
@@ -19,3 +29,5 @@ class Finding:
     panel: str | None = None
     step: int | None = None
     """Where it shows, if at one step."""
+    advice: Try | None = None
+    """What to try; every alarm and every warning has one (`advice.py`)."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trimtab.report import filtering, learning, supply
+from trimtab.report import filtering, learning, origin, pace, supply
+from trimtab.report.advice import advised
 from trimtab.report.finding import LEVELS, Finding
 from trimtab.report.run import Run
 
@@ -18,18 +19,19 @@ KINDS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     filtering.effective_size,
     filtering.missing,
     supply.gradients,
-    supply.cause,
-    supply.staleness,
+    origin.origin,
+    pace.staleness,
+    pace.unversioned,
     supply.responses,
     supply.silent_groups,
-    supply.waiting,
+    pace.waiting,
     supply.ending,
 )
 
 
 def findings(run: Run) -> list[Finding]:
     """Everything worth saying: the verdict first, then by gravity."""
-    first, *rest = (found for kind in KINDS for found in kind(run))
+    first, *rest = (advised(run, found) for kind in KINDS for found in kind(run))
     rest.sort(key=lambda found: LEVELS.index(found.level))
     if len(run.metrics) > 1 and not any(found.level in ("alarm", "warning") for found in (first, *rest)):
         sentence = "Gates, selection, staleness, gradients and mismatch show nothing out of the ordinary."
@@ -37,9 +39,6 @@ def findings(run: Run) -> list[Finding]:
     return [first, *rest]
 
 
-def word(run: Run) -> str:
-    """The run in one word: that of its accuracy, or starved where the gates left next to nothing."""
-    found, _ = learning.run_verdict(run)
-    if found.word != "collapsed" and filtering.is_starved(run.series("kept_fraction")):
-        return "starved"
-    return found.word
+def gravest(found: list[Finding]) -> Finding:
+    """The most important of a run's findings: the gravest alarm or warning, or else the verdict."""
+    return min(found, key=lambda one: LEVELS.index(one.level) if one.level in ("alarm", "warning") else len(LEVELS))

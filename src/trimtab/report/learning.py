@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trimtab.report import filtering
+from trimtab.report.faults import faults
 from trimtab.report.finding import Finding, Level
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.signs import Sign, signs
 from trimtab.report.text import number, plural
-from trimtab.report.verdict import Verdict, verdict
+from trimtab.report.verdict import FULL, QUICK, Verdict, verdict
 
 
 def run_verdict(run: Run) -> tuple[Verdict, str]:
@@ -31,8 +33,27 @@ def with_start(run: Run) -> Series:
     return Series.of([(run.span[0] - 1, before), *pairs])
 
 
+def word(run: Run) -> str:
+    """The run in one word: that of its accuracy; starved, or in need of a look, where a fault shows; and no praise before its time.
+
+    As in the lab, nothing is called healthy before `FULL` steps.
+    """
+    found, _ = run_verdict(run)
+    if found.word in ("unknown", "collapsed"):
+        return found.word
+    if filtering.is_starved(run.series("kept_fraction")):
+        return "starved"
+    if found.word in ("degraded", "unstable"):
+        return found.word
+    if faults(run):
+        return "needs a look"
+    if run.span[1] < QUICK:
+        return "too early to say"
+    return "not collapsed yet" if found.word == "healthy" and run.span[1] < FULL else found.word
+
+
 def verdict_finding(run: Run) -> Iterator[Finding]:
-    """What became of the accuracy."""
+    """What became of the run: its accuracy, and what stands against calling it healthy."""
     found, whose = run_verdict(run)
     if found.word == "unknown":
         yield Finding(
@@ -56,15 +77,32 @@ def verdict_finding(run: Run) -> Iterator[Finding]:
         tail += ", and came back." if found.word == "unstable" else " and stayed there."
         level: Level = "alarm" if found.word == "collapsed" else "warning"
         yield Finding(level, found.word.capitalize(), curve + tail, "accuracy", fallen)
+    else:
+        yield _standing(run, found, curve)
+
+
+def _standing(run: Run, found: Verdict, curve: str) -> Finding:
+    """The verdict on a run that did not fall."""
+    wrong, steps = faults(run), run.span[1]
+    level: Level = "note"
+    if wrong:
+        level, title = "warning", "Needs a look"
+        why = f"Not called {'healthy' if found.word == 'healthy' else 'flat'}, as {'; '.join(wrong)}."
+    elif steps < QUICK:
+        title = "Too early to say"
+        why = f"{plural(steps, 'step')} decide nothing: clear cases show from {QUICK} on, and {FULL} are needed for healthy."
     elif found.word == "flat":
-        yield Finding(
-            "warning",
-            "Flat",
-            f"{curve} No step is better than the start beyond the noise of the evaluation.",
-            "accuracy",
+        level, title = "warning", "Flat"
+        why = "No step is better than the start beyond the noise of the evaluation."
+    elif steps < FULL:
+        title = "Not collapsed yet"
+        why = (
+            "It ends at its best within the noise of the evaluation. Runs were seen to fall after step 300: "
+            f"{FULL} are needed for healthy."
         )
     else:
-        yield Finding("good", "Healthy", f"{curve} It ends at its best within the noise of the evaluation.", "accuracy")
+        level, title, why = "good", "Healthy", "It ends at its best within the noise of the evaluation."
+    return Finding(level, title, f"{curve} {why}", "accuracy")
 
 
 def early_sign(run: Run) -> Iterator[Finding]:

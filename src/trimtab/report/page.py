@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
-from trimtab.report.bars import BarChart, bars_svg
-from trimtab.report.chart import Chart, Mark, chart_svg
+from trimtab.report.bars import BarChart
+from trimtab.report.chart import Chart, Mark
 from trimtab.report.choice import chosen
 from trimtab.report.classes import class_charts, time_chart
-from trimtab.report.findings import findings, word
-from trimtab.report.learning import first_signs, run_verdict
+from trimtab.report.drawn import Drawn, drawn, figures
+from trimtab.report.finding import Finding
+from trimtab.report.findings import findings
+from trimtab.report.flat import flat
+from trimtab.report.learning import first_signs, run_verdict, with_start, word
 from trimtab.report.panels import SECTIONS, gate_charts
+from trimtab.report.paper import paper_style
 from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import LAST_STEP, Run
-from trimtab.report.shell import asset, document, figure
+from trimtab.report.shell import asset, document
 from trimtab.report.text import escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens
 from trimtab.report.whatif import whatif_charts
@@ -23,28 +28,36 @@ QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended",
 """Kinds of events that are no news; they are listed, not drawn."""
 MOST_MARKS = 40
 MOST_EVENTS = 500
+END = '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>'
 
 
 def html(run: Run) -> str:
     """The whole page."""
     found = tokens(run)
-    body, charts = _charts(run, found)
+    marks, data = _marks(run), list[dict[str, Any]]()
+    body = "".join(_section(section, data) for section in sections(run, found, marks))
     shown, rows = rollouts_html(run, chosen(run, found))
     parts = [
         _header(run),
-        _findings(run),
+        findings_html(findings(run)),
+        _mark_legend(marks),
         body,
         _rollouts(shown),
         _settings(run),
         _events(run),
-        '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>',
+        END,
     ]
+    return page(f"{run.name} · trimtab", "".join(parts), {"charts": data, "rollouts": rows})
+
+
+def page(title: str, body: str, data: Mapping[str, Any], further: str = "", further_light: str = "") -> str:
+    """A page of charts; `further` styles beside the usual ones, and those of them that saved charts need."""
     return document(
-        f"{run.name} · trimtab",
-        "".join(parts),
-        style=asset("page.css"),
-        script=asset("page.js"),
-        data={"charts": charts, "rollouts": rows},
+        title,
+        body,
+        style=asset("page.css") + asset("chart.css") + further,
+        script=asset("page.js") + asset("paper.js"),
+        data={**data, "paper": paper_style(further_light)},
     )
 
 
@@ -52,23 +65,31 @@ def _header(run: Run) -> str:
     tiles = "".join(
         f'<div class="tile"><b>{escaped(value)}</b><span>{escaped(label)}</span></div>' for value, label in _tiles(run)
     )
-    called = word(run)
     return (
-        f'<div class="top"><h1>{escaped(run.name)}</h1><span class="word {escaped(called)}">{escaped(called)}</span></div>'
+        f'<div class="top"><h1>{escaped(run.name)}</h1>{word_html(word(run))}</div>'
         f'<p class="rule">{escaped(_rule(run))}</p><div class="tiles">{tiles}</div>'
     )
+
+
+def word_html(called: str) -> str:
+    """A verdict on its colour."""
+    return f'<span class="word {escaped(called.replace(" ", "-"))}">{escaped(called)}</span>'
 
 
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:
     found, _ = run_verdict(run)
     if found.word != "unknown":
-        yield f"{found.start[1]:.2f} → {found.end[1]:.2f}", "accuracy, start → end"
-        yield f"{found.best[1]:.2f}", f"best accuracy, step {found.best[0]}"
+        yield f"{number(found.start[1])} → {number(found.end[1])}", "accuracy, start → end"
+        yield number(found.best[1]), f"best accuracy, step {found.best[0]}"
     asked = run.setting("steps")
     yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
     clock, steps = run.series("time").finite, run.series("time/step").finite
     if len(clock) or len(steps):
-        yield _duration(float(clock.values[-1] if len(clock) else steps.values.sum())), "wall time"
+        wall = len(clock) > 0
+        yield (
+            duration(float(clock.values[-1] if wall else steps.values.sum())),
+            "wall time" if wall else "in steps, evaluation apart",
+        )
     for metric, label, scale, unit in (
         ("drift/k3", "mismatch KL, median", 1, ""),
         ("kept_fraction", "kept, median", 100, " %"),
@@ -80,13 +101,12 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
             yield f"{number(scale * run.series(metric).median)}{unit}", label
 
 
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return (
-        f"{hours} h {rest // 60} min"
-        if hours
-        else (f"{rest // 60} min {rest % 60} s" if rest >= 60 else f"{number(seconds)} s")
-    )
+def duration(seconds: float) -> str:
+    """Seconds up to ten minutes, as the command line counts them; then minutes, then hours."""
+    minutes = round(seconds / 60)
+    if seconds < 600:
+        return f"{number(seconds) if seconds < 10 else round(seconds)} s"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def _rule(run: Run) -> str:
@@ -99,7 +119,7 @@ def _rule(run: Run) -> str:
             f"gate {g.get('metric')}/{g.get('level')} [{_side(g.get('lower'))}, {_side(g.get('upper'))}] {g.get('action')}"
             for g in gates
         ),
-        f"weight {weight.get('level', '?')}" + (f" ≤ {number(weight['upper'])}" if weight.get("upper") else ""),
+        f"weight {weight.get('level', 'one')}" + (f" ≤ {number(weight['upper'])}" if weight.get("upper") else ""),
         f"loss {run.setting('loss.kind', '?')}",
         f"advantage {run.setting('advantage.kind', '?')}",
         f"max_staleness {run.setting('rollout.max_staleness', '?')}",
@@ -115,15 +135,28 @@ def _side(bound: float | int | None) -> str:
     return "open" if bound is None else number(bound)
 
 
-def _findings(run: Run) -> str:
+def findings_html(found: Sequence[Finding]) -> str:
+    """Findings as a list, each with its chart and what to try."""
     items: list[str] = []
-    for found in findings(run):
-        link = f' <a href="#{escaped(found.panel)}">chart ↓</a>' if found.panel else ""
+    for one in found:
+        link = f' <a href="#{escaped(one.panel)}">chart ↓</a>' if one.panel else ""
         items.append(
-            f'<li class="{found.level}"><span class="level">{found.level}</span><b>{escaped(found.title)}.</b>'
-            f"{escaped(found.sentence)}{link}</li>"
+            f'<li class="{one.level}"><span class="level">{one.level}</span><b>{escaped(one.title)}.</b>'
+            f"{escaped(one.sentence)}{link}{try_html(one)}</li>"
         )
-    return f'<ol class="findings">{"".join(items)}</ol>'
+    typed = "What to try is typed after <code>trimtab train RUN/config.yaml</code>."
+    told = f'<p class="absent">{typed}</p>' if any(one.advice for one in found) else ""
+    return f'<ol class="findings">{"".join(items)}</ol>{told}'
+
+
+def try_html(one: Finding) -> str:
+    """What to try, where a finding has it."""
+    if one.advice is None:
+        return ""
+    return (
+        f' <span class="try"><i>try:</i> <code>{escaped(one.advice.setting)}</code>, then look at '
+        f"{escaped(one.advice.look)}.</span>"
+    )
 
 
 def _marks(run: Run) -> list[Mark]:
@@ -141,31 +174,44 @@ def _marks(run: Run) -> list[Mark]:
     return marks
 
 
-def _charts(run: Run, found: Tokens | None) -> tuple[str, list[dict[str, Any]]]:
-    marks = _marks(run)
+@dataclass(frozen=True)
+class Section:
+    """Charts under one heading."""
+
+    title: str
+    charts: Sequence[Drawn]
+    absent: Sequence[str]
+    """Titles of charts whose metrics the run does not have."""
+
+
+def sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[Section]:
+    """Every chart of the run, drawn."""
     extra: dict[str, Sequence[Chart | BarChart]] = {
         "policies": list(class_charts(run, found)),
         "correction": [*gate_charts(run), *whatif_charts(run, found)],
     }
-    parts: list[str] = [_mark_legend(marks)]
-    data: list[dict[str, Any]] = []
+    span = chart_span(run)
     for name, title, panels in SECTIONS:
-        charts = [*(panel.chart(run) for panel in panels), *extra.get(name, ())]
-        drawn = [chart for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
-        absent = [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
         time = time_chart(run) if name == "machine" else None
-        parts.append(f'<h2>{escaped(title)}</h2><div class="charts">{_bar_figure(time) if time else ""}')
-        for chart in drawn:
-            if isinstance(chart, BarChart):
-                parts.append(_bar_figure(chart))
-                continue
-            svg, readable = chart_svg(chart, run.span, marks)
-            parts.append(figure(chart.id, chart.title, chart.note, _keys(chart), svg, len(data)))
-            data.append(readable)
-        parts.append("</div>")
-        if absent:
-            parts.append(f'<p class="absent">Not recorded in this run: {escaped(", ".join(absent))}.</p>')
-    return "".join(parts), data
+        charts = [*([time] if time else []), *(panel.chart(run) for panel in panels), *extra.get(name, ())]
+        shown = [drawn(chart, span, marks) for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
+        yield Section(title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty])
+
+
+def chart_span(run: Run) -> tuple[int, int]:
+    """The steps that charts share: from before the first one, where that was evaluated."""
+    first, last = run.span
+    start = with_start(run).steps
+    return (min(first, int(start[0])) if len(start) else first), last
+
+
+def _section(section: Section, data: list[dict[str, Any]]) -> str:
+    told = (
+        f'<p class="absent">Not recorded in this run: {escaped(", ".join(section.absent))}.</p>'
+        if section.absent
+        else ""
+    )
+    return f'<h2>{escaped(section.title)}</h2><div class="charts">{figures(section.charts, data)}</div>{told}'
 
 
 def _mark_legend(marks: Sequence[Mark]) -> str:
@@ -176,24 +222,6 @@ def _mark_legend(marks: Sequence[Mark]) -> str:
         for kind in kinds
     )
     return f'<p class="legend"><span>All charts share the steps; point at one to read all.</span>{items}</p>'
-
-
-def _keys(chart: Chart) -> str:
-    items: list[str] = []
-    for line in chart.lines:
-        part = line.series.finite
-        if not len(part):
-            continue
-        last = number(float(part.values[-1]))
-        if line.upper is not None and len(line.upper.finite):
-            last += f" to {number(float(line.upper.finite.values[-1]))}"
-        items.append(f'<span><i class="s{line.colour}"></i>{escaped(line.label)}<var>{escaped(last)}</var></span>')
-    return "".join(items)
-
-
-def _bar_figure(chart: BarChart) -> str:
-    keys = "".join(f'<span><i class="s{bar.colour}"></i>{escaped(bar.label)}</span>' for bar in chart.bars)
-    return figure(chart.id, chart.title, chart.note, keys, bars_svg(chart))
 
 
 def _rollouts(shown: str) -> str:
@@ -213,23 +241,9 @@ def _rollouts(shown: str) -> str:
 def _settings(run: Run) -> str:
     rows = "".join(
         f'<tr><td class="k">{escaped(key)}</td><td class="k">{escaped(value)}</td></tr>'
-        for key, value in _flat(run.settings)
+        for key, value in flat(run.settings)
     )
     return f'<h2 id="settings">Settings and events</h2><details><summary>Resolved configuration</summary><table>{rows}</table></details>'
-
-
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Leaves by dotted path."""
-    if isinstance(value, Mapping) and value:
-        for key, inner in cast("Mapping[object, object]", value).items():
-            yield from _flat(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)) and any(
-        isinstance(inner, (Mapping, list, tuple)) for inner in cast("Sequence[object]", value)
-    ):
-        for place, inner in enumerate(cast("Sequence[object]", value)):
-            yield from _flat(inner, f"{path}[{place}]")
-    else:
-        yield path, "null" if value is None else value
 
 
 def _step(value: object) -> str:

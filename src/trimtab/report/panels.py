@@ -8,6 +8,7 @@ from typing import Any
 
 from trimtab.report.chart import Bound, Chart, Line
 from trimtab.report.filtering import bounds_text, gate_names
+from trimtab.report.learning import with_start
 from trimtab.report.run import Run
 from trimtab.report.text import number
 
@@ -22,11 +23,14 @@ class Curve:
     upper: str | None = None
     faint: bool = False
     dots: bool = False
+    started: bool = False
+    """Whether the value before the first step belongs to it."""
 
     def line(self, run: Run) -> Line:
         """The curve with the run's values."""
         upper = run.series(self.upper) if self.upper else None
-        return Line(self.label, run.series(self.metric), self.colour, upper, self.faint, self.dots)
+        series = with_start(run) if self.started else run.series(self.metric)
+        return Line(self.label, series, self.colour, upper, self.faint, self.dots)
 
 
 def _none(run: Run) -> list[Bound]:
@@ -96,7 +100,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 "Held-out problems by the learner's own weights; rollouts lag behind by their staleness.",
                 (
                     Curve("rollout/accuracy", "rollouts", 6, faint=True),
-                    Curve("eval/accuracy", "held out", 1, dots=True),
+                    Curve("eval/accuracy", "held out", 1, dots=True, started=True),
                 ),
                 ends=SHARE,
             ),

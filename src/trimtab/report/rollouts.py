@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.report.choice import Chosen
-from trimtab.report.run import Run
+from trimtab.report.run import FIRST_STEP, Run
 from trimtab.report.text import escaped, number
 from trimtab.report.tokens import target
 
@@ -97,7 +97,7 @@ def _card(choice: Chosen, row: Mapping[str, Any], facts: Mapping[str, Any], plac
     right = bool(row.get("correct"))
     kept = sum(facts["kept"]) / max(1, sum(facts["mask"]))
     told = [
-        f"step {row.get('step')}",
+        f"step {int(row['step']) + FIRST_STEP}",
         f"group {row.get('group')}, sample {row.get('sample')}",
         f"reward {number(float(row.get('reward') or 0.0))}",
         f"{facts['count']} tokens",

@@ -13,6 +13,8 @@ import pyarrow as pa
 from trimtab.report.series import Series
 
 EMPTY = Series.of(())
+FIRST_STEP = 1
+"""Records count steps from 0; people count them from 1, and so does all that a report shows."""
 ENDLESS = 1e100
 """From here on a number counts as infinite: sums and squares of it would be."""
 LAST_STEP = 2**53
@@ -32,11 +34,11 @@ class Run:
     settings: Mapping[str, Any]
     """The resolved `Train` configuration."""
     metrics: Sequence[Mapping[str, Any]]
-    """One mapping per step: `step`, `time` in seconds, and numbers by metric name. Any may be missing."""
+    """One mapping per step: `step` from 0, `time` in seconds, and numbers by metric name. Any may be missing."""
     events: Sequence[Mapping[str, Any]] = ()
-    """`kind`, `message`, `step` and `time` of what happened beside the steps."""
+    """`kind`, `message`, `step` (how many were done) and `time` of what happened beside the steps."""
     rollouts: pa.Table | None = None
-    """One row per response."""
+    """One row per response; `step` from 0."""
     name: str = "run"
     status: str | None = None
     """running, done, failed, interrupted; None where it is not known."""
@@ -52,11 +54,11 @@ class Run:
                 continue
             for name, value in line.items():
                 if isinstance(value, (int, float)) and name != "step":
-                    pairs.setdefault(name, []).append((step, bounded(value)))
+                    pairs.setdefault(name, []).append((step + FIRST_STEP, bounded(value)))
         return {name: Series.of(found) for name, found in pairs.items()}
 
     def series(self, name: str) -> Series:
-        """A metric over the steps; empty where the run does not have it."""
+        """A metric over the steps, counted from 1; empty where the run does not have it."""
         return self._series.get(name, EMPTY)
 
     @property

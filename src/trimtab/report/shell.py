@@ -35,10 +35,12 @@ def asset(name: str, package: str = "trimtab.report") -> str:
 
 
 def figure(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
-    """A chart with its words; `place` is that of its values in the data of the page's script."""
+    """A chart with its words, an SVG that carries its own (`with_paper`); `place` is that of its values in the script's data."""
     read = "" if place is None else f' data-c="{place}"'
     return (
-        f'<figure id="{escaped(name)}"{read}><figcaption><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
+        f'<figure id="{escaped(name)}"{read}><figcaption><span class="save"><button type="button" data-save="svg" '
+        'title="Save this chart as SVG">SVG</button> <button type="button" data-save="png" title="Save this chart as PNG">PNG</button>'
+        f'</span><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
         f'<p class="how">{escaped(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
     )
 

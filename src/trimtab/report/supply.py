@@ -1,4 +1,4 @@
-"""Findings on the data and the machine: staleness, truncation, verifiers, gradients, time."""
+"""Findings on the data and the learner: truncation, verifiers, groups, gradients, how the run ended."""
 
 from __future__ import annotations
 
@@ -9,70 +9,6 @@ import numpy as np
 from trimtab.report.finding import Finding
 from trimtab.report.run import Run
 from trimtab.report.text import number, percent, plural
-from trimtab.report.tokens import by_age, tokens
-
-
-def staleness(run: Run) -> Iterator[Finding]:
-    """Data at the bound of staleness, tokens without a version, groups dropped."""
-    bound = run.setting("rollout.max_staleness")
-    oldest = run.series("staleness/oldest_max").finite
-    if bound and len(oldest):
-        at = oldest.values >= bound
-        over = int((oldest.values > bound).sum())
-        if at.mean() > 0.5:
-            yield Finding(
-                "note",
-                "Staleness sits at its bound",
-                f"The oldest sequence was at least {bound} versions old at {percent(float(at.mean()))} of the steps"
-                + (f", beyond it at {over}" if over else "")
-                + f"; mean over sequences {number(run.series('staleness/oldest_mean').median)} (median). "
-                "The learner is ahead of its samplers: a smaller bound costs waiting, a larger one more mismatch.",
-                "staleness",
-            )
-    coverage = run.series("staleness/coverage").finite
-    if len(coverage) and coverage.values.min() < 0.999:
-        low = int(np.argmin(coverage.values))
-        yield Finding(
-            "warning",
-            "Tokens without a version",
-            f"At step {coverage.steps[low]} only {percent(float(coverage.values[low]))} of the trained tokens carried the version that "
-            f"sampled them; {plural(int((coverage.values < 0.999).sum()), 'step')} in all. Every figure of staleness leaves them out.",
-            "staleness",
-            int(coverage.steps[low]),
-        )
-    dropped = run.series("staleness/dropped").finite
-    if len(dropped) and dropped.values.max() > 0:
-        yield Finding(
-            "note",
-            "Groups dropped as too stale",
-            f"{plural(int(dropped.values.max()), 'group')} were sampled and never trained.",
-            "staleness",
-        )
-
-
-def cause(run: Run) -> Iterator[Finding]:
-    """Whether the mismatch is there from the first moment (engine, precision) or comes with age (staleness)."""
-    found = tokens(run)
-    bands = by_age(found) if found is not None else []
-    if len(bands) < 2 or found is None or found.k3.mean() < 1e-3:
-        return
-    young, eldest = bands[0], bands[-1]
-    share = young.k3 / max(float(found.k3.mean()), 1e-12)
-    numbers = f"Mean k3 is {number(young.k3)} at age {young.label} and {number(eldest.k3)} at age {eldest.label}"
-    if share >= 0.5:
-        yield Finding(
-            "warning",
-            "Mismatch does not come from age",
-            f"{numbers}: fresh tokens are off as well. Look at precision, sampling settings and weight transfer before staleness.",
-            "by-age",
-        )
-    elif eldest.k3 > 3 * young.k3:
-        yield Finding(
-            "note",
-            "Mismatch grows with age",
-            f"{numbers}: the two policies agree on fresh tokens and part as weights move on.",
-            "by-age",
-        )
 
 
 def responses(run: Run) -> Iterator[Finding]:
@@ -155,7 +91,7 @@ def gradients(run: Run) -> Iterator[Finding]:
 def ending(run: Run) -> Iterator[Finding]:
     """A run that stopped before the step it was asked for."""
     asked, (_, last) = run.setting("steps"), run.span
-    if not isinstance(asked, int) or not run.metrics or last >= asked - 1:
+    if not isinstance(asked, int) or not run.metrics or last >= asked:
         return
     if run.status == "running":
         yield Finding("note", "Still running", f"Step {last} of {asked}.", None, last)
@@ -164,21 +100,3 @@ def ending(run: Run) -> Iterator[Finding]:
     why = f" Last event: {final.get('kind')}: {str(final.get('message'))[:200]}" if final else ""
     how = f" Status: {run.status}." if run.status else ""
     yield Finding("warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last)
-
-
-def waiting(run: Run) -> Iterator[Finding]:
-    """A learner that waits for samples."""
-    step, wait = run.series("time/step").finite, run.series("time/wait").finite
-    beside = (
-        run.setting("backend", "local") != "lockstep"
-    )  # where sampling takes turns with learning, waiting is sampling
-    if beside and len(step) and len(wait) and step.values.sum() > 0:
-        share = float(wait.values.sum() / step.values.sum())
-        if share > 0.3:
-            yield Finding(
-                "note",
-                "The learner waits",
-                f"{percent(share)} of the time of all steps was spent waiting for samples. "
-                "More samplers or a larger staleness bound would use it.",
-                "time",
-            )

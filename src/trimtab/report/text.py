@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from trimtab.config.visible import visible
@@ -32,9 +33,14 @@ def number(value: float | int, digits: int = 3) -> str:
         text = f"{mantissa}e{int(power)}"
     else:
         places = 0 if size >= 100 else max(0, digits - 1 - (math.floor(math.log10(size)) if size else 0))
-        text = f"{value:,.{places}f}"
+        text = f"{_half_up(value, places):,.{places}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", "−")
+
+
+def _half_up(value: float | int, places: int) -> Decimal:
+    """Rounded as people do it: 96.5 to 97. Python would go to the even one, or by the last bit of the float."""
+    return Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 
 def percent(share: float | int) -> str:

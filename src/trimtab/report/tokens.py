@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from trimtab.report.run import Run
+from trimtab.report.run import FIRST_STEP, Run
 
 MOST_TOKENS = 4_000_000
 MOST_ROWS = 20_000
@@ -79,7 +79,7 @@ def tokens(run: Run) -> Tokens | None:
     trained = np.isfinite(log_r)
     if "mask" in part.column_names and np.array_equal(_lengths(part, "mask"), count):
         trained &= _flat(part, "mask", np.bool_)
-    step = part.column("step").to_numpy().astype(np.int64)
+    step = part.column("step").to_numpy().astype(np.int64) + FIRST_STEP
     every = Tokens(step[owner], log_r, behavior, place, _ages(part, count), rows[owner], truths(part, "correct")[owner])
     return every.where(trained)
 

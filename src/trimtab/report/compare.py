@@ -1,0 +1,132 @@
+"""Several runs on one page: verdicts side by side, curves over each other, and the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trimtab.report.chart import Chart, Line
+from trimtab.report.drawn import Drawn, drawn, figures
+from trimtab.report.findings import findings, gravest
+from trimtab.report.flat import differing
+from trimtab.report.learning import run_verdict, with_start, word
+from trimtab.report.page import END, chart_span, page, try_html, word_html
+from trimtab.report.palette import FIRST_COLOUR, both_rules, rules
+from trimtab.report.run import Run
+from trimtab.report.series import Series
+from trimtab.report.text import escaped, number, percent, plural
+
+SHEET = (1, 2, 3, 4, 5)
+"""Colours of the style sheet that runs take first."""
+CURVES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("accuracy", "Held-out accuracy", "By the learner's own weights.", "eval/accuracy", {"ends": (0.0, 1.0)}),
+    (
+        "rollouts",
+        "Accuracy of the rollouts",
+        "Lags behind by their staleness.",
+        "rollout/accuracy",
+        {"ends": (0.0, 1.0)},
+    ),
+    (
+        "mismatch",
+        "Mismatch KL (k3)",
+        "Target against behavior. A tenfold rise within ten steps is the earliest sign of a collapse.",
+        "drift/k3",
+        {"log": True},
+    ),
+    ("kept", "Kept fraction", "Tokens left after every gate.", "kept_fraction", {"ends": (0.0, 1.0)}),
+    (
+        "gradient",
+        "Gradient norm, before clipping",
+        "Often moves only when accuracy does.",
+        "train/grad_norm",
+        {"log": True},
+    ),
+    ("entropy", "Entropy", "Nats per token.", "policy/entropy", {"from_zero": True}),
+    ("staleness", "Staleness", "Age of the oldest token, mean.", "staleness/oldest_mean", {"from_zero": True}),
+)
+"""Id, title, note and metric of each chart, and how it is drawn."""
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """The whole page; runs are told apart by their names."""
+    data: list[dict[str, Any]] = []
+    cards = "".join(_card(run, colour_of(place)) for place, run in enumerate(runs))
+    body = figures(compared_charts(runs), data)
+    further = max(0, len(runs) - len(SHEET))
+    parts = [
+        f'<div class="top"><h1>{escaped(", ".join(run.name for run in runs))}</h1></div>',
+        f'<div class="runs">{cards}</div>',
+        '<h2>Curves</h2><p class="legend"><span>All charts share the steps; point at one to read all.</span></p>',
+        f'<div class="charts">{body}</div>',
+        _differences(runs),
+        END,
+    ]
+    title = f"{plural(len(runs), 'run')} · trimtab"
+    return page(title, "".join(parts), {"charts": data, "rollouts": []}, both_rules(further), rules(further))
+
+
+def colour_of(place: int) -> int:
+    """The colour of a run by its place."""
+    return SHEET[place] if place < len(SHEET) else FIRST_COLOUR + place - len(SHEET)
+
+
+def compared_charts(runs: Sequence[Run]) -> list[Drawn]:
+    """One chart per metric that any of the runs has, one line per run."""
+    spans = [chart_span(run) for run in runs if run.metrics]
+    span = (min(first for first, _ in spans), max(last for _, last in spans)) if spans else (0, 1)
+    found: list[Drawn] = []
+    for name, title, note, metric, how in CURVES:
+        lines = [
+            Line(run.name, _curve(run, metric), colour_of(place), dots=metric == "eval/accuracy")
+            for place, run in enumerate(runs)
+        ]
+        chart = Chart(name, title, note, lines, **how)
+        found += [] if chart.is_empty else [drawn(chart, span)]
+    return found
+
+
+def _curve(run: Run, metric: str) -> Series:
+    return with_start(run) if metric == "eval/accuracy" else run.series(metric)
+
+
+def _card(run: Run, colour: int) -> str:
+    """A run in short: its word, its numbers, and the gravest of what was found."""
+    every = findings(run)
+    verdict, worst = every[0], gravest(every)
+    found, _ = run_verdict(run)
+    facts = [plural(run.span[1] if run.metrics else 0, "step")]
+    if found.word != "unknown":
+        facts.insert(0, f"accuracy {number(found.start[1])} → {number(found.end[1])}, best {number(found.best[1])}")
+    drift, kept = run.series("drift/k3"), run.series("kept_fraction")
+    facts += [f"mismatch KL {number(drift.median)} (median)"] if len(drift.finite) else []
+    facts += [f"kept {percent(kept.median)} (median)"] if len(kept.finite) else []
+    said = [
+        f'<p><span class="{one.level}"><span class="level">{one.level}</span></span> <b>{escaped(one.title)}.</b> '
+        f"{escaped(one.sentence)}{try_html(one)}</p>"
+        for one in dict.fromkeys((verdict, worst))
+    ]
+    return (
+        f'<article class="run"><h3><i class="s{colour}"></i>{escaped(run.name)} {word_html(word(run))}</h3>'
+        f'<p class="facts">{escaped(" · ".join(facts))}</p>{"".join(said)}</article>'
+    )
+
+
+def _differences(runs: Sequence[Run]) -> str:
+    found = differing([run.settings for run in runs])
+    if not found:
+        return '<h2 id="settings">Settings that differ</h2><p class="absent">None: the same settings.</p>'
+    head = "".join(f'<th><i class="s{colour_of(place)}"></i>{escaped(run.name)}</th>' for place, run in enumerate(runs))
+    lines = "".join(
+        f'<tr><td class="k">{escaped(path)}</td>{"".join(f"<td class=k>{escaped(value)}</td>" for value in values)}</tr>'
+        for path, values in found
+    )
+    several = (
+        f'<p class="absent">{plural(len(found), "setting")} differ: which of them made the difference, these runs cannot say.</p>'
+        if len(found) > 1
+        else ""
+    )
+    return (
+        f'<h2 id="settings">Settings that differ</h2>{several}<div class="wide"><table><tr><th>setting</th>{head}</tr>{lines}'
+        "</table></div>"
+    )

@@ -1,0 +1,70 @@
+"""Where the mismatch comes from: there on fresh tokens (engine, precision), or growing with age (staleness)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trimtab.report.finding import Finding
+from trimtab.report.run import Run
+from trimtab.report.text import number
+from trimtab.report.tokens import Tokens, by_age, tokens
+
+AGREE = 1e-4
+"""Mean k3 of fresh tokens up to which two policies agree: the same weights in fp32 give 1e-12, in bf16 under 1e-5, in int8 4e-5."""
+OFF = 1e-3
+"""Mean k3 of fresh tokens from which they do not: fp8 gives 4e-4, five bits 3e-3, int4 0.04, three bits 0.8."""
+ENOUGH = 50
+"""Fresh tokens under which nothing is said of them."""
+EXACT = ("fp32", "bf16")
+"""Precisions whose rounding alone stays far under `AGREE`."""
+
+
+def origin(run: Run) -> Iterator[Finding]:
+    """What fresh tokens say, judged by themselves and not against the others; and whether age adds to it."""
+    found = tokens(run)
+    bands = by_age(found) if found is not None else []
+    if found is None or not bands or bands[0].label != "0" or bands[0].tokens < ENOUGH:
+        return
+    fresh, eldest = bands[0], bands[-1]
+    grows = len(bands) > 1 and eldest.k3 > 3 * fresh.k3
+    numbers = f"Mean k3 is {number(fresh.k3)} at age 0"
+    numbers += f" and {number(eldest.k3)} at age {eldest.label}" if len(bands) > 1 else ""
+    if fresh.k3 >= OFF:
+        also = " Age adds to it." if grows else ""
+        yield Finding(
+            "warning",
+            "Fresh tokens are off already",
+            f"{numbers}: the policies differ where no version lies between them, by more than 8-bit weights do "
+            f"(4e−5 to 4e−4). {likely(run, found)}{also}",
+            "by-age",
+        )
+    elif grows and eldest.k3 >= OFF:
+        agree = (
+            "the two policies agree on fresh tokens"
+            if fresh.k3 < AGREE
+            else "small on fresh tokens, though more than bf16 gives"
+        )
+        yield Finding(
+            "note", "Mismatch grows with age", f"{numbers}: {agree}, and they part as weights move on.", "by-age"
+        )
+
+
+def spans_versions(found: Tokens) -> bool:
+    """Whether most fresh tokens stand in responses that older weights began."""
+    fresh, older = found.row[found.age == 0], found.row[found.age > 0]
+    return len(fresh) > 0 and float(np.isin(fresh, older).mean()) > 0.5
+
+
+def likely(run: Run, found: Tokens) -> str:
+    """The likely cause of a mismatch of fresh tokens, by the settings of the run."""
+    precision = run.setting("rollout.precision", "fp32")
+    if precision not in EXACT:
+        return f"Likely the quantised sampler: rollout.precision is {precision}."
+    if run.setting("rollout.in_flight") == "keep_cache" and spans_versions(found):
+        return "Likely the cache: with rollout.in_flight keep_cache, new weights go on from what older ones computed."
+    return (
+        f"rollout.precision is {precision}, which does not explain it: look at sampling settings, the weight transfer and the "
+        "engine's own arithmetic."
+    )

@@ -1,0 +1,67 @@
+"""From run directories to one page that compares them, and from a run or several to a file per chart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trimtab.errors import RecordError
+from trimtab.records.files import write_whole
+from trimtab.report.compare import SHEET, compared_charts, comparison
+from trimtab.report.directory import read
+from trimtab.report.drawn import Drawn
+from trimtab.report.page import sections
+from trimtab.report.palette import rules
+from trimtab.report.paper import paper_style, picture
+from trimtab.report.run import Run
+from trimtab.report.tokens import tokens
+
+
+def write_comparison(paths: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one page that compares these run directories; whole or not at all."""
+    write_whole(Path(out), comparison(named(paths)).encode("utf-8", "replace"))
+    return Path(out)
+
+
+def named(paths: Sequence[str | Path]) -> list[Run]:
+    """The runs, each called by its folder, or by its whole path where two folders are called the same."""
+    runs = [read(path) for path in paths]
+    names = [run.name for run in runs]
+    told = [run.name if names.count(run.name) == 1 else str(path) for run, path in zip(runs, paths, strict=True)]
+    if len(set(told)) < len(told):
+        raise RecordError(
+            f"A comparison needs different runs, got {', '.join(told)}. Leave out what stands there twice."
+        )
+    return [replace(run, name=name) for run, name in zip(runs, told, strict=True)]
+
+
+def write_charts(paths: Sequence[str | Path], folder: str | Path) -> list[Path]:
+    """Write every chart of a run, or of the comparison of several, as an SVG file of its own; where they went."""
+    if len(paths) == 1:
+        run = read(paths[0])
+        charts: list[Drawn] = [each for section in sections(run, tokens(run)) for each in section.charts]
+        style = paper_style()
+    else:
+        charts = compared_charts(named(paths))
+        style = paper_style(rules(max(0, len(paths) - len(SHEET))))
+    written: list[Path] = []
+    for name, chart in zip(file_names(each.id for each in charts), charts, strict=True):
+        where = Path(folder) / name
+        where.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(where, picture(chart.svg, style).encode("utf-8", "replace"))
+        written.append(where)
+    return written
+
+
+def file_names(identities: Iterable[str]) -> list[str]:
+    """A file name for each chart: letters, digits, dots and dashes only, none twice."""
+    found: dict[str, None] = {}
+    for identity in identities:
+        stem = re.sub(r"[^\w.-]+", "-", identity, flags=re.ASCII)[:80].strip(".-") or "chart"
+        name, more = f"{stem}.svg", 2
+        while name in found:
+            name, more = f"{stem}-{more}.svg", more + 1
+        found[name] = None
+    return list(found)
