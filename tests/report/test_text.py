@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.report.text import embedded, escaped, number, percent
+from trimtab.report.text import embedded, escaped, fixed, number, percent
 
 anything = st.text(st.characters(), max_size=60)
 HOSTILE = ("</script><script>alert(1)</script>", "<!--", "]]>", "\u2028\u2029", '" onload="x', "&lt;", "\ud800")
@@ -49,3 +49,14 @@ def test_a_number_for_a_reader(value: float, text: str) -> None:
 def test_a_share_in_percent() -> None:
     assert (percent(0.034), percent(1.0), percent(0.9999), percent(0)) == ("3.4 %", "100 %", "100 %", "0 %")
     assert (percent(0.965), percent(0.125), percent(0.625)) == ("97 %", "13 %", "63 %")  # halves go up, as people round
+
+
+def test_decimals_are_kept_and_halves_go_up() -> None:
+    assert [fixed(value) for value in (0.125, 0.625, 0.965, 0.8, 1.0, 0.004)] == [
+        "0.13",
+        "0.63",
+        "0.97",
+        "0.80",
+        "1.00",
+        "0.00",
+    ]

@@ -12,7 +12,7 @@ from trimtab.config.visible import on_one_line
 from trimtab.lab.book import Book, Entry
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.verdict import FULL, ORDER, Word, tally
-from trimtab.report.text import number, percent
+from trimtab.report.text import fixed, number, percent
 
 CAUTION = (
     "It reproduces mechanisms at toy scale; it predicts nothing about your model. Corrections are ranked within a scenario only, "
@@ -82,7 +82,7 @@ def columns(row: Row) -> tuple[str, ...]:
     return (
         row.correction,
         "  ".join(_accuracy(each) for each in row.cells),
-        "  ".join("–" if each.verdict is None else f"{each.verdict.late_low:.2f}" for each in row.cells),
+        "  ".join("–" if each.verdict is None else fixed(each.verdict.late_low) for each in row.cells),
         tally(row.words),
         _pair(done, "mismatch"),
         _pair(done, "grad_norm"),
@@ -92,7 +92,7 @@ def columns(row: Row) -> tuple[str, ...]:
 
 
 def _accuracy(entry: Entry) -> str:
-    return "failed" if entry.verdict is None else f"{entry.verdict.last:.2f}"
+    return "failed" if entry.verdict is None else fixed(entry.verdict.last)
 
 
 def _pair(done: list[Entry], name: str) -> str:

@@ -43,6 +43,11 @@ def _half_up(value: float | int, places: int) -> Decimal:
     return Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 
+def fixed(value: float, places: int = 2) -> str:
+    """A number with so many decimals."""
+    return f"{_half_up(value, places):.{places}f}"
+
+
 def percent(share: float | int) -> str:
     """A share as a percentage: 3.1 %."""
     return f"{number(100 * share, 2 if share < 0.995 else 3)} %"
