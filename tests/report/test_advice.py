@@ -11,6 +11,7 @@ import pytest
 
 from tests.report import made
 from tests.report.test_findings import gated, run, titled
+from trimtab.config.advantages import Grpo
 from trimtab.config.files import plain_settings, to_yaml
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Rollout, Train
@@ -78,9 +79,17 @@ def test_each_trouble_has_its_own_remedy(curves: dict[str, Any], title: str, set
     typed(findings(made_run), dict(made_run.settings), tmp_path)
 
 
-def test_nothing_corrects_so_a_correction_is_offered_and_where_one_does_younger_data() -> None:
-    for correction, setting in (("off", "correction=k3-rs"), ("seq-tis", "rollout.max_staleness=4")):
-        settings = made.settings(correction=correction, rollout=Rollout(max_staleness=8))
+def test_nothing_corrects_so_a_correction_is_offered_and_where_one_does_votes_for_all_or_younger_data() -> None:
+    for correction, baseline, setting in (
+        ("off", "all", "correction=k3-rs"),
+        ("off", "kept", "correction=seq-mis"),
+        ("seq-tis", "kept", "rollout.max_staleness=4"),
+        ("k3-rs", "kept", "advantage.baseline=all"),
+        ("k3-rs", "all", "rollout.max_staleness=4"),
+    ):
+        settings = made.settings(
+            correction=correction, rollout=Rollout(max_staleness=8), advantage=Grpo(baseline=baseline)
+        )
         found = findings(Run(settings, metrics_of("collapsed")))[0]
         assert found.title == "Collapsed"
         assert found.advice is not None
@@ -90,11 +99,18 @@ def test_nothing_corrects_so_a_correction_is_offered_and_where_one_does_younger_
 def test_a_gate_that_rejects_most_is_offered_the_bound_where_its_statistic_lies() -> None:
     band = {"metric": "ratio", "level": "sequence", "lower": 0.99, "upper": 1.01, "action": "reject"}
     settings = made.settings() | {"correction": {"gates": [band]}}
-    curves = gated("0-ratio-sequence", rejected_tokens=0.9, high_tokens=0.2, low_tokens=0.7, p01=0.91, p99=1.05)
+    curves = gated(
+        "0-ratio-sequence", rejected_tokens=0.9, high_tokens=0.2, low_tokens=0.7, p01=0.9, p50=0.98, p99=1.05
+    )
     found = titled(findings(run(50, settings=settings, **curves)), "A gate that rejects most")
     assert found is not None
     assert found.advice is not None
-    assert found.advice.setting == "correction.gates.0.lower=0.91"
+    assert found.advice.setting == "correction.gates.0.lower=0.94"  # 0.98 · (0.9 / 0.98)^0.55 = 0.935
+    apart = findings(run(50, settings=settings | {"rollout": {"max_staleness": 8}}, drift__k3=0.8, **curves))
+    far = titled(apart, "A gate that rejects most")
+    assert far is not None
+    assert far.advice is not None
+    assert far.advice.setting == "rollout.max_staleness=4"  # a gate that is opened there lets the worst in
 
 
 def test_an_idle_gate_is_offered_a_bound_that_its_statistic_reaches() -> None:

@@ -226,7 +226,9 @@ def test_no_number_of_tiles_leaves_one_alone(browser: Chromium, many: int, tmp_p
 
 
 def test_a_comparison_opens_quietly_and_reads_every_run_at_one_step(browser: Chromium, tmp_path: Path) -> None:
-    runs = [made.run(fate, steps=60, name=f"run {fate} {HOSTILE}") for fate in ("healthy", "collapsed", "starved")]
+    runs = [
+        made.run(fate, steps=60, name=f"run {fate} {HOSTILE}{'x' * 90}") for fate in ("healthy", "collapsed", "starved")
+    ]
     (tmp_path / "compare.html").write_bytes(comparison(runs).encode())
     page = browser.open(tmp_path / "compare.html")
     is_quiet(page)
@@ -239,4 +241,5 @@ def test_a_comparison_opens_quietly_and_reads_every_run_at_one_step(browser: Chr
     for width in (400, 1280):
         page.resize(width=width)
         assert page.value("document.documentElement.scrollWidth <= innerWidth")
+        assert page.value("[...document.querySelectorAll('figure')].every(e => e.scrollWidth <= e.clientWidth)")
     is_quiet(page)

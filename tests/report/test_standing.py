@@ -81,4 +81,8 @@ def test_an_update_skipped_because_all_answers_agree_is_no_fault() -> None:
 
 def test_a_starved_run_is_called_starved_however_its_accuracy_looks() -> None:
     assert word(run(400, **RISES, kept_fraction=0.01)) == "starved"
+    assert [found.title for found in findings(run(400, **RISES, kept_fraction=0.01))[:2]] == [
+        "Rose while starved",
+        "Starved",
+    ]
     assert word(made.run("collapsed", steps=400)) == "collapsed"

@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.report.faults import skipped
-from trimtab.report.filtering import gate_names
+from trimtab.report.filtering import FAR_APART, gate_names, is_starved
 from trimtab.report.finding import Finding, Try
 from trimtab.report.origin import EXACT
 from trimtab.report.pace import whole_setting
 from trimtab.report.run import Run
 
-STEADY = "k3-rs"
-"""The correction offered where there is none: in the lab it never collapsed, neither on stale nor on quantised samples."""
+STEADY: Mapping[str, str] = {"all": "k3-rs", "kept": "seq-mis"}
+"""The correction offered where there is none, by who votes in the baseline.
+
+In the lab k3-rs never collapsed where all vote, neither on stale nor on quantised samples; where only kept rows do, seq-mis did best.
+"""
 FINER: Mapping[str, str] = {"int4": "int8", "int8": "bf16", "fp8": "bf16", "bf16": "fp32"}
 """The next precision up."""
 
@@ -32,10 +35,26 @@ def steadier(run: Run, found: Finding) -> Try:
     look = "Accuracy and Mismatch KL"
     stale, precision = whole_setting(run, "rollout.max_staleness"), run.setting("rollout.precision", "fp32")
     if is_bare(run) and (stale or precision not in EXACT):
-        return Try(f"correction={STEADY}", f"{look}, and Kept fraction")
+        return Try(f"correction={steady(run)}", f"{look}, and Kept fraction")
     if stale:
         return Try(f"rollout.max_staleness={stale // 2}", f"{look}, and the waiting in Seconds per step")
     return finer(run, found) if precision in FINER and precision not in EXACT else smaller_steps(run, found)
+
+
+def steady(run: Run) -> str:
+    """The correction to offer."""
+    return STEADY["kept" if run.setting("advantage.baseline") == "kept" else "all"]
+
+
+def fallen(run: Run, found: Finding) -> Try:
+    """Against a fall: where a gate drops whole rows of stale data and those do not vote, let them; otherwise as `steadier`.
+
+    Sequence gates on stale samples ended higher with all rows voting in 11 of 12 runs of the lab.
+    """
+    drops = any(gate.get("level") == "sequence" and gate.get("action") == "reject" for _, gate in gate_names(run))
+    if drops and run.setting("advantage.baseline") == "kept" and whole_setting(run, "rollout.max_staleness"):
+        return Try("advantage.baseline=all", "Accuracy, and Groups without a signal")
+    return steadier(run, found)
 
 
 def is_bare(run: Run) -> bool:
@@ -67,10 +86,15 @@ def finer(run: Run, found: Finding) -> Try:
 
 
 def wider(run: Run, found: Finding) -> Try:
-    """A wider bound for the gate the finding names, or for the one that rejects most: where its statistic lies."""
-    gates = [(place, name, gate) for place, (name, gate) in enumerate(gate_names(run)) if _acts(gate)]
+    """A wider bound for the gate the finding names, or for the one that rejects most: one that keeps about 90 % on its side.
+
+    Not where the policies are far apart: what a gate keeps out there should stay out.
+    """
+    gates = [
+        (place, name, gate) for place, (name, gate) in enumerate(gate_names(run)) if gate.get("action") != "observe"
+    ]
     named = [each for each in gates if each[1] == found.panel]
-    if not gates:
+    if not gates or run.series("drift/k3").median > FAR_APART:
         return steadier(run, found)
     place, name, gate = max(named or gates, key=lambda each: _share(run, each[1], "rejected_tokens"))
     low = _share(run, name, "low_tokens") > _share(run, name, "high_tokens")
@@ -78,11 +102,12 @@ def wider(run: Run, found: Finding) -> Try:
     if not sides:
         return steadier(run, found)
     side, bound = sides[0], float(gate[sides[0]])
-    seen = run.series(f"{name}/{'p01' if side == 'lower' else 'p99'}").median
-    outside = seen < bound if side == "lower" else seen > bound
-    if not outside:
-        seen = bound * (0.5 if side == "lower" else 2.0)
-    return Try(f"correction.gates.{place}.{side}={seen:.2g}", "Kept fraction and Selection bias")
+    median, end = (run.series(f"{name}/{part}").median for part in ("p50", "p01" if side == "lower" else "p99"))
+    # Between the median and the 1 or 99 % quantile, where a bell curve of logarithms has its 10 or 90 % quantile: 1.28 / 2.33.
+    value = median * (end / median) ** 0.55 if median > 0 and end > 0 else bound
+    if not (value < bound if side == "lower" else value > bound):
+        value = bound * (0.5 if side == "lower" else 2.0)
+    return Try(f"correction.gates.{place}.{side}={value:.2g}", "Kept fraction and Selection bias")
 
 
 def narrower(run: Run, found: Finding) -> Try:
@@ -94,17 +119,13 @@ def narrower(run: Run, found: Finding) -> Try:
                 continue
             if (seen < float(gate[side])) == (side == "upper") and _fits(gate, side, seen):
                 return Try(f"correction.gates.{place}.{side}={seen:.3g}", "Kept fraction and Rejected by each gate")
-    return Try(f"correction={STEADY}", "Kept fraction and Rejected by each gate")
+    return Try(f"correction={steady(run)}", "Kept fraction and Rejected by each gate")
 
 
 def _fits(gate: Mapping[str, Any], side: str, value: float) -> bool:
     """Whether a bound stays on its own side of the other, and positive."""
     other: Any = gate.get("lower" if side == "upper" else "upper")
     return value > 0 and (not _is_number(other) or (value > float(other)) == (side == "upper"))
-
-
-def _acts(gate: Mapping[str, Any]) -> bool:
-    return gate.get("action") != "observe"
 
 
 def _share(run: Run, name: str, part: str) -> float:
@@ -117,7 +138,9 @@ def _is_number(value: object) -> bool:
 
 
 def more_signal(run: Run, found: Finding) -> Try:
-    """Against a curve that does not rise: more samples where groups agree, larger steps where they do not."""
+    """Against a curve that does not rise: a wider gate where it starves, more samples where groups agree, else larger steps."""
+    if is_starved(run.series("kept_fraction")):
+        return wider(run, found)
     groups, alike = run.series("advantage/groups").median, run.series("advantage/zero_variance_groups").median
     if alike > 0.5 * groups:
         samples = whole_setting(run, "rollout.samples", 8)
@@ -167,7 +190,11 @@ def first_sign(run: Run, found: Finding) -> Try:
 
 
 RULES: tuple[tuple[str, Callable[[Run, Finding], Try]], ...] = (
+    ("Collapsed", fallen),
+    ("Degraded", fallen),
+    ("Unstable", fallen),
     ("Flat", more_signal),
+    ("Rose while starved", wider),
     ("Needs a look", first_fault),
     ("First sign", first_sign),
     ("Starved", wider),
@@ -192,4 +219,4 @@ RULES: tuple[tuple[str, Callable[[Run, Finding], Try]], ...] = (
     ),
     ("Ended early", lambda run, found: Try("--resume RUN", "Settings and events, the last of them")),
 )
-"""The beginning of a title, and what to try; all others (collapsed, degraded, unstable, far apart): `steadier`."""
+"""The beginning of a title, and what to try; any other: `steadier`."""

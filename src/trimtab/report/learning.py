@@ -85,9 +85,12 @@ def _standing(run: Run, found: Verdict, curve: str) -> Finding:
     """The verdict on a run that did not fall."""
     wrong, steps = faults(run), run.span[1]
     level: Level = "note"
-    if wrong:
+    if filtering.is_starved(run.series("kept_fraction")):
+        level, title = "warning", "Flat" if found.word == "flat" else "Rose while starved"
+        why = "The gates left next to nothing to learn from."
+    elif wrong:
         level, title = "warning", "Needs a look"
-        why = f"Not called {'healthy' if found.word == 'healthy' else 'flat'}, as {'; '.join(wrong)}."
+        why = f"What stands against it: {'; '.join(wrong)}."
     elif steps < QUICK:
         title = "Too early to say"
         why = f"{plural(steps, 'step')} decide nothing: clear cases show from {QUICK} on, and {FULL} are needed for healthy."
