@@ -13,7 +13,7 @@ from trimtab.errors import RecordError
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
 from trimtab.report.page import html
-from trimtab.report.run import Run
+from trimtab.report.run import FIRST_STEP, Run
 from trimtab.report.tokens import MOST_ROWS, MOST_TOKENS
 
 
@@ -76,9 +76,9 @@ def steps_to_read(recorded: NDArray[np.int64], metrics: Sequence[Mapping[str, An
 
 
 def _known(metrics: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
-    """A metric by step, where both are numbers."""
+    """A metric by step as it is recorded, where both are numbers."""
     series = Run(settings={}, metrics=metrics).series(name).finite
-    return dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+    return dict(zip((series.steps - FIRST_STEP).tolist(), series.values.tolist(), strict=True))
 
 
 def _piece(path: Path) -> Callable[[int], str] | None:
