@@ -212,3 +212,9 @@ def test_groups_dropped_are_counted_once_though_every_step_logs_the_count_so_far
     found = titled(findings(run(50, staleness__dropped=lambda s: float(min(s, 3)))), "Groups dropped as too stale")
     assert found is not None
     assert found.sentence.startswith("3 groups were sampled and never trained.")
+
+
+def test_responses_no_verifier_could_score_are_said_to_be_left_out() -> None:
+    found = titled(findings(run(50, rollout__failed=0.1)), "A verifier failed")
+    assert found is not None
+    assert found.sentence.endswith("They neither vote nor train.")

@@ -41,7 +41,7 @@ def responses(run: Run) -> Iterator[Finding]:
             "warning",
             "A verifier failed",
             f"At {plural(int((failed.values > 0).sum()), 'step')} responses could not be scored, most at step "
-            f"{failed.steps[worst]} ({number(float(failed.values[worst]))}). They count as reward 0.",
+            f"{failed.steps[worst]} ({number(float(failed.values[worst]))}). They neither vote nor train.",
             "finish",
             int(failed.steps[worst]),
         )
