@@ -21,6 +21,7 @@ from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
 from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred, rounding_of
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
+from trimtab.config.advantages import estimator as estimator_named
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()
@@ -65,7 +66,7 @@ class Estimate:
 
 @torch.no_grad()
 def advantages(
-    estimator: Estimator,
+    estimator: Estimator | str,
     *,
     rewards: Tensor,
     mask: Tensor,
@@ -81,7 +82,7 @@ def advantages(
     cu_seqlens: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Advantages:
-    """The advantage of each token. Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`.
+    """The advantage of each token, by an estimator or its name. Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`.
 
     rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`). Packed, with as many tokens as sequences: per sequence.
     group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
@@ -95,6 +96,8 @@ def advantages(
         their sum to come.
     process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
     """
+    if isinstance(estimator, str):
+        estimator = estimator_named(estimator)
     given = Given(
         rewards=rewards,
         mask=mask,

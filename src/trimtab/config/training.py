@@ -222,6 +222,10 @@ class Record(Config):
     project: str = Field(default="trimtab", description="Project name for those loggers.")
 
 
+NEED_MORE = {"gae": "a critic's values", "remax": "the reward of a greedy answer"}
+"""Estimators that a run here has nothing for."""
+
+
 class Train(Config):
     """One training run."""
 
@@ -259,6 +263,11 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        if self.advantage.kind in NEED_MORE:
+            raise ConfigError(
+                f"trimtab train needs an advantage from rewards alone, got {self.advantage.kind}, which needs "
+                f"{NEED_MORE[self.advantage.kind]}. Take grpo, rloo or reinforce++."
+            )
         return self
 
     def doubts(self) -> list[str]:
@@ -268,7 +277,9 @@ class Train(Config):
     @field_validator("loss", "advantage", mode="before")
     @classmethod
     def _of_the_default_kind(cls, given: object, about: ValidationInfo) -> object:
-        """Settings without a kind change the default's."""
+        """A kind by its name alone; settings without a kind change the default's."""
+        if isinstance(given, str):
+            return {"kind": given}
         if not isinstance(given, Mapping) or "kind" in given:
             return given
         default = cls.model_fields[str(about.field_name)].default
@@ -284,6 +295,13 @@ class Train(Config):
             parameters = {str(key): value for key, value in cast("Mapping[object, Any]", given).items()}
             return preset(parameters.pop("preset"), **parameters)
         return preset(given) if isinstance(given, str) else given
+
+    @field_validator("kl", "entropy_bonus", mode="before")
+    @classmethod
+    def _coefficient(cls, given: object) -> object:
+        """A term by its coefficient alone."""
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        return {"coefficient": given} if is_number else given
 
     @field_validator("reduction", mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
+from trimtab.config.presets import preset
 from trimtab.core.batch import Batch, Scope, batch, groups
 from trimtab.core.gate import Verdict, verdict
 from trimtab.core.observe import Metrics
@@ -54,7 +55,7 @@ class Corrected:
 
 @torch.no_grad()
 def correct(
-    rule: Correction,
+    rule: Correction | str,
     *,
     behavior: Float[Tensor, "*tokens"],
     mask: Tensor,
@@ -65,12 +66,13 @@ def correct(
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
 ) -> Corrected:
-    """Weight and mask of each token under a correction.
+    """Weight and mask of each token under a correction, which may be a preset's name.
 
     Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
+    rule = preset(rule) if isinstance(rule, str) else rule
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = needed(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)

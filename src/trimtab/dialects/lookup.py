@@ -55,9 +55,27 @@ def given(
             values[key.label] = problems[-1]
     if problems and not partial:
         raise problems[0].error
+    values |= _unknown_by_section(dialect, settings, values)
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
     found.places, found.problems = taken, problems
     return found
+
+
+def _unknown_by_section(dialect: Dialect, settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Unknown]:
+    """The keys that a section would hold which the file leaves open, as `rollout_correction: ${presets.mine}` does."""
+    found: dict[str, Unknown] = {}
+    for written, value in settings.items():
+        if written in dialect.sections and is_open(value):
+            unknown = (
+                value if isinstance(value, Unknown) else Unknown(value, why="a reference to what the file does not set")
+            )
+            below = [key for key in dialect.keys if any(_is_below(path, written) for path in key.paths)]
+            found |= {key.label: unknown for key in below if key.label not in said}
+    return found
+
+
+def _is_below(path: str, section: str) -> bool:
+    return any(f".{each}".endswith(f".{section}") or f".{section}".endswith(f".{each}") for each in above(path))
 
 
 def count(dialect: Dialect, settings: Mapping[str, Any]) -> int:

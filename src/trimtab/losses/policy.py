@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction
+from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
+from trimtab.config.presets import preset
 from trimtab.core.batch import batch, groups
 from trimtab.core.correct import Corrected, judged, needed
 from trimtab.core.observe import Metrics
@@ -41,7 +42,7 @@ class PolicyLoss:
 
 
 def policy_loss(
-    loss: Objective,
+    loss: Objective | str,
     *,
     current: Float[Tensor, "*tokens"],
     advantages: Tensor,
@@ -50,10 +51,10 @@ def policy_loss(
     behavior: Float[Tensor, "*tokens"] | None = None,
     reference: Float[Tensor, "*tokens"] | None = None,
     entropy: Float[Tensor, "*tokens"] | None = None,
-    correction: Correction | Corrected | None = None,
+    correction: Correction | Corrected | str | None = None,
     reduction: Reduction | str | None = None,
-    kl: KlPenalty | None = None,
-    entropy_bonus: EntropyBonus | None = None,
+    kl: KlPenalty | float | None = None,
+    entropy_bonus: EntropyBonus | float | None = None,
     denominator: Denominator | None = None,
     group: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
@@ -70,8 +71,12 @@ def policy_loss(
     `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
     whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    A loss or a correction may be given by its name, `kl` and `entropy_bonus` by their coefficient.
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
+    loss = loss_from(loss) if isinstance(loss, str) else loss
+    kl, entropy_bonus = _kl(kl), _bonus(entropy_bonus)
+    correction = preset(correction) if isinstance(correction, str) else correction
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
     if not torch.compiler.is_compiling():
@@ -161,6 +166,14 @@ def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Te
     return replace(
         terms, kept=kept, weight=weight, lengths=tokens.layout.total(kept) if after else tokens.lengths
     ), seen
+
+
+def _kl(asked: KlPenalty | float | None) -> KlPenalty | None:
+    return KlPenalty(coefficient=asked) if isinstance(asked, int | float) else asked
+
+
+def _bonus(asked: EntropyBonus | float | None) -> EntropyBonus | None:
+    return EntropyBonus(coefficient=asked) if isinstance(asked, int | float) else asked
 
 
 def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:
