@@ -59,10 +59,10 @@ class ConfigWarning(UserWarning):
     """A setting that is legal and probably not meant."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """A sentence that offers the nearest known name, or lists them all when none is near."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"Known: {', '.join(names)}." if names else "There is nothing to choose from."

@@ -75,3 +75,32 @@ def test_a_path_that_is_no_file_is_one_message(tmp_path: Path, place: str, words
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "NAME", "off"),
+        ("compare", "verl:NAME", "off"),
+        ("explain", "--from", "verl", "NAME"),
+        ("convert", "--from", "verl", "NAME"),
+        ("convert", "--from", "verl", "--in-place", "NAME"),
+        ("report", "NAME"),
+        ("train", "--resume", "NAME"),
+        ("train", "NAME", "--dry-run"),
+        ("lab", "report", "NAME"),
+        ("schema", "-o", "NAME"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 300, "\udcff", "a/" * 3000])
+def test_a_name_that_no_file_can_have_is_one_message(
+    words: tuple[str, ...], name: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [word.replace("NAME", name) for word in words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    if done.exit_code:
+        assert done.exit_code == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1

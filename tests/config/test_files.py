@@ -177,6 +177,13 @@ def test_a_bad_file_gives_one_clear_message(message, content, written):
     assert len(str(refusal.value)) < 500
 
 
+@pytest.mark.parametrize("key", ["1", "null", "true", "1.5", "2020-01-01"])
+def test_a_key_that_is_no_text_is_an_unknown_name(key, written):
+    for text in (f"{key}: 1", f"weight: {{{key}: 1}}", f"gates: [{{metric: ratio, {key}: 1}}]"):
+        with pytest.raises(UnknownNameError, match="has no field"):
+            load(Correction, written(text))
+
+
 def test_a_file_that_expands_without_end_is_refused_quickly(written):
     doubling = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
     with pytest.raises(ConfigFileError, match="needs to be YAML"):

@@ -55,6 +55,8 @@ SETTINGS = {
     "10 MB": ("x" * 10_000_000, "needs to be at most 1 MB"),
     "a correction of text": ("correction: {weight: much}", "needs settings, metrics and events as a run writes them"),
     "gates of numbers": ("correction: {gates: [1]}", "needs settings, metrics and events as a run writes them"),
+    "a record of text": ("record: {every: often}", "config.yaml needs numbers under record, got {'every': 'often'}"),
+    "a record that is a list": ("record: [1]", "config.yaml needs numbers under record, got [1]"),
     "an evaluation of text": ("evaluate: {problems: many}", "needs settings, metrics and events as a run writes them"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,7 +92,7 @@ def _read(place: str, documented: bool, sets: list[str]) -> Reading:
         return read(name, Path(file), documented, overrides=sets)
     if place in preset_names():
         return Reading(framework="trimtab", correction=correction_from(place))
-    if not is_file_name(place) and not Path(place).exists():
+    if not is_file_name(place) and not os.path.exists(place):
         raise ConfigError(
             f"{place} needs to be a file, NAME:FILE or a preset, got none of them. `trimtab presets` lists ours."
         )

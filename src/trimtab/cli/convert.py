@@ -223,7 +223,7 @@ def _yaml_files(places: list[Path]) -> list[Path]:
     """The files named, and those under the folders named, each once however many links lead to it."""
     found: dict[str, Path] = {}
     for place in places:
-        if not place.exists() and not place.is_symlink():
+        if not os.path.lexists(place):
             raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
         inside = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml")) if place.is_dir() else []
         for file in inside if place.is_dir() else [place]:

@@ -51,8 +51,7 @@ class Config(BaseModel):
             raise ConfigError(
                 f"{cls.__name__} needs a mapping of settings, got {shown(settings)}. Write `field: value` lines."
             )
-        keys = cast("Mapping[object, Any]", settings)
-        return cls(**{str(key): value for key, value in keys.items()})
+        return cls(**named(cast("Mapping[object, Any]", settings)))
 
     def settings(self) -> dict[str, Any]:
         """The plain settings that describe this value, defaults left out; `from_settings` reads them back."""
@@ -62,6 +61,17 @@ class Config(BaseModel):
         """This value with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
+
+
+def named(settings: Mapping[object, Any]) -> dict[str, Any]:
+    """Settings with every key a name, also where YAML read a number or null for one."""
+    return {str(key): _named(value) for key, value in settings.items()}
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return named(cast("Mapping[object, Any]", value))
+    return [_named(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def shown(value: object, most: int = 80) -> str:

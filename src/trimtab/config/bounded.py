@@ -185,7 +185,11 @@ def _number(loader: Any, node: yaml.Node) -> Any:
         float(found)  # refuses a whole number that is larger than any other kind
         return found
     except (ValueError, LookupError, OverflowError):
-        text = repr(cast("str", node.value)[:40]) if isinstance(node, yaml.ScalarNode) else f"a {node.id}"
+        text = (
+            repr(cast("str", node.value)[:40])
+            if isinstance(node, yaml.ScalarNode)
+            else f"a {type(node).__name__.removesuffix('Node').lower()}"
+        )
         raise yaml.constructor.ConstructorError(
             problem=f"{text} cannot be read as {_KINDS[kind]}", problem_mark=node.start_mark
         ) from None

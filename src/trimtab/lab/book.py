@@ -179,7 +179,7 @@ def write_book(path: Path, book: Book) -> None:
 
 def read_book(path: Path) -> Book:
     """The lab in a folder, or of a lab.json."""
-    file = path / "lab.json" if path.is_dir() else path
+    file = path / "lab.json" if os.path.isdir(path) else path
     try:
         found = json_data(file.read_bytes())
     except OSError as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any, SupportsFloat, cast
 import pyarrow as pa
 import yaml
 
+from trimtab.config.base import shown
 from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
 from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import (
@@ -285,8 +287,9 @@ def _check_unused(path: Path) -> None:
 
 def _facts(path: Path) -> dict[str, Any]:
     """run.json, if this is a run whose schema we read."""
-    if not path.is_dir():
-        raise RecordError(f"{path} needs to be a run directory, got {'a file' if path.exists() else 'nothing'} there.")
+    if not os.path.isdir(path):  # which also answers for a name that no file can have
+        there = "a file" if os.path.exists(path) else "nothing"
+        raise RecordError(f"{path} needs to be a run directory, got {there} there.")
     try:
         facts = json_data((path / "run.json").read_bytes())
         schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
@@ -315,7 +318,15 @@ def _settings(path: Path) -> dict[str, Any]:
         raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {reason(error)}.") from error
     if not isinstance(settings, dict):
         raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
-    return cast("dict[str, Any]", settings)
+    found = cast("dict[str, Any]", settings)
+    record: object = found.get("record") or {}
+    kept = [
+        cast("dict[str, Any]", record).get(name, 1) if isinstance(record, dict) else None
+        for name in ("every", "rollouts")
+    ]
+    if not all(isinstance(each, int | float) and each == each for each in kept):
+        raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {shown(record)}.")
+    return found
 
 
 def _write_settings(path: Path, settings: Mapping[str, Any]) -> None:

@@ -83,7 +83,7 @@ def loaded(config: Model) -> Policy:
         if config.random:
             model = AutoModelForCausalLM.from_config(settings, dtype=dtype, trust_remote_code=False)
         else:
-            model, found = AutoModelForCausalLM.from_pretrained(
+            made: Any = AutoModelForCausalLM.from_pretrained(
                 config.path,
                 config=settings,
                 dtype=dtype,
@@ -92,7 +92,7 @@ def loaded(config: Model) -> Policy:
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-            unfit = _unfit(found)
+            model, unfit = made[0], _unfit(made[1])
         stop = stops(model, tokenizer)
     except ConfigError:
         raise

@@ -1,0 +1,66 @@
+"""What the fuzz begins from: the settings of all frameworks and of ours, a run and a lab."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.dialects.whole_files import WHOLE
+from tests.lab import curves
+from tests.report.test_directory import on_disk
+from trimtab.config.files import explained_yaml, to_yaml
+from trimtab.config.presets import PRESETS
+from trimtab.config.training import Train
+from trimtab.dialects.examples import EXAMPLES, objectives
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def frameworks() -> dict[str, list[Any]]:
+    """Per framework: whole files as users keep them, and small ones of one option each."""
+    small = {name: [*rows.values(), *objectives(name).values()] for name, rows in EXAMPLES.items()}
+    return {name: [WHOLE[name], WHOLE[name], *small[name]] for name in WHOLE}
+
+
+@cache
+def own() -> list[Any]:
+    """Corrections and training files of ours."""
+    rules = [yaml.safe_load(to_yaml(each())) for each in PRESETS.values()]
+    runs = [yaml.safe_load((ROOT / "examples" / name).read_text()) for name in ("correction.yaml", "gsm8k.yaml")]
+    runs += [yaml.safe_load(explained_yaml(Train())), yaml.safe_load(to_yaml(Train(task={"name": "chain"})))]
+    return [each for each in [*rules, *runs, *runs] if each]
+
+
+@cache
+def scenarios() -> list[Any]:
+    """Scenarios of labs."""
+    folder = ROOT / "src/trimtab/lab/scenarios"
+    return [yaml.safe_load(each.read_text()) for each in sorted(folder.glob("*.yaml"))]
+
+
+@cache
+def run_files() -> dict[str, str]:
+    """The text files of a small run."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        path = on_disk(folder, steps=6)
+        names = ("run.json", "config.yaml", "metrics.jsonl", "events.jsonl")
+        return {name: (path / name).read_text() for name in names}
+    finally:
+        shutil.rmtree(folder)
+
+
+@cache
+def lab() -> Any:
+    """A small lab."""
+    seeds = (0, 1)
+    cells = [curves.entry("control", "off", seed, curves.CONTROL) for seed in seeds]
+    cells += [curves.entry("stale", name, seed, curves.HEALTHY) for name in ("off", "icepop") for seed in seeds]
+    return json.loads(json.dumps(curves.book(*cells).model_dump(mode="json")))
