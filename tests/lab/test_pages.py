@@ -9,9 +9,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.lab import curves
 from tests.lab.curves import book, entry
+from trimtab.cli.app import app
 from trimtab.lab.book import Book, read_book, write_book
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.claims import grown, held_against, idle_stage
@@ -251,3 +253,25 @@ def test_what_a_lab_is_told_stays_text_in_its_markdown(tmp_path: Path):
 def test_a_name_cannot_lead_a_figure_elsewhere():
     assert figure_name("../../etc/x") == "lab-..-..-etc-x.svg"
     assert figure_name("stale") == "lab-stale.svg"
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 1.7e308])
+def test_a_lab_whose_numbers_have_no_end_is_still_told(value: float):
+    cells = [entry("control", "off", 0, curves.CONTROL), entry("stale", "off", 0, FELL, level={"grad_norm": value})]
+    found = book(*cells)
+    assert html(found)
+    assert page(found)
+    without = [each.but(most={}) for each in found.entries]
+    assert columns(rows(found.but(entries=tuple(without)), "stale")[0])
+
+
+def test_a_lab_of_numbers_that_no_lab_has_is_one_sentence(tmp_path: Path):
+    write_book(tmp_path, book(entry("control", "off", 0, curves.CONTROL)))
+    text = (tmp_path / "lab.json").read_text()
+    (tmp_path / "lab.json").write_text(text.replace('"planned":1', f'"planned":1{"0" * 400}'))
+    done = CliRunner().invoke(app, ["lab", "report", str(tmp_path)])
+    assert done.exit_code in (0, 2), repr(done.exception)
+    (tmp_path / "lab.json").write_text("[" * 100_000)
+    done = CliRunner().invoke(app, ["lab", "report", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")

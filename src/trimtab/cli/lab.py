@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from trimtab.cli import show
 from trimtab.cli.lab_progress import LabProgress
 from trimtab.cli.write import written
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, RecordError, TrimtabError
 
 if TYPE_CHECKING:
     from trimtab.lab.book import Book
@@ -171,10 +171,23 @@ def report(
     from trimtab.lab.book import read_book
     from trimtab.lab.markdown import write_page
 
-    book = read_book(path).judged()
-    told(book)
-    pages = _written(book, path) if path.is_dir() else []
-    pages += write_page(book, markdown) if markdown else []
+    book = read_book(path)
+    try:
+        book = book.judged()
+        told(book)
+        pages = _written(book, path) if path.is_dir() else []
+        pages += write_page(book, markdown) if markdown else []
+    except TrimtabError:
+        raise
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # a lab.json can hold numbers that no lab has
+        raise RecordError(
+            f"{path} needs numbers as a lab writes them, got others: {type(error).__name__}: {error}."
+        ) from error
     show.put(*map(str, pages))
 
 

@@ -99,7 +99,7 @@ def _pair(done: list[Entry], name: str) -> str:
     medians = [each.medians[name] for each in done if name in each.medians]
     if not medians:
         return "–"
-    return f"{number(float(np.median(medians)), 2)} / {number(max(each.most[name] for each in done), 2)}"
+    return f"{number(float(np.median(medians)), 2)} / {number(max(each.most.get(name, 0.0) for each in done), 2)}"
 
 
 def _share(done: list[Entry], name: str) -> str:

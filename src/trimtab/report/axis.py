@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.report.series import ENDLESS
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -26,7 +28,8 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             given, low, high = np.log10(np.maximum(given, self.low)), math.log10(low), math.log10(high)
-        share = np.clip((given - low) / (high - low), 0.0, 1.0)
+        with np.errstate(over="ignore"):  # what is beyond every number is beyond the end
+            share = np.clip((given - low) / (high - low), 0.0, 1.0)
         return np.asarray(self.start + share * (self.end - self.start))
 
     @property
@@ -57,7 +60,7 @@ def _log_ticks(low: float | int, high: float | int) -> list[float]:
 
 def covering(values: Iterable[float], *, log: bool) -> tuple[float, float]:
     """Ends that leave a little air around the finite values (positive ones, on a log axis)."""
-    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    finite = [value for value in values if abs(value) < ENDLESS and (value > 0 or not log)]
     if not finite:
         return (0.1, 1.0) if log else (0.0, 1.0)
     low, high = min(finite), max(finite)

@@ -18,7 +18,8 @@ from trimtab.report.learning import first_signs, run_verdict, with_start, word
 from trimtab.report.panels import SECTIONS, gate_charts
 from trimtab.report.paper import paper_style
 from trimtab.report.rollouts import LEGEND, rollouts_html
-from trimtab.report.run import LAST_STEP, Run
+from trimtab.report.run import Run
+from trimtab.report.series import LAST_STEP
 from trimtab.report.shell import asset, document
 from trimtab.report.text import escaped, number, plural
 from trimtab.report.tokens import Tokens, tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +14,6 @@ from trimtab.report.series import Series
 EMPTY = Series.of(())
 FIRST_STEP = 1
 """Records count steps from 0; people count them from 1, and so does all that a report shows."""
-ENDLESS = 1e100
-"""From here on a number counts as infinite: sums and squares of it would be."""
-LAST_STEP = 2**53
-
-
-def bounded(value: float | int) -> float:
-    """The number, or the infinity it is as good as."""
-    if abs(value) >= ENDLESS:
-        return math.inf if value > 0 else -math.inf
-    return float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +36,14 @@ class Run:
 
     @cached_property
     def _series(self) -> Mapping[str, Series]:
-        pairs: dict[str, list[tuple[int, float]]] = {}
+        pairs: dict[str, list[tuple[int, float | int]]] = {}
         for line in self.metrics:
             step = line.get("step")
-            if not isinstance(step, int) or abs(step) > LAST_STEP:
+            if not isinstance(step, int):
                 continue
             for name, value in line.items():
                 if isinstance(value, (int, float)) and name != "step":
-                    pairs.setdefault(name, []).append((step + FIRST_STEP, bounded(value)))
+                    pairs.setdefault(name, []).append((step + FIRST_STEP, value))
         return {name: Series.of(found) for name, found in pairs.items()}
 
     def series(self, name: str) -> Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,17 @@ from numpy.typing import NDArray
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
+ENDLESS = 1e100
+"""From here on a number counts as infinite: sums and squares of it would be."""
+LAST_STEP = 2**53
+"""No run counts further."""
+
+
+def bounded(value: float | int) -> float:
+    """The number, or the infinity it is as good as."""
+    if abs(value) >= ENDLESS:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +33,9 @@ class Series:
     values: Values
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[int, float]]) -> Series:
-        """Sorted by step; of two values at one step the later stands, as after a resume."""
-        latest = dict(pairs)
+    def of(cls, pairs: Iterable[tuple[int, float | int]]) -> Series:
+        """Sorted by step; of two values at one step the later stands, as after a resume. Beyond all steps there is none."""
+        latest = {step: bounded(value) for step, value in pairs if abs(step) <= LAST_STEP}
         steps = sorted(latest)
         return cls(np.array(steps, dtype=np.int64), np.array([latest[step] for step in steps], dtype=np.float64))
 
