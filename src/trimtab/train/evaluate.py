@@ -12,7 +12,7 @@ from trimtab.config.training import Task
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job, Problem
 from trimtab.train.model import Policy
-from trimtab.train.tasks.judge import Judge
+from trimtab.train.tasks.judge import GivenUpError, Judge
 
 
 @dataclass(eq=False)
