@@ -110,8 +110,7 @@ def test_sigterm_is_heeded_between_two_responses_whose_verifier_hangs(launcher: 
     assert run.code() == 128 + signal.SIGTERM, run.errors
     assert len(calls.read_text()) <= before + 1  # it may have begun the next one; there are sixteen
     assert "Traceback" not in run.errors
-    records = check_records(launcher.folder / "run", 0)
-    assert ("stop" in kinds(records)) == (evaluate is not None)
+    check_records(launcher.folder / "run", 0)
 
 
 def saved_model(folder: Path, spoil: str, value: float) -> None:
