@@ -102,11 +102,13 @@ def test_leaving_out_rows_that_cannot_contribute_is_exact(correction: str, monke
     torch.testing.assert_close(gradients(few), gradients(every), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("baseline", ["kept", "all"])
 @pytest.mark.parametrize("proximal", ["recompute", "loglinear"])
-def test_a_response_no_verifier_could_score_neither_votes_nor_trains(proximal: str) -> None:
+def test_a_response_no_verifier_could_score_neither_votes_nor_trains(proximal: str, baseline: str) -> None:
     made, failed = policy(), {1, 6, 7}
     scored = torch.tensor([row for row in range(16) if row not in failed])
-    whole, few = (learner(made.model, **with_learner(proximal=proximal)) for _ in range(2))
+    voting = {"advantage": {"kind": "grpo", "baseline": baseline}}
+    whole, few = (learner(made.model, **voting, **with_learner(proximal=proximal)) for _ in range(2))
     found = whole.step(batch(made, failed=failed))
     few.step(batch(made).part(scored))
     torch.testing.assert_close(gradients(whole), gradients(few), rtol=1e-3, atol=1e-6)

@@ -169,7 +169,7 @@ def _selection(rows: Rows, seen: Corrected) -> dict[str, float]:
 
 def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
     seen = {
-        "rollout/reward": rows.reward.mean(),
+        "rollout/reward": rows.reward.nan_to_num(0.0).mean(),
         "rollout/accuracy": rows.correct.float().mean(),
         "rollout/length": rows.lengths.float().mean(),
         "rollout/truncated": 1.0 - rows.ended.float().mean(),

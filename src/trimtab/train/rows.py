@@ -79,8 +79,20 @@ class Rows:
         return self.prompts + self.lengths
 
 
+def _is_scored(sample: Sample, score: Score) -> bool:
+    return sample.finish != "error" and score.failed is None
+
+
+def _reward(sample: Sample, score: Score) -> float:
+    """What a response is worth; NaN where nobody could say, so that it has no vote, whoever else has one."""
+    return score.reward if _is_scored(sample, score) else float("nan")
+
+
 def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
-    """The batch of these answers. A response that ended in an error, could not be scored, or holds no token, has an empty mask."""
+    """The batch of these answers. A response that ended in an error, could not be scored, or holds no token, has an empty mask.
+
+    The first two have no reward either.
+    """
     prompts = np.array([len(prompt) for _, prompt, _, _ in answers], dtype=np.int64)
     lengths = np.array([len(sample.tokens) for _, _, sample, _ in answers], dtype=np.int64)
     number, width = len(answers), int(max(lengths.max(initial=0), 1))
@@ -94,7 +106,7 @@ def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Ro
         ids[row, :begin] = prompt
         ids[row, begin : begin + count] = sample.tokens
         tokens[row, :count] = sample.tokens
-        mask[row, :count] = sample.finish != "error" and score.failed is None
+        mask[row, :count] = _is_scored(sample, score)
         behavior[row, :count] = sample.behavior
         versions[row, :count] = sample.versions
     plain = {
@@ -106,7 +118,7 @@ def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Ro
         "behavior": behavior,
         "versions": versions,
         "group": np.array([group for group, _, _, _ in answers], dtype=np.int64),
-        "reward": np.array([score.reward for _, _, _, score in answers], dtype=np.float32),
+        "reward": np.array([_reward(sample, score) for _, _, sample, score in answers], dtype=np.float32),
         "correct": np.array([score.correct for _, _, _, score in answers], dtype=bool),
         "ended": np.array([sample.finish == "stop" for _, _, sample, _ in answers], dtype=bool),
     }
