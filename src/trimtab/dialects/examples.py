@@ -10,8 +10,8 @@ T, V, R = "truncated_importance_sampling", "vllm_importance_sampling", "rollout_
 
 
 def _verl() -> Rows:
-    from trimtab.dialects.verl import PRESETS, REJECTIONS
-    from trimtab.dialects.verl_removed import REJECTIONS as REMOVED
+    from trimtab.dialects.verl.correction import PRESETS, REJECTIONS
+    from trimtab.dialects.verl.removed import REJECTIONS as REMOVED
 
     rows: Rows = {
         "rollout_is: token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
@@ -141,7 +141,12 @@ EXAMPLES: dict[str, Rows] = {
 
 def objectives(framework: str) -> Rows:
     """Losses and estimators by the name the framework gives them."""
-    from trimtab.dialects.objectives import openrlhf, roll, skyrl, slime, trl, verl
+    from trimtab.dialects.openrlhf import loss as openrlhf
+    from trimtab.dialects.roll import loss as roll
+    from trimtab.dialects.skyrl import loss as skyrl
+    from trimtab.dialects.slime import loss as slime
+    from trimtab.dialects.trl import loss as trl
+    from trimtab.dialects.verl import loss as verl
 
     tables: dict[str, Rows] = {
         "verl": {f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in verl.LOSSES}

@@ -26,7 +26,7 @@ from trimtab.dialects.files.opening import Opened, opened, overridden
 from trimtab.dialects.files.shape import refuse_foreign
 from trimtab.dialects.keys import Dialect, Given, Remark
 from trimtab.dialects.lookup import count, given
-from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.objectives import Descent, Estimation
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading, Refusal
 from trimtab.dialects.settings import Source

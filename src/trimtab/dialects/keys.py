@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from trimtab.config.algebra import Correction
 from trimtab.config.base import shown
 from trimtab.dialects.files.unknown import Unknown
-from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.objectives import Descent, Estimation
 from trimtab.dialects.reading import Finding, Level
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 

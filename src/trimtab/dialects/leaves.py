@@ -9,7 +9,7 @@ from typing import Any, cast
 from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
-from trimtab.dialects.objectives.kinds import Descent, Estimation
+from trimtab.dialects.objectives import Descent, Estimation
 from trimtab.dialects.reading import Level, Reading
 from trimtab.dialects.same import OPEN, plainest
 

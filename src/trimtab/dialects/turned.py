@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trimtab.dialects.keys import Kind, number
-from trimtab.dialects.objectives import openrlhf, roll, skyrl, trl, verl
+from trimtab.dialects.openrlhf import loss as openrlhf
+from trimtab.dialects.roll import loss as roll
+from trimtab.dialects.skyrl import loss as skyrl
+from trimtab.dialects.trl import loss as trl
+from trimtab.dialects.verl import loss as verl
 
 
 class Unsaid:

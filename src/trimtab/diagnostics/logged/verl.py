@@ -21,7 +21,7 @@ from trimtab.diagnostics.logged.seen import (
     least,
     mean,
 )
-from trimtab.dialects.verl import REJECTIONS
+from trimtab.dialects.verl.correction import REJECTIONS
 from trimtab.losses.terms import above
 
 PREFIX = "rollout_corr/"

@@ -1,0 +1,171 @@
+"""open-instruct (e6c3044a): `rho_*` of GRPOExperimentConfig. A bound of 0 is no bound; the mask never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trimtab.config.algebra import Correction, Gate, Limit
+from trimtab.dialects.keys import Dialect, Given, Key, Remark, flag, number
+from trimtab.dialects.open_instruct import loss
+from trimtab.dialects.parts import OFF, Gates, alone, ratio_gate, weighted
+from trimtab.errors import ConfigError
+
+SAFETY = Limit(bound=10.0, at="token")
+KEYS = (
+    Key("use_rho_correction", flag, True),
+    Key("rho_clamp_lower_bound", number, 0.0),
+    Key("rho_clamp_upper_bound", number, 2.0),
+    Key("rho_mask_lower_bound", number, 0.0),
+    Key("rho_mask_upper_bound", number, 0.0),
+    Key("rho_mask_sequence_level", flag, False),
+    Key("rho_mask_tv_divergence", flag, False),
+    Key("use_vllm_logprobs", flag, False),
+    Key("truncated_importance_sampling_ratio_cap", number, 2.0, legacy=True),
+    Key("use_icepop", flag, False, legacy=True),
+    Key("tis_mask_lower", number, 0.0, legacy=True),
+    Key("tis_mask_upper", number, 0.0, legacy=True),
+)
+REMOVED = ("truncated_importance_sampling_ratio_cap", "tis_mask_lower", "tis_mask_upper")
+RHO = ("use_rho_correction", "rho_clamp", "rho_mask")
+
+
+def correction(given: Given) -> Correction:
+    """A clamped weight, and a gate that zeroes."""
+    if given["use_vllm_logprobs"]:
+        return OFF.but(policies="bypass")
+    if given["use_icepop"]:
+        raise ConfigError(
+            "open-instruct use_icepop cannot be said: it stood in no release and zeroes tokens outside [1/cap, cap]. Write "
+            "rho_mask_lower_bound and rho_mask_upper_bound."
+        )
+    if given.said(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
+        return _removed(given)
+    if not given["use_rho_correction"]:
+        return OFF
+    _check(given)
+    unit = "geometric" if given["rho_mask_sequence_level"] else "token"
+    lower, upper = _bounds(given, "rho_clamp")
+    return Correction(gates=_gates(given, unit), weight=weighted(unit, lower, upper, limit=SAFETY))
+
+
+def _removed(given: Given) -> Correction:
+    """Before the rho_* flags: a cap on the token weight, and a mask on current/behavior."""
+    cap = given["truncated_importance_sampling_ratio_cap"]
+    gates = ratio_gate(
+        "token",
+        given["tis_mask_lower"] or None,
+        given["tis_mask_upper"] or None,
+        action="zero",
+        limit=SAFETY,
+        pair="current/behavior",
+    )
+    if cap <= 0:
+        return alone(given, gates)
+    return Correction(gates=gates, weight=weighted("token", upper=cap, limit=SAFETY))
+
+
+def _check(given: Given) -> None:
+    """What open-instruct refuses itself: bounds that do not contain 1. Those of a divergence are free."""
+    for begins in ("rho_clamp", *(() if given["rho_mask_tv_divergence"] else ("rho_mask",))):
+        lower, upper = _bounds(given, begins)
+        if (lower is not None and lower >= 1) or (upper is not None and upper <= 1):
+            raise ConfigError(
+                f"open-instruct {begins} bounds need lower < 1 < upper, got [{lower}, {upper}]. 0 is open."
+            )
+
+
+def _bounds(given: Given, begins: str) -> tuple[float | None, float | None]:
+    return given[f"{begins}_lower_bound"] or None, given[f"{begins}_upper_bound"] or None
+
+
+def _gates(given: Given, unit: str) -> Gates:
+    lower, upper = _bounds(given, "rho_mask")
+    if not given["rho_mask_tv_divergence"]:
+        return ratio_gate(unit, lower, upper, action="zero", limit=SAFETY)
+    if (lower, upper) == (None, None):
+        return ()
+    fields: dict[str, Any] = {"lower": lower, "upper": upper, "when": "moving_away", "action": "zero", "limit": SAFETY}
+    return (Gate(metric="ratio_deviation", level="sequence", **fields),)
+
+
+def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
+    """A weight and at most one gate."""
+    weight = rule.weight
+    if weight is None or weight.level == "one":
+        yield {"use_vllm_logprobs": True} if rule.policies == "bypass" else {"use_rho_correction": False}
+        return
+    found: dict[str, Any] = {"use_rho_correction": True, "rho_mask_sequence_level": weight.level == "geometric"}
+    zeroed = weight.outside == "zero"
+    clamp = (0.0, 0.0) if zeroed else (weight.lower or 0.0, weight.upper or 0.0)
+    mask = (weight.lower or 0.0, weight.upper or 0.0) if zeroed else (0.0, 0.0)
+    for gate in rule.gates:
+        mask = (gate.lower or 0.0, gate.upper or 0.0)
+        found["rho_mask_tv_divergence"] = gate.metric == "ratio_deviation"
+    for begins, (lower, upper) in (("rho_clamp", clamp), ("rho_mask", mask)):
+        found |= {f"{begins}_lower_bound": lower, f"{begins}_upper_bound": upper}
+    yield found
+
+
+REMARKS = (
+    Remark(
+        "rho_mask_sequence_level",
+        "defect",
+        "Sequence statistics are taken per packed row and mix the responses in it; pack one response per row, or use token level. "
+        "Ours judges each response.",
+        lambda given: (
+            given["use_rho_correction"]
+            and (given["rho_mask_sequence_level"] or given["rho_mask_tv_divergence"])
+            and not given.documented
+        ),
+    ),
+    Remark(
+        "rho_mask_sequence_level",
+        "note",
+        "`sequence` is the geometric mean; verl, TRL, SkyRL and slime mean the product by it.",
+        lambda given: given["use_rho_correction"] and given["rho_mask_sequence_level"],
+    ),
+    Remark(
+        "rho_mask_upper_bound",
+        "note",
+        "Masked tokens weigh 0 and stay in the denominator.",
+        lambda given: (
+            given["use_rho_correction"] and bool(given["rho_mask_upper_bound"] or given["rho_mask_lower_bound"])
+        ),
+    ),
+    Remark(
+        "rho_mask_lower_bound",
+        "surprise",
+        "With rho_mask_tv_divergence a lower bound drops tokens of sequences that are close to on-policy; leave it 0.",
+        lambda given: (
+            given["use_rho_correction"] and given["rho_mask_tv_divergence"] and given["rho_mask_lower_bound"] > 0
+        ),
+    ),
+    Remark(
+        "use_vllm_logprobs",
+        "note",
+        "use_vllm_logprobs and use_rho_correction (on by default) exclude each other; open-instruct stops unless the latter is false.",
+        lambda given: bool(given["use_vllm_logprobs"] and given["use_rho_correction"]),
+    ),
+    Remark(
+        "truncated_importance_sampling_ratio_cap",
+        "note",
+        "truncated_importance_sampling_ratio_cap and tis_mask_* became rho_clamp_upper_bound and rho_mask_*; the removed mask compared "
+        "current, not proximal, with behavior.",
+        lambda given: given.said(*REMOVED),
+    ),
+)
+
+DIALECT = Dialect(
+    name="open-instruct",
+    title="open-instruct",
+    version="e6c3044a",
+    keys=(*KEYS, *loss.KEYS),
+    correction=correction,
+    descent=loss.descent,
+    estimation=loss.estimation,
+    remarks=(*REMARKS, *loss.REMARKS),
+    roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
+    apart=("The log-ratio is held within ±10.",),
+    candidates=candidates,
+)

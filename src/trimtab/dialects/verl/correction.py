@@ -1,0 +1,297 @@
+"""verl 0.9.1: `algorithm.rollout_correction`, and its three predecessors.
+
+ℓ = log proximal − log behavior. Weights and rejection both look at the original mask; options are joined by AND.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.base import shown
+from trimtab.dialects.keys import Dialect, Given, Key, choice, flag, number, positive, raw, text
+from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
+from trimtab.dialects.verl import loss, removed
+from trimtab.dialects.verl.remarks import REMARKS
+from trimtab.errors import ConfigError, UnknownNameError, nearest
+
+SECTION = "algorithm.rollout_correction"
+LOSS_SECTION = "actor_rollout_ref.actor.policy_loss.rollout_correction"
+SAFETY = 20.0
+FAR = math.log(1e12)
+"""The log of a ratio bound that stands for an open side."""
+
+_OPTIONS = (
+    ("rollout_is", raw, None),
+    ("rollout_is_threshold", raw, 2.0),
+    ("rollout_is_batch_normalize", flag, False),
+    ("rollout_rs", text, None),
+    ("rollout_rs_threshold", raw, None),
+    ("bypass_mode", flag, False),
+    ("loss_type", choice("ppo_clip", "reinforce"), "ppo_clip"),
+)
+
+KEYS = (
+    *(
+        Key(
+            f"{SECTION}.{name}",
+            kind,
+            default,
+            also=(f"algorithm.{name}",) if name.startswith("rollout_is") else (),
+            null="open" if kind is raw else "refused",
+        )
+        for name, kind, default in _OPTIONS
+    ),
+    *(
+        Key(
+            f"{LOSS_SECTION}.{name}",
+            kind,
+            default,
+            name=f"loss.{name}",
+            null="open" if kind is raw else "refused",
+        )
+        for name, kind, default in _OPTIONS
+    ),
+    Key("trainer.use_v1", flag, True),
+    Key("actor_rollout_ref.rollout.calculate_log_probs", flag, True, part="other"),
+    *removed.KEYS,
+)
+
+_LEVELS = {"token": {"level": "token"}} | {
+    f"seq_{agg}": {"level": "sequence", "agg": agg} for agg in ("sum", "mean", "max")
+}
+REJECTIONS: dict[str, dict[str, Any]] = {
+    f"{level}_{metric}": {"metric": metric, **shape}
+    for level, shape in _LEVELS.items()
+    for metric in ("k1", "k2", "k3")
+    if f"{level}_{metric}" != "seq_max_k1"
+} | {"binary_kl": {"metric": "binary_kl", "level": "token", "direction": "max"}}
+"""Option of `rollout_rs` → gate. k1 and k3 as shipped run from behavior to proximal. `binary_kl` is verl #6800."""
+
+
+def correction(given: Given) -> Correction:
+    """The correction of the first generation of keys that is present, newest first."""
+    before = removed.correction(given)
+    if before is not None:
+        return before
+    if given["loss_mode"] == "bypass_mode":
+        return _bypass(given, "loss.")
+    if removed.bypasses(given):
+        return _bypass(given, "") if given.documented else OFF.but(policies="bypass")
+    return Correction(
+        gates=_gates(given, ""),
+        weight=_weight(given, "") or Weight(level="one"),
+        normalize="batch" if _normalizes(given, "") else None,
+        denominator=_denominator(given),
+    )
+
+
+def _denominator(given: Given) -> Literal["trained", "kept"]:
+    """Means within a sequence run over what is left of it; sums divide by rows, rejected ones included; a token mean counts
+    before rejection in the v1 trainer and after it in the legacy one."""
+    mode = loss.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+    after = mode == "seq-mean-token-mean" or (mode == "token-mean" and not given["use_v1"])
+    return "kept" if after and given["rollout_rs"] else "trained"
+
+
+def _bypass(given: Given, place: str) -> Correction:
+    """Current against behavior; PPO-clip leaves the weight out, its own ratio is that weight."""
+    reinforce = given[f"{place}loss_type"] == "reinforce" or given.set(
+        "use_pure_rollout_correction", "use_policy_gradient"
+    )
+    weight = _weight(given, place) if reinforce else None
+    return Correction(
+        policies="bypass",
+        gates=_gates(given, place),
+        weight=weight or Weight(level="one"),
+        normalize="batch" if weight and _normalizes(given, place) else None,
+        denominator="kept" if given[f"{place}rollout_rs"] else "trained",
+    )
+
+
+def _normalizes(given: Given, place: str) -> bool:
+    return bool(given[f"{place}rollout_is_batch_normalize"]) and given[f"{place}rollout_is"] is not None
+
+
+def _weight(given: Given, place: str) -> Weight | None:
+    level = given[f"{place}rollout_is"]
+    if level is None or level is False:
+        return None
+    if level not in ("token", "sequence"):
+        raise UnknownNameError(f"verl {SECTION}.rollout_is needs token, sequence or null, got {shown(level)}.")
+    lower, upper = is_threshold(given[f"{place}rollout_is_threshold"])
+    return weighted(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
+
+
+def is_threshold(value: Any) -> tuple[float | None, float]:
+    """`2.0` or `"2.0"`: a cap. `"0.5_2.0"`: a band, 0 outside."""
+    path = f"verl {SECTION}.rollout_is_threshold"
+    if isinstance(value, str) and "_" in value:
+        parts = value.split("_")
+        if len(parts) != 2:
+            raise ConfigError(f'{path} needs a number or "low_high", got {value!r}.')
+        lower, upper = (number(path, part) for part in parts)
+        if not 0 < lower <= upper:
+            raise ConfigError(f'{path} needs 0 < low <= high in "low_high", got {value!r}.')
+        return lower, upper
+    return None, positive(path, value)
+
+
+def _gates(given: Given, place: str) -> Gates:
+    named, threshold = given[f"{place}rollout_rs"], given[f"{place}rollout_rs_threshold"]
+    veto = given["rollout_token_veto_threshold"]
+    vetoes = ratio_gate("every", veto, None) if veto and not place else ()
+    if named is None:
+        return vetoes
+    if named in removed.REJECTIONS:
+        return removed.gate(given, named) + vetoes
+    options = list(dict.fromkeys(part.strip() for part in named.split(",") if part.strip()))
+    for option in options:
+        if option not in REJECTIONS:
+            raise UnknownNameError(f"verl rollout_rs has no option {option!r}. {nearest(option, REJECTIONS)}")
+    if threshold is None:
+        raise ConfigError(f"verl rollout_rs_threshold needs a value for rollout_rs {named!r}, got nothing.")
+    bounds = [part.strip() for part in str(threshold).split(",")]
+    if len(bounds) not in (1, len(options)):
+        raise ConfigError(
+            f"verl rollout_rs_threshold needs one value, or one for each of {len(options)} options, got {threshold!r}."
+        )
+    bounds = bounds * len(options) if len(bounds) == 1 else bounds
+    return tuple(_gate(option, bound, given.documented) for option, bound in zip(options, bounds, strict=True)) + vetoes
+
+
+def _gate(option: str, bound: str, documented: bool) -> Gate:
+    fields = dict(REJECTIONS[option])
+    if fields["metric"] != "binary_kl":
+        fields["limit"] = Limit(bound=SAFETY, at="token")
+    lower, upper = rs_threshold(option, bound)
+    if fields["metric"] == "k1":
+        fields |= {"lower": math.log(lower), "direction": "reverse" if documented else "forward"}
+        upper = math.log(upper)
+    return Gate(**fields, upper=upper)
+
+
+def rs_threshold(option: str, bound: str) -> tuple[float, float]:
+    """The bounds of one option: `low_high` or `high` (low = 1/high) for k1, one number elsewhere."""
+    path = f"verl rollout_rs_threshold for {option}"
+    parts = [number(path, part) for part in bound.split("_")]
+    banded = REJECTIONS[option]["metric"] == "k1"
+    if len(parts) > (2 if banded else 1) or min(parts) <= 0:
+        raise ConfigError(
+            f"{path} needs {'one number or low_high' if banded else 'one number'} above 0, got {bound!r}."
+        )
+    lower, upper = (parts[0], parts[1]) if len(parts) == 2 else (1 / parts[0], parts[0])
+    if banded and lower > upper:
+        raise ConfigError(f"{path} needs low <= high, got {bound!r}.")
+    return lower, upper
+
+
+# ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
+    """Token or product weight, and one option per gate."""
+    found: dict[str, Any] = {}
+    weight = rule.weight
+    if weight is not None and weight.level != "one":
+        if weight.outside == "zero" and weight.lower is not None and weight.upper is not None:
+            threshold: Any = f"{weight.lower!r}_{weight.upper!r}"
+        else:
+            threshold = weight.upper if weight.upper is not None else 1e12
+        found |= {"rollout_is": weight.level, "rollout_is_threshold": threshold}
+        if rule.normalize:
+            found["rollout_is_batch_normalize"] = True
+    options = [_written(gate) for gate in rule.gates]
+    if options:
+        found["rollout_rs"] = ",".join(name for name, _ in options)
+        found["rollout_rs_threshold"] = ",".join(bound for _, bound in options)
+    place = SECTION
+    if rule.policies == "bypass":
+        place = LOSS_SECTION
+        found |= {"bypass_mode": True, "loss_type": "reinforce" if "rollout_is" in found else "ppo_clip"}
+    full = {f"{place}.{name}": value for name, value in found.items()} or {f"{place}.rollout_is": None}
+    if rule.policies == "bypass":
+        full["actor_rollout_ref.actor.policy_loss.loss_mode"] = "bypass_mode"
+    elif rule.denominator == "kept":
+        full["trainer.use_v1"] = False
+    yield full
+
+
+def _written(gate: Gate) -> tuple[str, str]:
+    """An option and its threshold; the bounds of a ratio turn over, since k1 is its negated log."""
+    shape = {"level": gate.level} if gate.agg is None else {"level": gate.level, "agg": gate.agg}
+    metric = "k1" if gate.metric == "ratio" else gate.metric
+    for name, row in REJECTIONS.items():
+        if row["metric"] == metric and {key: row[key] for key in ("level", "agg") if key in row} == shape:
+            return name, _bound(gate)
+    return "", ""
+
+
+def _bound(gate: Gate) -> str:
+    if gate.metric not in ("ratio", "k1"):
+        return repr(gate.upper)
+    log = math.log if gate.metric == "ratio" else float
+    ends = [end if bound is None else log(bound) for bound, end in ((gate.lower, -FAR), (gate.upper, FAR))]
+    turned = gate.metric == "ratio" or gate.direction == "reverse"
+    low, high = (-ends[1], -ends[0]) if turned else ends
+    return "_".join(
+        f"{math.exp(end):.15g}" if abs(end) < FAR else f"1e{math.copysign(12, end):+g}" for end in (low, high)
+    )
+
+
+# ── presets ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
+_k3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
+_pg: dict[str, Any] = {"bypass_mode": True, "loss_type": "reinforce"}
+PRESETS: dict[str, dict[str, Any]] = {
+    "decoupled_token_is": {"rollout_is": "token", "rollout_is_threshold": 2.0},
+    "decoupled_seq_is": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
+    "decoupled_token_icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
+    "decoupled_token_kpop": {"rollout_rs": "binary_kl", "rollout_rs_threshold": 2.0},
+    "decoupled_seq_is_rs": {
+        "rollout_is": "sequence",
+        "rollout_is_threshold": 2.0,
+        "rollout_rs": "seq_sum_k1",
+        "rollout_rs_threshold": "0.5_2.0",
+    },
+    "decoupled_geo_rs": _geo,
+    "decoupled_geo_rs_seq_tis": {"rollout_is": "sequence", **_geo},
+    "decoupled_geo_rs_token_tis": {"rollout_is": "token", **_geo},
+    "decoupled_k3_rs": _k3,
+    "decoupled_k3_rs_seq_tis": {"rollout_is": "sequence", **_k3},
+    "decoupled_k3_rs_token_tis": {"rollout_is": "token", **_k3},
+    "bypass_ppo_clip": {"bypass_mode": True, "loss_type": "ppo_clip"},
+    "bypass_ppo_clip_geo_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_geo},
+    "bypass_ppo_clip_k3_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_k3},
+    "bypass_pg_is": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0},
+    "bypass_pg_token_icepop": {**_pg, "rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
+    "bypass_pg_geo_rs": {**_pg, **_geo},
+    "bypass_pg_geo_rs_seq_tis": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0, **_geo},
+    "bypass_pg_geo_rs_token_tis": {**_pg, "rollout_is": "token", "rollout_is_threshold": 2.0, **_geo},
+    "disabled": {},
+}
+
+DIALECT = Dialect(
+    name="verl",
+    title="verl",
+    version="0.9.1",
+    keys=(*KEYS, *loss.KEYS),
+    correction=correction,
+    descent=loss.descent,
+    estimation=loss.estimation,
+    remarks=(*REMARKS, *removed.REMARKS, *loss.REMARKS),
+    closed=(SECTION, LOSS_SECTION),
+    roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
+    others=("rollout_is_fn",),
+    apart=(
+        "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
+        "The mean over a sequence divides by length + 1e-8; ours by the length.",
+    ),
+    candidates=candidates,
+    outdated=removed.is_said,
+    presets=PRESETS,
+)

@@ -1,0 +1,180 @@
+"""What there is to say about verl's rollout correction."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.parts import OFF
+from trimtab.dialects.verl import loss
+from trimtab.dialects.verl.removed import bypasses
+
+
+def _options(given: Given, *, place: str = "") -> list[str]:
+    return [part.strip() for part in (given[f"{place}rollout_rs"] or "").split(",") if part.strip()]
+
+
+def _lopsided(given: Given) -> bool:
+    """Whether a k1 band is not symmetric about 1, so that its inversion shows."""
+    gates = [gate for gate in (given.dialect.correction(given) or OFF).gates if gate.metric == "k1"]
+    return any(abs((gate.lower or 0) + (gate.upper or 0)) > 1e-9 for gate in gates)
+
+
+def _mode(given: Given) -> str:
+    """The reduction that is really used."""
+    return loss.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+
+
+def _has(given: Given, *endings: str) -> bool:
+    return any(option.endswith(endings) for option in _options(given) + _options(given, place="loss."))
+
+
+REMARKS = (
+    Remark(
+        "calculate_log_probs",
+        "defect",
+        "calculate_log_probs false leaves the correction without the sampler's log-probs, so it compares nothing; set it true.",
+        lambda given: not given["calculate_log_probs"] and (given.dialect.correction(given) or OFF) != OFF,
+    ),
+    Remark(
+        "rollout_rs_threshold",
+        "defect",
+        "The bounds {rollout_rs_threshold} act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in "
+        "[low, high] as documented; write the reciprocal bounds to get what the documentation says.",
+        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and _lopsided(given),
+    ),
+    Remark(
+        "rollout_rs_threshold",
+        "note",
+        "k1 bounds act on the inverse ratio; these are reciprocal, so nothing changes, but asymmetric ones would turn over.",
+        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and not _lopsided(given),
+    ),
+    Remark(
+        "bypass_mode",
+        "defect",
+        "Bypass settings never reach the loss: the workers hold a copy of the configuration made earlier, so rollout_is, "
+        "rollout_rs and loss_type are ignored and plain PPO against the rollout log-probs is computed; also set "
+        "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode and policy_loss.rollout_correction.*.",
+        lambda given: bypasses(given) and given["loss_mode"] != "bypass_mode" and not given.documented,
+    ),
+    Remark(
+        "loss.rollout_is",
+        "note",
+        "With loss_type ppo_clip the weight is only logged: the PPO ratio already is current/behavior; use loss_type reinforce "
+        "to weigh by it.",
+        lambda given: (
+            given["loss_mode"] == "bypass_mode"
+            and given["loss.loss_type"] == "ppo_clip"
+            and given.set("loss.rollout_is")
+        ),
+    ),
+    Remark(
+        "loss.rollout_is",
+        "surprise",
+        "Left out under policy_loss it is `sequence` in the dataclass and null in the YAML of algorithm.rollout_correction; read "
+        "here as null; write it down.",
+        lambda given: (
+            given["loss_mode"] == "bypass_mode"
+            and given["loss.loss_type"] == "reinforce"
+            and not given.said("loss.rollout_is")
+        ),
+    ),
+    Remark(
+        "rollout_is_batch_normalize",
+        "surprise",
+        "In bypass mode the mean is taken per micro-batch, so the step depends on how the batch is split; switch it off.",
+        lambda given: given["loss_mode"] == "bypass_mode" and given.set("loss.rollout_is_batch_normalize"),
+    ),
+    Remark(
+        "rollout_is_threshold",
+        "surprise",
+        "A sequence threshold of {rollout_is_threshold} bounds the product over the sequence; AReaL, ms-swift, OpenRLHF and "
+        "open-instruct mean the geometric mean by `sequence`, which for long answers differs by orders of magnitude.",
+        lambda given: given["rollout_is"] == "sequence" and not bypasses(given),
+    ),
+    Remark(
+        "rollout_rs",
+        "surprise",
+        "Token rejection runs before advantages: where it removes the last token, REINFORCE++, GAE, ReMax and OTB lose the whole "
+        "reward of the sequence; use GRPO or RLOO, or reject by sequence.",
+        lambda given: any(option.startswith(("token", "binary")) for option in _options(given)) and not bypasses(given),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
+        "Rejected rows still vote in group baselines (GRPO, RLOO); ours leave them out unless baseline is all.",
+        lambda given: bool(_options(given)) and not bypasses(given),
+    ),
+    Remark(
+        "use_v1",
+        "surprise",
+        "The legacy trainer divides by the tokens left after rejection, so rejected tokens raise the others' step; the v1 trainer "
+        "and other frameworks count before rejection.",
+        lambda given: not given["use_v1"] and bool(_options(given)),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
+        "A mean per sequence runs over the tokens that rejection left of it, and is divided by ppo_mini_batch_size × n, rejected rows "
+        "included; read as denominator kept: pass a Denominator with that number of rows.",
+        lambda given: bool(_options(given)) and not bypasses(given) and _mode(given) == "seq-mean-token-mean",
+    ),
+    Remark(
+        "loss.rollout_rs",
+        "note",
+        "Bypass rejects inside the loss: a mean per sequence runs over what is left, while tokens and rows are counted before; read as "
+        "denominator kept, which is exact where one call is the step: pass a Denominator with the counts before rejection otherwise.",
+        lambda given: given["loss_mode"] == "bypass_mode" and bool(_options(given, place="loss.")),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
+        "Rejected tokens leave the KL and entropy terms of the actor too, and the critic's loss; in bypass mode they do not.",
+        lambda given: (
+            bool(_options(given)) and not bypasses(given) and (given["use_kl_loss"] or given["entropy_coeff"])
+        ),
+    ),
+    Remark(
+        "rollout_rs_threshold",
+        "note",
+        "One number bounds k1 below by its inverse; AReaL and TRL leave that side open.",
+        lambda given: _has(given, "k1") and "_" not in str(given["rollout_rs_threshold"]) and not bypasses(given),
+    ),
+    Remark(
+        "rollout_is_threshold",
+        "defect",
+        "Where every weight falls outside the band {rollout_is_threshold}, the effective sample size divides by zero and the run stops; "
+        "widen the band.",
+        lambda given: given.set("rollout_is") and "_" in str(given["rollout_is_threshold"]) and not bypasses(given),
+    ),
+    Remark(
+        "loss_agg_mode",
+        "surprise",
+        "A NaN log-prob at padding makes a NaN weight there, and {loss_agg_mode} multiplies it by the mask, so the loss is NaN; "
+        "token-mean is safe.",
+        lambda given: given.set("rollout_is") and str(_mode(given)).startswith("seq-") and not bypasses(given),
+    ),
+    Remark(
+        "rollout_is",
+        "note",
+        "rollout_is_seq_*, perplexities and chi2_seq also average over rows without tokens.",
+        lambda given: given["rollout_is"] == "sequence" and not bypasses(given),
+    ),
+    Remark(
+        "adv_estimator",
+        "surprise",
+        "With the v1 trainer, where the last row of a session of several trajectories is rejected, every row of the session gets "
+        "advantage 0; reject by token, or use the legacy trainer.",
+        lambda given: (
+            given["use_v1"]
+            and bool(_options(given))
+            and given.said("adv_estimator")
+            and given["adv_estimator"] == "grpo"
+        ),
+    ),
+    Remark(
+        "rollout_rs",
+        "note",
+        "binary_kl (#6800) is not in verl 0.9.1; it is read as proposed there: the larger of both directions, probabilities held "
+        "within [1e-6, 1 − 1e-6].",
+        lambda given: "binary_kl" in _options(given) + _options(given, place="loss."),
+    ),
+)
