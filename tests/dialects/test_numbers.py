@@ -20,7 +20,7 @@ def close(ours: Tensor, wanted: list[list[float]] | list[float] | float) -> None
 
 
 def test_kpop_of_verl_is_a_preset_of_its_own() -> None:
-    from trimtab.dialects.verl.correction import PRESETS
+    from trimtab.dialects.verl.presets import PRESETS
 
     reading = read("verl", PRESETS["decoupled_token_kpop"])
     assert reading.correction is not None

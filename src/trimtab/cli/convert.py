@@ -21,7 +21,7 @@ from trimtab.config.bounded import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
-from trimtab.dialects.frameworks import dialect
+from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.migration import TODAY, migrated
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
@@ -69,7 +69,7 @@ def convert(
     """
     parts = _parts(only)
     if in_place:
-        if target is not None and dialect(target) != dialect(source):
+        if target is not None and dialect_of(target) != dialect_of(source):
             raise ConfigError(
                 "--in-place needs one framework on both sides. Convert single files to another framework."
             )
@@ -125,9 +125,9 @@ def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
 
 def _ours(file: Path, reading: Reading) -> str:
     """Everything read, under the names of a `trimtab train` file; what those have no name for, as comments."""
-    speech = dialect(reading.framework)
+    dialect = dialect_of(reading.framework)
     lines = [
-        f"# {on_one_line(file.name)}, read as {speech.title} {speech.version}: part of a file for `trimtab train`."
+        f"# {on_one_line(file.name)}, read as {dialect.title} {dialect.version}: part of a file for `trimtab train`."
     ]
     for name, value in _nameless(reading).items():
         lines.append(f"# {name}, which such a file has no name for: {value}")
@@ -199,7 +199,7 @@ def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
             show.note(f"{file} is left as it is: {result.reason}.")
     done = "would be rewritten" if dry_run else "rewritten"
     counted = f"{count['changed']} {done}, {count['same']} need nothing, {count['refused']} refused"
-    others = f", {count['passed']} not {dialect(framework).title} settings" if count["passed"] else ""
+    others = f", {count['passed']} not {dialect_of(framework).title} settings" if count["passed"] else ""
     show.put_raw(f"{counted}{others}.\n")
     if count["refused"]:
         raise typer.Exit(1)
@@ -237,11 +237,11 @@ def _yaml_files(places: list[Path]) -> list[Path]:
 
 def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
     """A page about a framework's file: its findings first, then what it computes."""
-    speech = dialect(reading.framework)
+    dialect = dialect_of(reading.framework)
     refused = [("refused", f"{each.part}: {each.text}") for each in reading.refused]
     found = [(each.level, f"{each.key}: {each.text}") for each in reading.findings]
     page: list[RenderableType] = [
-        Text(f"{file.name}, read as {speech.title} {speech.version}", style="bold"),
+        Text(f"{file.name}, read as {dialect.title} {dialect.version}", style="bold"),
         *([Text(why, style="dim")] if why else []),
         *show.lines(Section("Not read", tuple(refused))),
         *show.lines(Section("Findings", tuple(found))),
@@ -251,7 +251,7 @@ def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
         for section in sections(reading.correction):
             page += show.lines(section)
     page += show.lines(Section("Besides", tuple(_besides(reading))))
-    page += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in speech.apart)))
+    page += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return page
 
 

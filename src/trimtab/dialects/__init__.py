@@ -1,6 +1,7 @@
 """Other frameworks' configurations read as ours, and ours written as theirs; no torch."""
 
-from trimtab.dialects.frameworks import DIALECTS, read
+from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Reading, Writing
 from trimtab.dialects.writing import write
 

@@ -10,7 +10,8 @@ T, V, R = "truncated_importance_sampling", "vllm_importance_sampling", "rollout_
 
 
 def _verl() -> Rows:
-    from trimtab.dialects.verl.correction import PRESETS, REJECTIONS
+    from trimtab.dialects.verl.correction import REJECTIONS
+    from trimtab.dialects.verl.presets import PRESETS
     from trimtab.dialects.verl.removed import REJECTIONS as REMOVED
 
     rows: Rows = {
@@ -141,16 +142,19 @@ EXAMPLES: dict[str, Rows] = {
 
 def objectives(framework: str) -> Rows:
     """Losses and estimators by the name the framework gives them."""
-    from trimtab.dialects.openrlhf import loss as openrlhf
+    from trimtab.dialects.openrlhf.advantage import ESTIMATORS as OPENRLHF_ESTIMATORS
     from trimtab.dialects.roll import loss as roll
     from trimtab.dialects.skyrl import loss as skyrl
-    from trimtab.dialects.slime import loss as slime
-    from trimtab.dialects.trl import loss as trl
+    from trimtab.dialects.skyrl.advantage import ESTIMATORS as SKYRL_ESTIMATORS
+    from trimtab.dialects.slime.keys import ESTIMATORS as SLIME_ESTIMATORS
+    from trimtab.dialects.trl.advantage import SCALES
+    from trimtab.dialects.trl.keys import LOSS_TYPES
     from trimtab.dialects.verl import loss as verl
+    from trimtab.dialects.verl.advantage import ESTIMATORS as VERL_ESTIMATORS
 
     tables: dict[str, Rows] = {
         "verl": {f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in verl.LOSSES}
-        | _named("adv_estimator", verl.ESTIMATORS),
+        | _named("adv_estimator", VERL_ESTIMATORS),
         "areal": {
             "PPO": {"actor": {"eps_clip": 0.2, "eps_clip_higher": 0.28, "c_clip": 3.0}},
             "importance_sampling_level: sequence": {"importance_sampling_level": "sequence"},
@@ -158,15 +162,15 @@ def objectives(framework: str) -> Rows:
             "use_cispo_loss": {"use_cispo_loss": True, "eps_clip_higher": 0.28},
             "discount, gae_lambda": {"discount": 1.0, "gae_lambda": 0.95},
         },
-        "skyrl": _named("policy_loss_type", skyrl.LOSSES) | _named("advantage_estimator", skyrl.ESTIMATORS),
+        "skyrl": _named("policy_loss_type", skyrl.LOSSES) | _named("advantage_estimator", SKYRL_ESTIMATORS),
         "trl": {
             f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
-            for name in trl.LOSS_TYPES
+            for name in LOSS_TYPES
         }
-        | _named("scale_rewards", trl.SCALES)
+        | _named("scale_rewards", SCALES)
         | {"normalize_advantages (RLOOConfig)": {"normalize_advantages": True}},
         "openrlhf": _named("policy_loss_type", ("ppo", "gspo"))
-        | {f"estimator: {name}": {"algo.advantage.estimator": name} for name in openrlhf.ESTIMATORS},
+        | {f"estimator: {name}": {"algo.advantage.estimator": name} for name in OPENRLHF_ESTIMATORS},
         "ms-swift": {
             f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
             for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
@@ -177,7 +181,7 @@ def objectives(framework: str) -> Rows:
             f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
             for name in ("grpo", "gspo", "cispo")
         }
-        | _named("advantage_estimator", slime.ESTIMATORS),
+        | _named("advantage_estimator", SLIME_ESTIMATORS),
         "nemo-rl": {
             "PPO": {"loss_fn": {"ratio_clip_min": 0.2, "ratio_clip_max": 0.28}},
             "use_cispo": {"loss_fn": {"use_cispo": True}},

@@ -71,7 +71,7 @@ class Inverse:
         return _READ[key]
 
     def _read(self, said: Mapping[str, Any]) -> Leaves | None:
-        reader = self.speech.descent if self.part == "loss" else self.speech.estimation
+        reader = self.speech.loss_of if self.part == "loss" else self.speech.advantage_of
         try:
             return None if reader is None else plain(reader(self.given(said)))
         except (ConfigError, TypeError, ValueError):

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from trimtab.config.algebra import Correction
 from trimtab.config.base import shown
 from trimtab.dialects.files.unknown import Unknown
-from trimtab.dialects.objectives import Descent, Estimation
+from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -171,9 +171,9 @@ class Dialect:
     title: str
     version: str
     keys: tuple[Key, ...]
-    correction: Callable[[Given], Correction | None]
-    descent: Callable[[Given], Descent] | None = None
-    estimation: Callable[[Given], Estimation] | None = None
+    correction_of: Callable[[Given], Correction | None]
+    loss_of: Callable[[Given], LossPart] | None = None
+    advantage_of: Callable[[Given], AdvantagePart] | None = None
     remarks: tuple[Remark, ...] = ()
     closed: tuple[str, ...] = ()
     """Sections in which every key concerns us, so that an unknown one is a mistake."""

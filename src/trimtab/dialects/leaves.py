@@ -9,7 +9,7 @@ from typing import Any, cast
 from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
-from trimtab.dialects.objectives import Descent, Estimation
+from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Level, Reading
 from trimtab.dialects.same import OPEN, plainest
 
@@ -58,7 +58,7 @@ def wanted(value: Reading) -> dict[str, Leaves]:
     return found
 
 
-def plain(value: Mapping[str, Any] | Descent | Estimation | Reading) -> Leaves:
+def plain(value: Mapping[str, Any] | LossPart | AdvantagePart | Reading) -> Leaves:
     """Every field of some parts in one mapping, what makes no difference left out."""
     parts = (
         value

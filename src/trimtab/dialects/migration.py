@@ -10,9 +10,10 @@ import yaml
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.edits import Document, Edit, edited
-from trimtab.dialects.frameworks import dialect, read
+from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.keys import Dialect, Given
 from trimtab.dialects.lookup import given, is_theirs
+from trimtab.dialects.reader import read
 from trimtab.dialects.same import compared
 from trimtab.dialects.settings import documents, flat
 from trimtab.dialects.writing import write
@@ -47,7 +48,7 @@ class Migration:
 
 def migrated(framework: str, text: str) -> Migration:
     """The text of a YAML file, all its documents, with today's keys."""
-    speech = dialect(framework)
+    speech = dialect_of(framework)
     parsed = documents(text)
     if not parsed:
         return Migration(text, reason="it is empty")

@@ -17,7 +17,7 @@ RAW: dict[str, Any] = {"baseline": "all", "singleton": "raw"}
 
 
 @dataclass(frozen=True)
-class Descent:
+class LossPart:
     """A loss with its reduction and KL term."""
 
     loss: Objective | None = None
@@ -30,7 +30,7 @@ class Descent:
 
 
 @dataclass(frozen=True)
-class Estimation:
+class AdvantagePart:
     """An advantage estimator with what comes before and after it."""
 
     advantage: Estimator | None = None

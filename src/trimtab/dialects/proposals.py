@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.frameworks import dialect, read
+from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.keys import Dialect
+from trimtab.dialects.reader import read
 from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, remembered, zeroing
 from trimtab.errors import ConfigError
 
@@ -19,7 +20,7 @@ def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
 
 @remembered
 def _sayings(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
-    speech = dialect(framework)
+    speech = dialect_of(framework)
     found: list[tuple[dict[str, Any], Same]] = []
     for settings in proposals(speech, rule):
         try:

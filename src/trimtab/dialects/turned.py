@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trimtab.dialects.keys import Kind, number
-from trimtab.dialects.openrlhf import loss as openrlhf
+from trimtab.dialects.openrlhf.advantage import ESTIMATORS as OPENRLHF_ESTIMATORS
 from trimtab.dialects.roll import loss as roll
 from trimtab.dialects.skyrl import loss as skyrl
-from trimtab.dialects.trl import loss as trl
+from trimtab.dialects.skyrl.advantage import ESTIMATORS as SKYRL_ESTIMATORS
+from trimtab.dialects.trl.advantage import SCALES
 from trimtab.dialects.verl import loss as verl
+from trimtab.dialects.verl.advantage import ESTIMATORS as VERL_ESTIMATORS
 
 
 class Unsaid:
@@ -57,9 +59,9 @@ TURNS: dict[str, Turn] = {
     "verl": Turn(
         options={
             "loss_mode": tuple(name for name in _names(verl.LOSSES) if name != "bypass_mode"),
-            "loss_agg_mode": _names(verl.MODES),
+            "loss_agg_mode": _names(verl.REDUCTIONS),
             "kl_loss_type": (UNSAID, *verl.KL, *(f"{name}+" for name in verl.KL)),
-            "adv_estimator": _names(verl.ESTIMATORS),
+            "adv_estimator": _names(VERL_ESTIMATORS),
             "kl_penalty": _names(verl.KL),
         },
         joint=(
@@ -88,8 +90,8 @@ TURNS: dict[str, Turn] = {
     "skyrl": Turn(
         options={
             "policy_loss_type": _names(skyrl.LOSSES),
-            "loss_reduction": _names(skyrl.MODES),
-            "advantage_estimator": _names(skyrl.ESTIMATORS),
+            "loss_reduction": _names(skyrl.REDUCTIONS),
+            "advantage_estimator": _names(SKYRL_ESTIMATORS),
             "use_kl_loss": (False, True),  # on unless it is said, which settings of a loss alone leave open
         },
         joint=(
@@ -102,19 +104,19 @@ TURNS: dict[str, Turn] = {
         reads={"advantage": ("kl_loss_coef", "kl_estimator_type")},
     ),
     "trl": Turn(
-        options={"scale_rewards": _names(trl.SCALES), "normalize_advantages": (UNSAID, False, True)},
+        options={"scale_rewards": _names(SCALES), "normalize_advantages": (UNSAID, False, True)},
         joint=(("loss_type", "importance_sampling_level"), ("beta", "use_bias_correction_kl"), _SCALED),
         seeds={"epsilon_high": 5.0, "reward_weights": (1.0,)},
         toggles=("beta",),
     ),
     "openrlhf": Turn(
-        options={"estimator": _names(openrlhf.ESTIMATORS)},
+        options={"estimator": _names(OPENRLHF_ESTIMATORS)},
         joint=(("init_coef", "use_loss", "kl.estimator", "unbiased_gradient"), ("estimator", "no_std_norm")),
         toggles=("init_coef", "overlong_buffer_len"),
         reads={"loss": ("init_coef",)},
     ),
     "ms-swift": Turn(
-        options={"scale_rewards": (*_names(trl.SCALES), "gdpo"), "kl_in_reward": (UNSAID, False, True)},
+        options={"scale_rewards": (*_names(SCALES), "gdpo"), "kl_in_reward": (UNSAID, False, True)},
         joint=(("loss_type", "importance_sampling_level"), ("advantage_estimator", "scale_rewards", "kl_in_reward")),
         seeds={"epsilon_high": 5.0, "reward_weights": (1.0,)},
         toggles=("beta",),
@@ -144,7 +146,7 @@ TURNS: dict[str, Turn] = {
     ),
     "roll": Turn(
         options={
-            "loss_agg_mode": (*_names(roll.MODES), "seq-mean-token-sum-norm"),
+            "loss_agg_mode": (*_names(roll.REDUCTIONS), "seq-mean-token-sum-norm"),
             "pg_variant": _names(roll.LOSSES),
             "adv_estimator": (UNSAID, "gae", "reinforce", "grpo"),
         },

@@ -12,12 +12,13 @@ from trimtab.config.advantages import Estimator
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.doubts import doubts
-from trimtab.dialects.frameworks import dialect, read
+from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.inverse import inverse
 from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, told, turns_away, wanted
 from trimtab.dialects.lookup import given
 from trimtab.dialects.proposals import nested, proposals, sayings
+from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Level, Reading, Writing
 from trimtab.dialects.refusals import Lost, lost_fields, missing, obstacle, refusal
 from trimtab.dialects.same import Same, compared
@@ -43,7 +44,7 @@ def write(
     A Reading in place of the correction stands for all it holds. What the framework handles in its own way without changing the
     formula (safety limits, eps, groups of one, a denominator) is a finding.
     """
-    speech = dialect(framework)
+    speech = dialect_of(framework)
     if isinstance(correction, Reading):
         asked = correction
     else:

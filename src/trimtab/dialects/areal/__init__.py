@@ -1,5 +1,40 @@
-"""AReaL: its corrections, losses and advantages read as ours."""
+"""AReaL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.areal.correction import DIALECT
+from trimtab.dialects.areal.advantage import advantage_of
+from trimtab.dialects.areal.correction import candidates, correction_of
+from trimtab.dialects.areal.keys import CLOSED, KEYS, SECTION
+from trimtab.dialects.areal.loss import loss_of
+from trimtab.dialects.areal.remarks import REMARKS
+from trimtab.dialects.keys import Dialect
+
+DIALECT = Dialect(
+    name="areal",
+    title="AReaL",
+    version="1.0.4",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    closed=(SECTION, *CLOSED),
+    roots=(
+        "actor",
+        "ref",
+        "critic",
+        "rollout",
+        "gconfig",
+        "cluster",
+        "train_dataset",
+        "experiment_name",
+        "saver",
+        "evaluator",
+    ),
+    apart=(
+        "A non-finite log-ratio counts as 0 (kept, weight 1) with metric ratio and is rejected with KL metrics; ours takes the "
+        "token as never trained.",
+        "Under mean_level batch and std_level group the only valid element of a whole batch becomes 0; ours keeps its value.",
+    ),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -1,5 +1,25 @@
-"""NeMo-RL: its corrections, losses and advantages read as ours."""
+"""NeMo-RL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.nemo_rl.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.nemo_rl.advantage import advantage_of
+from trimtab.dialects.nemo_rl.correction import candidates, correction_of
+from trimtab.dialects.nemo_rl.keys import KEYS
+from trimtab.dialects.nemo_rl.loss import loss_of
+from trimtab.dialects.nemo_rl.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="nemo-rl",
+    title="NeMo-RL",
+    version="7ea279ab",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("grpo", "loss_fn", "policy", "data", "env", "logger", "cluster", "checkpointing"),
+    apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
+    logged_kl=lambda given: given["reference_policy_kl_type"],
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -6,23 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number
-from trimtab.dialects.nemo_rl import loss
+from trimtab.dialects.keys import Given
+from trimtab.dialects.nemo_rl.keys import T
 from trimtab.dialects.parts import Gates, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
-T = "truncated_importance_sampling"
-KEYS = (
-    Key("loss_fn.use_importance_sampling_correction", flag, False),
-    Key(f"loss_fn.{T}_type", choice("tis", "icepop", "seq-mask-tis")),
-    Key(f"loss_fn.{T}_ratio", number),
-    Key(f"loss_fn.{T}_ratio_min", number),
-    Key("loss_fn.sequence_level_importance_ratios", flag, False),
-    Key("grpo.seq_logprob_error_threshold", number),
-)
 
-
-def correction(given: Given) -> Correction:
+def correction_of(given: Given) -> Correction:
     """The sequence-error gate, then a weight or a gate on the geometric mean."""
     error = given["seq_logprob_error_threshold"]
     gates: Gates = ()
@@ -68,59 +58,3 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         found |= {"loss_fn.sequence_level_importance_ratios": True, "loss_fn.token_level_loss": False}
     clips = {f"loss_fn.{T}_type": kind, f"loss_fn.{T}_ratio": bounds[1], f"loss_fn.{T}_ratio_min": bounds[0]}
     yield {"loss_fn.use_importance_sampling_correction": True, **clips, **found}
-
-
-REMARKS = (
-    Remark(
-        "use_importance_sampling_correction",
-        "surprise",
-        "The truncation is configured but use_importance_sampling_correction is off, so no weight is used; switch it on.",
-        lambda given: given.set(f"{T}_type") and not given["use_importance_sampling_correction"],
-    ),
-    Remark(
-        f"{T}_ratio",
-        "surprise",
-        "A ratio that overflows weighs 0 instead of the cap; bound the log-probs, or use seq_logprob_error_threshold.",
-        lambda given: given["use_importance_sampling_correction"] and given[f"{T}_type"] == "tis",
-    ),
-    Remark(
-        f"{T}_type",
-        "surprise",
-        "seq-mask-tis tests the geometric mean and lets survivors keep their own token ratios, unbounded, in spite of its name.",
-        lambda given: given[f"{T}_type"] == "seq-mask-tis" and given["use_importance_sampling_correction"],
-    ),
-    Remark(
-        "use_importance_sampling_correction",
-        "note",
-        "Without a truncation type the weights are unbounded; add {T_} tis with a ratio.".replace("{T_}", f"{T}_type"),
-        lambda given: given["use_importance_sampling_correction"] and given[f"{T}_type"] is None,
-    ),
-    Remark(
-        "seq_logprob_error_threshold",
-        "surprise",
-        "Rejected sequences leave the denominator, so each one raises the step of the others, while zeroed ratios stay in it; "
-        "other frameworks count before rejection.",
-        lambda given: given.set("seq_logprob_error_threshold"),
-    ),
-    Remark(
-        "sequence_level_importance_ratios",
-        "surprise",
-        "The weight is the product over the sequence; AReaL, ms-swift and OpenRLHF mean the geometric mean by `sequence`.",
-        lambda given: given["use_importance_sampling_correction"] and given["sequence_level_importance_ratios"],
-    ),
-)
-
-DIALECT = Dialect(
-    name="nemo-rl",
-    title="NeMo-RL",
-    version="7ea279ab",
-    keys=(*KEYS, *loss.KEYS),
-    correction=correction,
-    descent=loss.descent,
-    estimation=loss.estimation,
-    remarks=(*REMARKS, *loss.REMARKS),
-    roots=("grpo", "loss_fn", "policy", "data", "env", "logger", "cluster", "checkpointing"),
-    apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
-    logged_kl=lambda given: given["reference_policy_kl_type"],
-    candidates=candidates,
-)

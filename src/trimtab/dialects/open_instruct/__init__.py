@@ -1,5 +1,24 @@
-"""open-instruct: its corrections, losses and advantages read as ours."""
+"""open-instruct: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.open_instruct.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.open_instruct.advantage import advantage_of
+from trimtab.dialects.open_instruct.correction import candidates, correction_of
+from trimtab.dialects.open_instruct.keys import KEYS
+from trimtab.dialects.open_instruct.loss import loss_of
+from trimtab.dialects.open_instruct.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="open-instruct",
+    title="open-instruct",
+    version="e6c3044a",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
+    apart=("The log-ratio is held within ±10.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -6,31 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, flag, number
-from trimtab.dialects.open_instruct import loss
+from trimtab.dialects.keys import Given
 from trimtab.dialects.parts import OFF, Gates, alone, ratio_gate, weighted
 from trimtab.errors import ConfigError
 
 SAFETY = Limit(bound=10.0, at="token")
-KEYS = (
-    Key("use_rho_correction", flag, True),
-    Key("rho_clamp_lower_bound", number, 0.0),
-    Key("rho_clamp_upper_bound", number, 2.0),
-    Key("rho_mask_lower_bound", number, 0.0),
-    Key("rho_mask_upper_bound", number, 0.0),
-    Key("rho_mask_sequence_level", flag, False),
-    Key("rho_mask_tv_divergence", flag, False),
-    Key("use_vllm_logprobs", flag, False),
-    Key("truncated_importance_sampling_ratio_cap", number, 2.0, legacy=True),
-    Key("use_icepop", flag, False, legacy=True),
-    Key("tis_mask_lower", number, 0.0, legacy=True),
-    Key("tis_mask_upper", number, 0.0, legacy=True),
-)
 REMOVED = ("truncated_importance_sampling_ratio_cap", "tis_mask_lower", "tis_mask_upper")
 RHO = ("use_rho_correction", "rho_clamp", "rho_mask")
 
 
-def correction(given: Given) -> Correction:
+def correction_of(given: Given) -> Correction:
     """A clamped weight, and a gate that zeroes."""
     if given["use_vllm_logprobs"]:
         return OFF.but(policies="bypass")
@@ -105,67 +90,3 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     for begins, (lower, upper) in (("rho_clamp", clamp), ("rho_mask", mask)):
         found |= {f"{begins}_lower_bound": lower, f"{begins}_upper_bound": upper}
     yield found
-
-
-REMARKS = (
-    Remark(
-        "rho_mask_sequence_level",
-        "defect",
-        "Sequence statistics are taken per packed row and mix the responses in it; pack one response per row, or use token level. "
-        "Ours judges each response.",
-        lambda given: (
-            given["use_rho_correction"]
-            and (given["rho_mask_sequence_level"] or given["rho_mask_tv_divergence"])
-            and not given.documented
-        ),
-    ),
-    Remark(
-        "rho_mask_sequence_level",
-        "note",
-        "`sequence` is the geometric mean; verl, TRL, SkyRL and slime mean the product by it.",
-        lambda given: given["use_rho_correction"] and given["rho_mask_sequence_level"],
-    ),
-    Remark(
-        "rho_mask_upper_bound",
-        "note",
-        "Masked tokens weigh 0 and stay in the denominator.",
-        lambda given: (
-            given["use_rho_correction"] and bool(given["rho_mask_upper_bound"] or given["rho_mask_lower_bound"])
-        ),
-    ),
-    Remark(
-        "rho_mask_lower_bound",
-        "surprise",
-        "With rho_mask_tv_divergence a lower bound drops tokens of sequences that are close to on-policy; leave it 0.",
-        lambda given: (
-            given["use_rho_correction"] and given["rho_mask_tv_divergence"] and given["rho_mask_lower_bound"] > 0
-        ),
-    ),
-    Remark(
-        "use_vllm_logprobs",
-        "note",
-        "use_vllm_logprobs and use_rho_correction (on by default) exclude each other; open-instruct stops unless the latter is false.",
-        lambda given: bool(given["use_vllm_logprobs"] and given["use_rho_correction"]),
-    ),
-    Remark(
-        "truncated_importance_sampling_ratio_cap",
-        "note",
-        "truncated_importance_sampling_ratio_cap and tis_mask_* became rho_clamp_upper_bound and rho_mask_*; the removed mask compared "
-        "current, not proximal, with behavior.",
-        lambda given: given.said(*REMOVED),
-    ),
-)
-
-DIALECT = Dialect(
-    name="open-instruct",
-    title="open-instruct",
-    version="e6c3044a",
-    keys=(*KEYS, *loss.KEYS),
-    correction=correction,
-    descent=loss.descent,
-    estimation=loss.estimation,
-    remarks=(*REMARKS, *loss.REMARKS),
-    roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
-    apart=("The log-ratio is held within ±10.",),
-    candidates=candidates,
-)

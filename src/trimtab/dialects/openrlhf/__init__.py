@@ -1,5 +1,24 @@
-"""OpenRLHF: its corrections, losses and advantages read as ours."""
+"""OpenRLHF: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.openrlhf.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.openrlhf.advantage import advantage_of
+from trimtab.dialects.openrlhf.correction import candidates, correction_of
+from trimtab.dialects.openrlhf.keys import KEYS
+from trimtab.dialects.openrlhf.loss import loss_of
+from trimtab.dialects.openrlhf.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="openrlhf",
+    title="OpenRLHF",
+    version="0.11.2",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("actor", "algo", "critic", "data", "reward", "rollout", "train", "ref", "ckpt", "logger", "vllm"),
+    apart=("A NaN log-prob gives coefficient 0 and a NaN loss; ours takes the token as never trained.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

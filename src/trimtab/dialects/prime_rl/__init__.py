@@ -1,5 +1,26 @@
-"""prime-rl: its corrections, losses and advantages read as ours."""
+"""prime-rl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.prime_rl.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.prime_rl.advantage import advantage_of
+from trimtab.dialects.prime_rl.correction import candidates, correction_of
+from trimtab.dialects.prime_rl.keys import KEYS, SECTION
+from trimtab.dialects.prime_rl.loss import loss_of
+from trimtab.dialects.prime_rl.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="prime-rl",
+    title="prime-rl",
+    version="559b4477",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    is_loss=True,
+    remarks=REMARKS,
+    closed=(SECTION,),
+    roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),
+    apart=("A dropped token whose ratio overflows gives 0 × inf = NaN; ours gives 0.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

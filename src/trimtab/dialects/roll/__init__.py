@@ -1,5 +1,25 @@
-"""ROLL: its corrections, losses and advantages read as ours."""
+"""ROLL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.roll.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.roll.advantage import advantage_of
+from trimtab.dialects.roll.correction import candidates, correction_of
+from trimtab.dialects.roll.keys import KEYS, SECTION
+from trimtab.dialects.roll.loss import loss_of
+from trimtab.dialects.roll.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="roll",
+    title="ROLL",
+    version="8eb27cc2",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    closed=(SECTION, f"{SECTION}.is_weight"),
+    roots=("exp_name", "actor_train", "actor_infer", "reference", "rewards", "rollout_batch_size", "pretrain"),
+    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

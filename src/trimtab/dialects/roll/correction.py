@@ -7,21 +7,11 @@ from typing import Any, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, raw
+from trimtab.dialects.keys import Given, choice, flag, number
 from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weighted
-from trimtab.dialects.roll import loss
+from trimtab.dialects.roll.keys import LEVELS, SECTION
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
-SECTION = "train_infer_correction"
-LEVELS = ("token", "segment", "geometric", "sequence")
-KEYS = (
-    Key(f"{SECTION}.is_weight.enabled", flag, False),
-    Key(f"{SECTION}.is_weight.weight_type", choice(*LEVELS), "token"),
-    Key(f"{SECTION}.is_weight.upper_bound", number, 1.2, null="open"),
-    Key(f"{SECTION}.is_weight.detach", flag, True),
-    Key(f"{SECTION}.filters", raw),
-    Key("enable_old_logprobs_recompute", flag, False),
-)
 FILTER: dict[str, tuple[Any, Any]] = {
     "enabled": (flag, False),
     "agg_type": (choice(*LEVELS), "token"),
@@ -35,7 +25,7 @@ FILTER: dict[str, tuple[Any, Any]] = {
 """Field of one filter → kind and default."""
 
 
-def correction(given: Given) -> Correction:
+def correction_of(given: Given) -> Correction:
     """The weight, and every enabled filter as one or two gates."""
     if given["enabled"] and not given["detach"]:
         raise ConfigError(
@@ -114,41 +104,3 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if rule.denominator == "kept":
         found["enable_old_logprobs_recompute"] = True
     yield found or {f"{SECTION}.is_weight.enabled": False}
-
-
-REMARKS = (
-    Remark(
-        "enable_old_logprobs_recompute",
-        "surprise",
-        "With recomputed log-probs the filters run in the pipeline and the loss divides by what is left; without, by the tokens "
-        "before.",
-        lambda given: bool(given["enable_old_logprobs_recompute"]) and bool(filters(given)),
-    ),
-    Remark(
-        "weight_type",
-        "surprise",
-        "`sequence` is the product over the tokens; the geometric mean, which others call sequence, is `geometric` here.",
-        lambda given: given["enabled"] and given["weight_type"] == "sequence",
-    ),
-    Remark(
-        "filters",
-        "note",
-        "Every filter is judged on the base mask; SkyRL judges each on what the one before left.",
-        lambda given: len(filters(given)) > 1,
-    ),
-)
-
-DIALECT = Dialect(
-    name="roll",
-    title="ROLL",
-    version="8eb27cc2",
-    keys=(*KEYS, *loss.KEYS),
-    correction=correction,
-    descent=loss.descent,
-    estimation=loss.estimation,
-    remarks=(*REMARKS, *loss.REMARKS),
-    closed=(SECTION, f"{SECTION}.is_weight"),
-    roots=("exp_name", "actor_train", "actor_infer", "reference", "rewards", "rollout_batch_size", "pretrain"),
-    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
-    candidates=candidates,
-)

@@ -1,5 +1,28 @@
-"""SkyRL: its corrections, losses and advantages read as ours."""
+"""SkyRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.skyrl.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.skyrl.advantage import advantage_of
+from trimtab.dialects.skyrl.correction import candidates, correction_of
+from trimtab.dialects.skyrl.keys import KEYS, SECTION
+from trimtab.dialects.skyrl.loss import loss_of
+from trimtab.dialects.skyrl.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="skyrl",
+    title="SkyRL",
+    version="0.3.0",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    closed=(SECTION,),
+    roots=("trainer", "generator", "data", "environment"),
+    others=("token_mask_ratio",),
+    apart=(
+        "A NaN log-prob is kept by veto and sequence masks and dropped by the token mask; ours takes the token as never trained.",
+    ),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -1,5 +1,24 @@
-"""slime: its corrections, losses and advantages read as ours."""
+"""slime: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.slime.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.slime.advantage import advantage_of
+from trimtab.dialects.slime.correction import candidates, correction_of
+from trimtab.dialects.slime.keys import KEYS
+from trimtab.dialects.slime.loss import loss_of
+from trimtab.dialects.slime.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="slime",
+    title="slime",
+    version="624b824a",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("rollout_batch_size", "n_samples_per_prompt", "hf_checkpoint", "advantage_estimator", "global_batch_size"),
+    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -6,40 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Dialect, Given, Key, Remark, choice, flag, number, positive, text
+from trimtab.dialects.keys import Given
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weighted
-from trimtab.dialects.slime import loss
+from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError
 
 SAFETY = 20.0
-LEVELS = choice("token", "sequence", "geometric")
-RECIPE = (
-    Key("use_rs", flag, False),
-    Key("tis_level", LEVELS, "token"),
-    Key("rs_level", LEVELS, "token"),
-    Key("tis_mode", choice("truncate", "clip", "mask"), "truncate"),
-    Key("tis_lower_bound", number, 0.5, null="open"),
-    Key("tis_upper_bound", positive, 2.0),
-    Key("rs_lower_bound", number),
-    Key("rs_upper_bound", number),
-    Key("rs_veto_threshold", number, 1e-4, null="open"),
-    Key("tis_batch_normalize", flag, True),
-)
-"""examples/train_infer_mismatch_helper/mis.yaml"""
-
-KEYS = (
-    Key("use_tis", flag, False),
-    Key("tis_clip", number, 2.0),
-    Key("tis_clip_low", number, 0.0),
-    Key("custom_tis_function_path", text),
-    Key("use_rollout_logprobs", flag, False),
-    Key("use_opsm", flag, False),
-    Key("opsm_delta", number, 1e-4),
-    *RECIPE,
-)
 
 
-def correction(given: Given) -> Correction:
+def correction_of(given: Given) -> Correction:
     """The weight of whichever function is configured, and the sequence mask."""
     gates = _opsm(given)
     if not given["use_tis"]:
@@ -48,14 +23,15 @@ def correction(given: Given) -> Correction:
         return alone(given, gates)
     if given["use_rollout_logprobs"]:
         raise ConfigError("slime --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
-    if _is_mis(given):
+    if is_mis(given):
         return _mis(given, gates)
     return Correction(
         gates=gates, weight=weighted("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
     )
 
 
-def _is_mis(given: Given) -> bool:
+def is_mis(given: Given) -> bool:
+    """Whether the weight is that of the `mis` recipe."""
     return (
         given.said(*(key.label for key in RECIPE))
         or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
@@ -103,9 +79,6 @@ def _rejection(given: Given, lower: float, upper: float) -> Gates:
     return ratio_gate(unit, low, high, limit=limit(SAFETY, unit)) + vetoes
 
 
-# ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """The plain flags first, then the recipe."""
     masks = [gate for gate in rule.gates if gate.when == "negative_advantage"]
@@ -145,70 +118,3 @@ def _written(gates: list[Any]) -> dict[str, Any]:
             level = {None: "token", "mean": "geometric", "sum": "sequence"}.get(gate.agg, "token")
             found |= {"rs_level": level, "rs_lower_bound": gate.lower or 1e-12, "rs_upper_bound": gate.upper or 1e12}
     return found
-
-
-REMARKS = (
-    Remark(
-        "use_rs",
-        "surprise",
-        "Rejection needs use_tis: without it the recipe returns before it rejects anything; switch use_tis on.",
-        lambda given: given["use_rs"] and not given["use_tis"],
-    ),
-    Remark(
-        "tis_batch_normalize",
-        "surprise",
-        "Documented as over the entire batch, it divides by the mean of one micro-batch, so the step depends on how the batch is "
-        "split; ours takes the whole batch.",
-        lambda given: given["use_tis"] and _is_mis(given) and given["tis_batch_normalize"],
-    ),
-    Remark(
-        "tis_batch_normalize",
-        "surprise",
-        "The mean of the sequences' weights counts an empty sequence as a weight of 0, so each one raises the weights of the others; "
-        "ours leaves it out.",
-        lambda given: (
-            given["use_tis"] and _is_mis(given) and given["tis_batch_normalize"] and given["tis_level"] == "sequence"
-        ),
-    ),
-    Remark(
-        "tis_lower_bound",
-        "note",
-        "null means 1/tis_upper_bound; AReaL and TRL leave that side open.",
-        lambda given: (
-            given.said("tis_lower_bound") and given["tis_lower_bound"] is None and given["tis_mode"] != "truncate"
-        ),
-    ),
-    Remark(
-        "rs_veto_threshold",
-        "note",
-        "The veto looks at the low side only and acts only with use_rs.",
-        lambda given: given["use_tis"] and given["use_rs"] and given.set("rs_veto_threshold"),
-    ),
-    Remark(
-        "tis_level",
-        "surprise",
-        "`sequence` is the product over the tokens; AReaL, ms-swift and OpenRLHF mean the geometric mean, which is `geometric` here.",
-        lambda given: given["use_tis"] and given["tis_level"] == "sequence",
-    ),
-    Remark(
-        "opsm_delta",
-        "surprise",
-        "The sequence mask compares current with proximal and judges each token's advantage, with a delta of {opsm_delta}; "
-        "TRL and ms-swift compare with behavior, so staleness itself is not seen here.",
-        lambda given: given["use_opsm"] and not given["use_rollout_logprobs"],
-    ),
-)
-
-DIALECT = Dialect(
-    name="slime",
-    title="slime",
-    version="624b824a",
-    keys=(*KEYS, *loss.KEYS),
-    correction=correction,
-    descent=loss.descent,
-    estimation=loss.estimation,
-    remarks=(*REMARKS, *loss.REMARKS),
-    roots=("rollout_batch_size", "n_samples_per_prompt", "hf_checkpoint", "advantage_estimator", "global_batch_size"),
-    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
-    candidates=candidates,
-)

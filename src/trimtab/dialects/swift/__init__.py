@@ -1,5 +1,24 @@
-"""ms-swift: its corrections, losses and advantages read as ours."""
+"""ms-swift: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.swift.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.swift.advantage import advantage_of
+from trimtab.dialects.swift.correction import candidates, correction_of
+from trimtab.dialects.swift.keys import KEYS
+from trimtab.dialects.swift.loss import loss_of
+from trimtab.dialects.swift.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="ms-swift",
+    title="ms-swift",
+    version="4.6.0",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("model", "rlhf_type", "learning_rate", "output_dir", "num_generations", "beta"),
+    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

@@ -1,5 +1,24 @@
-"""TRL: its corrections, losses and advantages read as ours."""
+"""TRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.trl.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.trl.advantage import advantage_of
+from trimtab.dialects.trl.correction import candidates, correction_of
+from trimtab.dialects.trl.keys import KEYS
+from trimtab.dialects.trl.loss import loss_of
+from trimtab.dialects.trl.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="trl",
+    title="TRL",
+    version="1.16.0",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    roots=("model_name_or_path", "learning_rate", "output_dir", "per_device_train_batch_size", "num_generations"),
+    apart=("A NaN log-ratio counts as 0, so the token weighs 1; ours takes the token as never trained.",),
+    candidates=candidates,
+)
 
 __all__ = ["DIALECT"]

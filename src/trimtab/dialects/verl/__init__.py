@@ -1,5 +1,33 @@
-"""verl: its corrections, losses and advantages read as ours."""
+"""verl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.verl.correction import DIALECT
+from trimtab.dialects.keys import Dialect
+from trimtab.dialects.verl import removed
+from trimtab.dialects.verl.advantage import advantage_of
+from trimtab.dialects.verl.correction import candidates, correction_of
+from trimtab.dialects.verl.keys import KEYS, LOSS_SECTION, SECTION
+from trimtab.dialects.verl.loss import loss_of
+from trimtab.dialects.verl.presets import PRESETS
+from trimtab.dialects.verl.remarks import REMARKS
+
+DIALECT = Dialect(
+    name="verl",
+    title="verl",
+    version="0.9.1",
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    closed=(SECTION, LOSS_SECTION),
+    roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
+    others=("rollout_is_fn",),
+    apart=(
+        "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
+        "The mean over a sequence divides by length + 1e-8; ours by the length.",
+    ),
+    candidates=candidates,
+    outdated=removed.is_said,
+    presets=PRESETS,
+)
 
 __all__ = ["DIALECT"]

@@ -11,54 +11,16 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Dialect, Given, Key, choice, flag, number, positive, raw, text
+from trimtab.dialects.keys import Given, number, positive
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
-from trimtab.dialects.verl import loss, removed
-from trimtab.dialects.verl.remarks import REMARKS
+from trimtab.dialects.verl import removed
+from trimtab.dialects.verl.keys import LOSS_SECTION, SECTION
+from trimtab.dialects.verl.loss import FORCED
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
-SECTION = "algorithm.rollout_correction"
-LOSS_SECTION = "actor_rollout_ref.actor.policy_loss.rollout_correction"
 SAFETY = 20.0
 FAR = math.log(1e12)
 """The log of a ratio bound that stands for an open side."""
-
-_OPTIONS = (
-    ("rollout_is", raw, None),
-    ("rollout_is_threshold", raw, 2.0),
-    ("rollout_is_batch_normalize", flag, False),
-    ("rollout_rs", text, None),
-    ("rollout_rs_threshold", raw, None),
-    ("bypass_mode", flag, False),
-    ("loss_type", choice("ppo_clip", "reinforce"), "ppo_clip"),
-)
-
-KEYS = (
-    *(
-        Key(
-            f"{SECTION}.{name}",
-            kind,
-            default,
-            also=(f"algorithm.{name}",) if name.startswith("rollout_is") else (),
-            null="open" if kind is raw else "refused",
-        )
-        for name, kind, default in _OPTIONS
-    ),
-    *(
-        Key(
-            f"{LOSS_SECTION}.{name}",
-            kind,
-            default,
-            name=f"loss.{name}",
-            null="open" if kind is raw else "refused",
-        )
-        for name, kind, default in _OPTIONS
-    ),
-    Key("trainer.use_v1", flag, True),
-    Key("actor_rollout_ref.rollout.calculate_log_probs", flag, True, part="other"),
-    *removed.KEYS,
-)
-
 _LEVELS = {"token": {"level": "token"}} | {
     f"seq_{agg}": {"level": "sequence", "agg": agg} for agg in ("sum", "mean", "max")
 }
@@ -71,7 +33,7 @@ REJECTIONS: dict[str, dict[str, Any]] = {
 """Option of `rollout_rs` → gate. k1 and k3 as shipped run from behavior to proximal. `binary_kl` is verl #6800."""
 
 
-def correction(given: Given) -> Correction:
+def correction_of(given: Given) -> Correction:
     """The correction of the first generation of keys that is present, newest first."""
     before = removed.correction(given)
     if before is not None:
@@ -91,7 +53,7 @@ def correction(given: Given) -> Correction:
 def _denominator(given: Given) -> Literal["trained", "kept"]:
     """Means within a sequence run over what is left of it; sums divide by rows, rejected ones included; a token mean counts
     before rejection in the v1 trainer and after it in the legacy one."""
-    mode = loss.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+    mode = FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
     after = mode == "seq-mean-token-mean" or (mode == "token-mean" and not given["use_v1"])
     return "kept" if after and given["rollout_rs"] else "trained"
 
@@ -188,9 +150,6 @@ def rs_threshold(option: str, bound: str) -> tuple[float, float]:
     return lower, upper
 
 
-# ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """Token or product weight, and one option per gate."""
     found: dict[str, Any] = {}
@@ -239,59 +198,3 @@ def _bound(gate: Gate) -> str:
     return "_".join(
         f"{math.exp(end):.15g}" if abs(end) < FAR else f"1e{math.copysign(12, end):+g}" for end in (low, high)
     )
-
-
-# ── presets ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-_geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
-_k3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
-_pg: dict[str, Any] = {"bypass_mode": True, "loss_type": "reinforce"}
-PRESETS: dict[str, dict[str, Any]] = {
-    "decoupled_token_is": {"rollout_is": "token", "rollout_is_threshold": 2.0},
-    "decoupled_seq_is": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
-    "decoupled_token_icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
-    "decoupled_token_kpop": {"rollout_rs": "binary_kl", "rollout_rs_threshold": 2.0},
-    "decoupled_seq_is_rs": {
-        "rollout_is": "sequence",
-        "rollout_is_threshold": 2.0,
-        "rollout_rs": "seq_sum_k1",
-        "rollout_rs_threshold": "0.5_2.0",
-    },
-    "decoupled_geo_rs": _geo,
-    "decoupled_geo_rs_seq_tis": {"rollout_is": "sequence", **_geo},
-    "decoupled_geo_rs_token_tis": {"rollout_is": "token", **_geo},
-    "decoupled_k3_rs": _k3,
-    "decoupled_k3_rs_seq_tis": {"rollout_is": "sequence", **_k3},
-    "decoupled_k3_rs_token_tis": {"rollout_is": "token", **_k3},
-    "bypass_ppo_clip": {"bypass_mode": True, "loss_type": "ppo_clip"},
-    "bypass_ppo_clip_geo_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_geo},
-    "bypass_ppo_clip_k3_rs": {"bypass_mode": True, "loss_type": "ppo_clip", **_k3},
-    "bypass_pg_is": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0},
-    "bypass_pg_token_icepop": {**_pg, "rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
-    "bypass_pg_geo_rs": {**_pg, **_geo},
-    "bypass_pg_geo_rs_seq_tis": {**_pg, "rollout_is": "sequence", "rollout_is_threshold": 2.0, **_geo},
-    "bypass_pg_geo_rs_token_tis": {**_pg, "rollout_is": "token", "rollout_is_threshold": 2.0, **_geo},
-    "disabled": {},
-}
-
-DIALECT = Dialect(
-    name="verl",
-    title="verl",
-    version="0.9.1",
-    keys=(*KEYS, *loss.KEYS),
-    correction=correction,
-    descent=loss.descent,
-    estimation=loss.estimation,
-    remarks=(*REMARKS, *removed.REMARKS, *loss.REMARKS),
-    closed=(SECTION, LOSS_SECTION),
-    roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
-    others=("rollout_is_fn",),
-    apart=(
-        "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
-        "The mean over a sequence divides by length + 1e-8; ours by the length.",
-    ),
-    candidates=candidates,
-    outdated=removed.is_said,
-    presets=PRESETS,
-)

@@ -1,10 +1,11 @@
-"""What there is to say about verl's rollout correction."""
+"""What there is to say about verl: each finding as data."""
 
 from __future__ import annotations
 
 from trimtab.dialects.keys import Given, Remark
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.verl import loss
+from trimtab.dialects.verl import removed
+from trimtab.dialects.verl.loss import FORCED
 from trimtab.dialects.verl.removed import bypasses
 
 
@@ -14,13 +15,13 @@ def _options(given: Given, *, place: str = "") -> list[str]:
 
 def _lopsided(given: Given) -> bool:
     """Whether a k1 band is not symmetric about 1, so that its inversion shows."""
-    gates = [gate for gate in (given.dialect.correction(given) or OFF).gates if gate.metric == "k1"]
+    gates = [gate for gate in (given.dialect.correction_of(given) or OFF).gates if gate.metric == "k1"]
     return any(abs((gate.lower or 0) + (gate.upper or 0)) > 1e-9 for gate in gates)
 
 
 def _mode(given: Given) -> str:
     """The reduction that is really used."""
-    return loss.FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+    return FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
 
 
 def _has(given: Given, *endings: str) -> bool:
@@ -32,7 +33,7 @@ REMARKS = (
         "calculate_log_probs",
         "defect",
         "calculate_log_probs false leaves the correction without the sampler's log-probs, so it compares nothing; set it true.",
-        lambda given: not given["calculate_log_probs"] and (given.dialect.correction(given) or OFF) != OFF,
+        lambda given: not given["calculate_log_probs"] and (given.dialect.correction_of(given) or OFF) != OFF,
     ),
     Remark(
         "rollout_rs_threshold",
@@ -176,5 +177,76 @@ REMARKS = (
         "binary_kl (#6800) is not in verl 0.9.1; it is read as proposed there: the larger of both directions, probabilities held "
         "within [1e-6, 1 − 1e-6].",
         lambda given: "binary_kl" in _options(given) + _options(given, place="loss."),
+    ),
+    *removed.REMARKS,
+    Remark(
+        "clip_ratio_c",
+        "surprise",
+        "{loss_mode} caps its ratio at clip_ratio_c, {clip_ratio_c} by default: the 20 in its code is never reached.",
+        lambda given: given["loss_mode"] in ("dppo_tv", "dppo_kl") and not given.said("clip_ratio_c"),
+    ),
+    Remark(
+        "kl_ctrl.type",
+        "note",
+        "An adaptive controller moves the coefficient with the measured KL; kl_coef is only where it starts.",
+        lambda given: bool(given["use_kl_in_reward"]) and given["kl_ctrl.type"] == "adaptive",
+    ),
+    Remark(
+        "clip_ratio",
+        "surprise",
+        "clip_ratio is not read: clip_ratio_low and clip_ratio_high have defaults of their own (0.2); set those.",
+        lambda given: given.said("clip_ratio") and not (given.said("clip_ratio_low") and given.said("clip_ratio_high")),
+    ),
+    Remark(
+        "clip_ratio_c",
+        "note",
+        "The dual clip is always on, at {clip_ratio_c}; most frameworks leave it out by default.",
+        lambda given: given.speaks_of("loss") and given["loss_mode"] == "vanilla",
+    ),
+    Remark(
+        "loss_mode",
+        "surprise",
+        "geo_mean takes a plain mean over the rows of the micro-batch, so its gradient grows with the number of micro-batches.",
+        lambda given: given["loss_mode"] == "geo_mean",
+    ),
+    Remark(
+        "loss_agg_mode",
+        "surprise",
+        "{loss_mode} always averages per sequence first, whatever loss_agg_mode says.",
+        lambda given: (
+            given["loss_mode"] in FORCED
+            and given.said("loss_agg_mode")
+            and given["loss_agg_mode"] != "seq-mean-token-mean"
+        ),
+    ),
+    Remark(
+        "loss_scale_factor",
+        "surprise",
+        "Without loss_scale_factor the sum is divided by the width of the micro-batch, so the step depends on the longest answer "
+        "in it; set it to the longest answer allowed.",
+        lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm" and not given.set("loss_scale_factor"),
+    ),
+    Remark(
+        "loss_mode",
+        "note",
+        "GSPO here keeps each token's own gradient under the sequence ratio and uses the configured loss_agg_mode; OpenRLHF and "
+        "NeMo-RL differentiate the mean and force a sequence mean.",
+        lambda given: given["loss_mode"] == "gspo",
+    ),
+    Remark(
+        "adv_estimator",
+        "note",
+        "A group of one keeps its raw reward as advantage; ours gives 0 by default, ms-swift and NeMo-RL too.",
+        lambda given: (
+            given.said("adv_estimator") and given["adv_estimator"] in ("grpo", "rloo", "opo", "gpg", "grpo_vectorized")
+        ),
+    ),
+    Remark(
+        "adv_estimator",
+        "note",
+        "The reward of a row is the sum over all its tokens, masked or not.",
+        lambda given: (
+            given.said("adv_estimator") and given["adv_estimator"] not in ("gae", "reinforce_plus_plus", "remax")
+        ),
     ),
 )

@@ -1,0 +1,99 @@
+"""AReaL: rewards shaped and normalised, then GAE, then the advantages normalised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.config.advantages import Gae, Normalise, Overlong, Shaping
+from trimtab.config.losses import KlPenalty
+from trimtab.dialects.areal.keys import NORM
+from trimtab.dialects.keys import Given, number
+from trimtab.dialects.objectives import AdvantagePart, refuse
+
+
+def norm(given: Given, section: str) -> Normalise | None:
+    """A NormConfig: the deviation is taken about what was subtracted, and leave-one-out of one keeps the raw value."""
+    said = given.said(*(f"{section}.{name}" for name in NORM)) or given.section(f"actor.{section}") == {}
+    if not said:
+        return None
+    field = {name: given[f"{section}.{name}"] for name in NORM}
+    if field["mean_level"] is None and field["std_level"] is None:
+        return None
+    alone = bool(field["mean_leave1out"]) and field["mean_level"] is not None
+    return Normalise(
+        mean=field["mean_level"],
+        std=field["std_level"],
+        leave_one_out=alone,
+        unbiased=field["std_unbiased"],
+        eps=field["eps"],
+        eps_at="std",
+        about="subtracted",
+        singleton="raw" if alone or _undivided(field) else "zero",
+    )
+
+
+def _undivided(field: dict[str, Any]) -> bool:
+    """Whether a lone valid element is divided by 1 and not by its own distance from the mean, which its level did not subtract."""
+    return bool(field["std_unbiased"]) and field["std_level"] is not None and _mean_is_of_more(field)
+
+
+def _mean_is_of_more(field: dict[str, Any]) -> bool:
+    return field["mean_level"] is None or (field["mean_level"], field["std_level"]) == ("batch", "group")
+
+
+def advantage_of(given: Given) -> AdvantagePart:
+    """Overlong, bias, scale, clip, normalise; then GAE; then the advantages are normalised, every row voting.
+
+    As shipped a row without EOS votes in the reward normalisation though its reward is then dropped, so shaping takes two
+    steps; documented, it does not vote.
+    """
+    refuse(
+        isinstance(given["gae_lambda"], str) and not _is_number(given["gae_lambda"]),
+        f"AReaL actor.gae_lambda {given['gae_lambda']}",
+        "it is a function. Write a number, or use Gae(length_adaptive=…)",
+    )
+    refuse(given["gae_timestep_unit"] == "turn", "AReaL actor.gae_timestep_unit turn", "ours steps by token")
+    masks, normalise = bool(given["mask_no_eos_with_zero"]), norm(given, "reward_norm")
+    first = Shaping(
+        bias=given["reward_bias"],
+        scale=given["reward_scaling"],
+        lower=-given["reward_clip"],
+        upper=given["reward_clip"],
+        overlong=_overlong(given),
+        normalise=normalise,
+    )
+    second = Shaping(no_eos="bootstrap" if masks else "keep")
+    shaping = (first.but(no_eos="bootstrap"),) if masks and (given.documented or normalise is None) else (first, second)
+    penalty = given["kl_ctl"]
+    return AdvantagePart(
+        advantage=Gae(
+            gamma=given["discount"],
+            lam=number("AReaL actor.gae_lambda", given["gae_lambda"]),
+            normalise=None,
+            baseline="all",
+        ),
+        shaping=(first,) if not masks else shaping,
+        advantage_norm=norm(given, "adv_norm"),
+        reward_kl=KlPenalty(coefficient=penalty, estimator=given["kl_estimator"], output_limit=10.0)
+        if penalty
+        else None,
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _overlong(given: Given) -> Overlong | None:
+    if not given["overlong_reward_penalty"]:
+        return None
+    return Overlong(
+        max_length=given["max_new_tokens"],
+        buffer=given["overlong_tokens"],
+        factor=given["overlong_penalty_factor"],
+        cap=False,
+    )

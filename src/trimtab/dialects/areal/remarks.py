@@ -1,0 +1,247 @@
+"""What there is to say about AReaL: each finding as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.config.advantages import Normalise
+from trimtab.dialects.areal.advantage import norm
+from trimtab.dialects.areal.correction import is_inert, rejection_section
+from trimtab.dialects.keys import Given, Remark
+
+
+def _rejects(given: Given, **fields: Any) -> bool:
+    section = rejection_section(given)
+    return section is not None and all(section[name] == value for name, value in fields.items())
+
+
+def _kl(given: Given) -> bool:
+    section = rejection_section(given)
+    return section is not None and section["metric"] != "ratio"
+
+
+def _by_group(value: Normalise | None) -> bool:
+    return value is not None and "group" in (value.mean, value.std)
+
+
+def _tail(given: Given, section: str, level: str) -> bool:
+    by_group = norm(given, section) is not None and given[f"{section}.{level}"] == "group"
+    return by_group and given[f"{section}.group_size"] > 1
+
+
+def _own_size(given: Given, section: str) -> bool:
+    alone = norm(given, section) is not None and given[f"{section}.mean_leave1out"]
+    return bool(alone) and given[f"{section}.std_level"] is not None and not given[f"{section}.std_unbiased"]
+
+
+def _spoken(given: Given) -> bool:
+    return given.speaks_of("advantage")
+
+
+REMARKS = (
+    Remark(
+        "metric",
+        "defect",
+        "kl_k3 runs in the other direction than documented: e^(−ℓ) − 1 + ℓ instead of r − 1 − log r, so a token whose ratio fell "
+        "counts more than one whose ratio rose; verl's k3 is the documented one.",
+        lambda given: _rejects(given, metric="kl_k3") and not given.documented,
+    ),
+    Remark(
+        "metric",
+        "surprise",
+        "With level sequence and a KL metric the survivors keep their own token ratios as weights, unbounded; add metric ratio, "
+        "or bound the weights elsewhere.",
+        lambda given: _kl(given) and _rejects(given, level="sequence"),
+    ),
+    Remark(
+        "metric",
+        "note",
+        "kl_k1 is +log(proximal/behavior), the opposite sign of verl's k1; one-sided or asymmetric bounds mean the mirror image "
+        "there.",
+        lambda given: _rejects(given, metric="kl_k1"),
+    ),
+    Remark(
+        "agg",
+        "surprise",
+        "agg {agg} is only what is tested: the weight of the survivors is the geometric mean of the sequence.",
+        lambda given: (
+            _rejects(given, level="sequence", metric="ratio", token_action=None) and not _rejects(given, agg="mean")
+        ),
+    ),
+    Remark(
+        "level",
+        "surprise",
+        "`sequence` gathers by agg mean, the geometric mean; verl, TRL, SkyRL and slime mean the product by it.",
+        lambda given: _rejects(given, level="sequence", metric="ratio", agg="mean"),
+    ),
+    Remark(
+        "agg",
+        "note",
+        "agg has no effect at token level; drop it.",
+        lambda given: given.said("agg") and _rejects(given, level="token"),
+    ),
+    Remark(
+        "lower",
+        "note",
+        "Left out, the lower side is open; verl and slime take 1/upper there.",
+        lambda given: _rejects(given, metric="ratio", lower=None, action="mask"),
+    ),
+    Remark(
+        "use_decoupled_loss",
+        "surprise",
+        "Without use_decoupled_loss (or recompute_logprob) proximal is behavior, every ratio is 1 and rejection_sampling does "
+        "nothing; switch it on.",
+        lambda given: is_inert(given) and rejection_section(given) is not None,
+    ),
+    Remark(
+        "use_decoupled_loss",
+        "surprise",
+        "A decoupled loss without rejection_sampling carries no importance weight at all; set rejection_sampling.",
+        lambda given: (
+            given.said("use_decoupled_loss") and given["use_decoupled_loss"] and rejection_section(given) is None
+        ),
+    ),
+    Remark(
+        "token_action",
+        "note",
+        "token_action is #1218, not merged; read as after its review: both stages share the bounds and survivors weigh their own "
+        "token ratio.",
+        lambda given: given.set("token_action"),
+    ),
+    Remark(
+        "behave_imp_weight_mode",
+        "note",
+        "behave_imp_weight_cap and _mode were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab "
+        "convert --from areal --to areal` rewrites them. The removed code kept rejected tokens in the mask with weight 0.",
+        lambda given: given.said("behave_imp_weight_cap", "behave_imp_weight_mode"),
+    ),
+    Remark(
+        "m2_threshold",
+        "defect",
+        "M2PO divides the loss by the tokens it leaves while the micro-batches are weighed by the tokens before, so every dropped "
+        "token raises the step of the others; ours can count before (denominator trained).",
+        lambda given: given["m2_threshold"] is not None and not given.documented,
+    ),
+    Remark(
+        "m2_threshold",
+        "note",
+        "The budget is kept per micro-batch, and of equal values at its edge some go and some stay; ours is kept over the whole "
+        "batch and equal values go together.",
+        lambda given: given["m2_threshold"] is not None,
+    ),
+    Remark(
+        "prox_logp_method",
+        "surprise",
+        "loglinear does not recompute proximal log-probs but interpolates them between behavior and current; pass those as "
+        "proximal to get the same numbers.",
+        lambda given: given["prox_logp_method"] == "loglinear",
+    ),
+    Remark(
+        "prox_logp_method",
+        "defect",
+        "Versions are not shifted by one like log-probs and mask, so the first token of an answer is never interpolated and one token "
+        "per weight update has the wrong version; recompute instead.",
+        lambda given: given["prox_logp_method"] == "loglinear",
+    ),
+    Remark(
+        "prox_logp_method",
+        "note",
+        "reuse_train_logp takes the log-probs of the first pass as proximal and forces one mini-batch; pass current, detached, as "
+        "proximal.",
+        lambda given: given["prox_logp_method"] == "reuse_train_logp",
+    ),
+    Remark(
+        "use_sapo_loss",
+        "surprise",
+        "The SAPO loss never reads rejection_sampling; use the PPO loss to reject.",
+        lambda given: bool(given["use_sapo_loss"]) and rejection_section(given) is not None,
+    ),
+    Remark(
+        "kl_ctl",
+        "defect",
+        "kl_ctl {kl_ctl} without a reference model takes its log-probs as 0, so every token is paid −{kl_ctl}·log-prob, a bonus on "
+        "surprise; set kl_ctl: 0 or configure ref.",
+        lambda given: _spoken(given) and bool(given["kl_ctl"]) and given.whole and not given.has_section("ref"),
+    ),
+    Remark(
+        "mask_no_eos_with_zero",
+        "defect",
+        "Rows without EOS lose their reward but still vote in reward_norm, so a truncated outlier shifts everyone's advantage "
+        "(#1351); read with documented=True to leave them out.",
+        lambda given: (
+            bool(given["mask_no_eos_with_zero"]) and norm(given, "reward_norm") is not None and not given.documented
+        ),
+    ),
+    Remark(
+        "mask_no_eos_with_zero",
+        "defect",
+        "`No EOS` is taken to be `as long as the batch is wide`, so the longest row of every batch loses its reward; pad one "
+        "column more, or mark truncated rows yourself.",
+        lambda given: bool(given["mask_no_eos_with_zero"]),
+    ),
+    *(
+        Remark(
+            f"{section}.group_size",
+            "surprise",
+            "Groups are blocks of group_size rows; where the batch is not a multiple of it the tail is divided by eps, 1e5 times too "
+            "large.",
+            lambda given, section=section: _tail(given, section, "std_level"),
+        )
+        for section in ("reward_norm", "adv_norm")
+    ),
+    *(
+        Remark(
+            f"{section}.group_size",
+            "surprise",
+            "Groups are blocks of group_size rows; where the batch is not a multiple of it nothing is subtracted from the tail.",
+            lambda given, section=section: (
+                _tail(given, section, "mean_level") and not _tail(given, section, "std_level")
+            ),
+        )
+        for section in ("reward_norm", "adv_norm")
+    ),
+    *(
+        Remark(
+            f"{section}.std_unbiased",
+            "surprise",
+            "With mean_leave1out a lone valid element of a batch or group is divided by its own size, so it becomes 1 or −1; ours keeps "
+            "its value. Set std_unbiased: true to have it divided by 1.",
+            lambda given, section=section: _own_size(given, section),
+        )
+        for section in ("reward_norm", "adv_norm")
+    ),
+    Remark(
+        "reward_norm.mean_leave1out",
+        "note",
+        "A group of one keeps its raw value in 1.0.4 and gets 0 in later versions; most frameworks give 0.",
+        lambda given: any(
+            norm(given, section) is not None and given[f"{section}.mean_leave1out"]
+            for section in ("reward_norm", "adv_norm")
+        ),
+    ),
+    Remark(
+        "use_cispo_loss",
+        "note",
+        "use_cispo_loss is younger than 1.0.4; read as in v2.0.0.",
+        lambda given: bool(given["use_cispo_loss"]),
+    ),
+    Remark(
+        "reward_norm.group_size",
+        "surprise",
+        "Normalised by group with group_size 1 every row is its own group; set group_size to the number of samples per prompt.",
+        lambda given: _by_group(norm(given, "reward_norm")) and given["reward_norm.group_size"] <= 1,
+    ),
+    Remark(
+        "importance_sampling_level",
+        "note",
+        "At sequence level the token advantages are averaged per sequence and the loss stays a token mean; other frameworks keep "
+        "token advantages or average per sequence.",
+        lambda given: given["importance_sampling_level"] == "sequence",
+    ),
+    Remark(
+        "overlong_reward_penalty",
+        "note",
+        "The penalty keeps growing beyond max_new_tokens; OpenRLHF holds it at the factor.",
+        lambda given: bool(given["overlong_reward_penalty"]),
+    ),
+)

@@ -1,0 +1,76 @@
+"""What there is to say about NeMo-RL: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Remark
+from trimtab.dialects.nemo_rl.keys import T
+
+REMARKS = (
+    Remark(
+        "use_importance_sampling_correction",
+        "surprise",
+        "The truncation is configured but use_importance_sampling_correction is off, so no weight is used; switch it on.",
+        lambda given: given.set(f"{T}_type") and not given["use_importance_sampling_correction"],
+    ),
+    Remark(
+        f"{T}_ratio",
+        "surprise",
+        "A ratio that overflows weighs 0 instead of the cap; bound the log-probs, or use seq_logprob_error_threshold.",
+        lambda given: given["use_importance_sampling_correction"] and given[f"{T}_type"] == "tis",
+    ),
+    Remark(
+        f"{T}_type",
+        "surprise",
+        "seq-mask-tis tests the geometric mean and lets survivors keep their own token ratios, unbounded, in spite of its name.",
+        lambda given: given[f"{T}_type"] == "seq-mask-tis" and given["use_importance_sampling_correction"],
+    ),
+    Remark(
+        "use_importance_sampling_correction",
+        "note",
+        "Without a truncation type the weights are unbounded; add {T_} tis with a ratio.".replace("{T_}", f"{T}_type"),
+        lambda given: given["use_importance_sampling_correction"] and given[f"{T}_type"] is None,
+    ),
+    Remark(
+        "seq_logprob_error_threshold",
+        "surprise",
+        "Rejected sequences leave the denominator, so each one raises the step of the others, while zeroed ratios stay in it; "
+        "other frameworks count before rejection.",
+        lambda given: given.set("seq_logprob_error_threshold"),
+    ),
+    Remark(
+        "sequence_level_importance_ratios",
+        "surprise",
+        "The weight is the product over the sequence; AReaL, ms-swift and OpenRLHF mean the geometric mean by `sequence`.",
+        lambda given: given["use_importance_sampling_correction"] and given["sequence_level_importance_ratios"],
+    ),
+    Remark(
+        "use_leave_one_out_baseline",
+        "surprise",
+        "Mean and deviation are both those of the others: rewards [1, 0, 0, 0] give [1, −0.58, −0.58, −0.58] where GRPO gives "
+        "[1.5, −0.5, −0.5, −0.5], and groups of two are never divided.",
+        lambda given: (
+            given.speaks_of("advantage")
+            and given["adv_estimator.name"] in ("grpo", "gdpo")
+            and given["use_leave_one_out_baseline"]
+            and given["normalize_rewards"]
+        ),
+    ),
+    Remark(
+        "force_on_policy_ratio",
+        "surprise",
+        "force_on_policy_ratio sets the PPO ratio to 1, so nothing is ever clipped; pass current as proximal to get the same.",
+        lambda given: bool(given["force_on_policy_ratio"]),
+    ),
+    Remark(
+        "sequence_level_importance_ratios",
+        "note",
+        "GSPO here differentiates the mean ratio and forces a mean per sequence; verl and SkyRL keep each token's own gradient.",
+        lambda given: given["sequence_level_importance_ratios"] and given.speaks_of("loss"),
+    ),
+    Remark(
+        "reference_policy_kl_penalty",
+        "note",
+        "With use_kl_in_reward the KL is paid in the reward and not in the loss, and only reinforce_plus_plus and gae read it there.",
+        lambda given: bool(given["use_kl_in_reward"]),
+    ),
+)

@@ -1,0 +1,81 @@
+"""What there is to say about open-instruct: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Remark
+from trimtab.dialects.open_instruct.correction import REMOVED
+
+REMARKS = (
+    Remark(
+        "rho_mask_sequence_level",
+        "defect",
+        "Sequence statistics are taken per packed row and mix the responses in it; pack one response per row, or use token level. "
+        "Ours judges each response.",
+        lambda given: (
+            given["use_rho_correction"]
+            and (given["rho_mask_sequence_level"] or given["rho_mask_tv_divergence"])
+            and not given.documented
+        ),
+    ),
+    Remark(
+        "rho_mask_sequence_level",
+        "note",
+        "`sequence` is the geometric mean; verl, TRL, SkyRL and slime mean the product by it.",
+        lambda given: given["use_rho_correction"] and given["rho_mask_sequence_level"],
+    ),
+    Remark(
+        "rho_mask_upper_bound",
+        "note",
+        "Masked tokens weigh 0 and stay in the denominator.",
+        lambda given: (
+            given["use_rho_correction"] and bool(given["rho_mask_upper_bound"] or given["rho_mask_lower_bound"])
+        ),
+    ),
+    Remark(
+        "rho_mask_lower_bound",
+        "surprise",
+        "With rho_mask_tv_divergence a lower bound drops tokens of sequences that are close to on-policy; leave it 0.",
+        lambda given: (
+            given["use_rho_correction"] and given["rho_mask_tv_divergence"] and given["rho_mask_lower_bound"] > 0
+        ),
+    ),
+    Remark(
+        "use_vllm_logprobs",
+        "note",
+        "use_vllm_logprobs and use_rho_correction (on by default) exclude each other; open-instruct stops unless the latter is false.",
+        lambda given: bool(given["use_vllm_logprobs"] and given["use_rho_correction"]),
+    ),
+    Remark(
+        "truncated_importance_sampling_ratio_cap",
+        "note",
+        "truncated_importance_sampling_ratio_cap and tis_mask_* became rho_clamp_upper_bound and rho_mask_*; the removed mask compared "
+        "current, not proximal, with behavior.",
+        lambda given: given.said(*REMOVED),
+    ),
+    Remark(
+        "clip_higher",
+        "surprise",
+        "With cispo the ratio is bounded above by 1 + clip_higher and clip_lower is not read; verl, slime, NeMo-RL and ROLL also bound "
+        "it below, TRL and ms-swift bound it by epsilon_high itself.",
+        lambda given: given["loss_fn"] == "cispo",
+    ),
+    Remark(
+        "advantage_normalization_type",
+        "note",
+        "standard divides by the biased deviation plus 1e-8; most frameworks divide by the unbiased one plus 1e-6 or 1e-4.",
+        lambda given: given["advantage_normalization_type"] == "standard",
+    ),
+    Remark(
+        "advantage_normalization_type",
+        "surprise",
+        "max_rl divides by the group's mean reward, so it flips signs where that is negative; ours gives 0 there.",
+        lambda given: given["advantage_normalization_type"] == "max_rl",
+    ),
+    Remark(
+        "beta",
+        "note",
+        "Left out, beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is paid where a reference policy is loaded; write "
+        "beta down to read it.",
+        lambda given: given.speaks_of("loss") and not given.said("beta", "kl_estimator") and given["load_ref_policy"],
+    ),
+)

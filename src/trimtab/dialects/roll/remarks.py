@@ -1,0 +1,84 @@
+"""What there is to say about ROLL: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Remark
+from trimtab.dialects.roll.correction import filters
+from trimtab.dialects.roll.keys import KEYS
+
+INERT = tuple(key.label for key in KEYS if key.path.startswith("actor_train.") and key.label != "pg_variant")
+"""Keys that are looked up in a dataclass without them, so that their defaults always hold."""
+REMARKS = (
+    Remark(
+        "enable_old_logprobs_recompute",
+        "surprise",
+        "With recomputed log-probs the filters run in the pipeline and the loss divides by what is left; without, by the tokens "
+        "before.",
+        lambda given: bool(given["enable_old_logprobs_recompute"]) and bool(filters(given)),
+    ),
+    Remark(
+        "weight_type",
+        "surprise",
+        "`sequence` is the product over the tokens; the geometric mean, which others call sequence, is `geometric` here.",
+        lambda given: given["enabled"] and given["weight_type"] == "sequence",
+    ),
+    Remark(
+        "filters",
+        "note",
+        "Every filter is judged on the base mask; SkyRL judges each on what the one before left.",
+        lambda given: len(filters(given)) > 1,
+    ),
+    Remark(
+        "loss_agg_mode",
+        "defect",
+        "token-mean ignores the loss mask, so the filters remove nothing from the policy loss and padding counts in the entropy; use "
+        "seq-mean-token-mean.",
+        lambda given: given["loss_agg_mode"] == "token-mean",
+    ),
+    Remark(
+        "loss_agg_mode",
+        "defect",
+        "seq-mean-token-sum-norm is divided by the width and not by the number of sequences, so the step grows with the batch; use "
+        "seq-mean-token-mean.",
+        lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm",
+    ),
+    Remark(
+        "dual_clip_loss",
+        "surprise",
+        "The dual clip is 1 + 2·pg_clip ({pg_clip}) and cannot be set; others use 3.",
+        lambda given: bool(given["dual_clip_loss"]),
+    ),
+    Remark(
+        "pg_variant",
+        "defect",
+        "The cispo_*, tis_*, topr_* and kimi15_tau settings are looked up in a dataclass without them, so their defaults always hold; "
+        "drop them.",
+        lambda given: given.said(*INERT),
+    ),
+    Remark(
+        "adv_estimator",
+        "surprise",
+        "gae reads critic values at masked positions, also between turns; zero them to get our numbers.",
+        lambda given: given["adv_estimator"] == "gae" and given.said("adv_estimator"),
+    ),
+    Remark(
+        "adv_estimator",
+        "defect",
+        "The deviation of a group of one is NaN, and so is everything after it; sample at least two answers. Ours gives 0.",
+        lambda given: (
+            given["adv_estimator"] == "grpo" or (given["norm_std_type"] == "group" and given.said("norm_std_type"))
+        ),
+    ),
+    Remark(
+        "target_kl",
+        "note",
+        "With target_kl the coefficient follows the measured KL; init_kl_coef is only where it starts.",
+        lambda given: given.set("target_kl") and bool(given["add_token_level_kl"]),
+    ),
+    Remark(
+        "entropy_loss_coef",
+        "note",
+        "The entropy term keeps the tokens that the filters rejected; the KL term does not.",
+        lambda given: given["entropy_loss_coef"] > 0,
+    ),
+)

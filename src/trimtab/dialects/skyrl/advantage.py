@@ -1,0 +1,32 @@
+"""SkyRL: `trainer.algorithm.advantage_estimator`, and the KL penalty in the reward."""
+
+from __future__ import annotations
+
+from trimtab.config import advantages as adv
+from trimtab.dialects.keys import Given
+from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, refuse, row
+from trimtab.dialects.skyrl.loss import Table, kl_penalty
+
+ESTIMATORS: Table = {
+    "grpo": lambda g: adv.Grpo(std=g["grpo_norm_by_std"], **RAW),
+    "rloo": lambda _: adv.Rloo(**ALL),
+    "gae": lambda g: adv.Gae(gamma=g["gamma"], lam=g["lambd"], **ALL),
+    "reinforce++": lambda g: adv.ReinforcePlusPlus(gamma=g["gamma"], gaps="reset", **ALL),
+    "maxrl": lambda _: adv.MaxRl(**ALL),
+}
+
+
+def advantage_of(given: Given) -> AdvantagePart:
+    """The registered estimator."""
+    normalises = given["advantage_batch_normalize"]
+    refuse(
+        normalises and not given.documented,
+        "SkyRL advantage_batch_normalize",
+        "it subtracts a mean over padding. Use an estimator that normalises, or documented=True for a mean over tokens",
+    )
+    in_reward = given["use_kl_in_reward"] and given["kl_loss_coef"]
+    return AdvantagePart(
+        advantage=row(ESTIMATORS, "SkyRL advantage_estimator", given["advantage_estimator"], given),
+        advantage_norm=adv.Normalise(unbiased=False, eps=1e-8, eps_at="floor") if normalises else None,
+        reward_kl=kl_penalty(given) if in_reward else None,
+    )

@@ -1,0 +1,166 @@
+"""What there is to say about SkyRL: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.skyrl.correction import masks_both_sides, tis_level_and_cap
+
+
+def _masks_sequences(given: Given) -> bool:
+    return given.set("sequence_mask_metric")
+
+
+REMARKS = (
+    Remark(
+        "tis_imp_ratio_cap",
+        "defect",
+        "use_tis with cap {tis_imp_ratio_cap} makes every weight that number and flips the sign of the gradient; set "
+        "tis_ratio_type: token and token_tis_ratio_clip_high: 2.0 instead.",
+        lambda given: tis_level_and_cap(given)[0] is not None and tis_level_and_cap(given)[1] <= 0,
+    ),
+    Remark(
+        "use_tis",
+        "note",
+        "use_tis and tis_imp_ratio_cap are deprecated; now off_policy_correction.tis_ratio_type: token and "
+        "token_tis_ratio_clip_high.",
+        lambda given: given.said("use_tis", "tis_imp_ratio_cap"),
+    ),
+    Remark(
+        "token_mask_is_threshold_high",
+        "surprise",
+        "A token mask with one bound only is ignored; set both token_mask_is_threshold_low and _high.",
+        lambda given: (
+            given.set("token_mask_is_threshold_low", "token_mask_is_threshold_high") and not masks_both_sides(given)
+        ),
+    ),
+    Remark(
+        "policy_loss_type",
+        "defect",
+        "{policy_loss_type} receives advantages already divided by the number of tokens: clip_cov's covariance bounds are never "
+        "met and kl_cov adds a plain sum; use it with another framework or a reduction of your own.",
+        lambda given: given["policy_loss_type"] in ("clip_cov", "kl_cov"),
+    ),
+    Remark(
+        "policy_loss_type",
+        "surprise",
+        "Outlier and token masks are silently not applied to {policy_loss_type}; use another loss.",
+        lambda given: (
+            given["policy_loss_type"] in ("clip_cov", "kl_cov")
+            and given.set(
+                "outlier_token_is_threshold_low", "outlier_token_is_threshold_high", "token_mask_is_threshold_low"
+            )
+        ),
+    ),
+    Remark(
+        "sequence_tis_ratio_clip_high",
+        "surprise",
+        "The cap {sequence_tis_ratio_clip_high} bounds the product over the tokens that earlier stages left; AReaL, ms-swift and "
+        "OpenRLHF mean the geometric mean by `sequence`.",
+        lambda given: given["tis_ratio_type"] == "sequence",
+    ),
+    Remark(
+        "sequence_mask_metric",
+        "note",
+        "Each stage sees the mask the one before left; verl and ROLL judge every stage on the original mask, so the same bounds "
+        "keep other tokens there.",
+        lambda given: (
+            _masks_sequences(given) and (masks_both_sides(given) or given.set("outlier_token_is_threshold_low"))
+        ),
+    ),
+    Remark(
+        "tis_ratio_type",
+        "note",
+        "is_ratio_min, is_ratio_max and is_ratio_std are taken over padding too, so the least is 0 and the spread is not; look at ours.",
+        lambda given: given.set("tis_ratio_type", "sequence_mask_metric") or masks_both_sides(given),
+    ),
+    Remark(
+        "outlier_token_is_threshold_low",
+        "note",
+        "Without tis_ratio_type or sequence_mask_metric these masks are not validated and silently skipped where the sampler "
+        "returns no log-probs; set sampling logprobs.",
+        lambda given: (
+            given.set("outlier_token_is_threshold_low", "outlier_token_is_threshold_high")
+            and not given.set("tis_ratio_type", "sequence_mask_metric")
+        ),
+    ),
+    Remark(
+        "cispo_eps_clip_low",
+        "defect",
+        "With cispo_eps_clip_low {cispo_eps_clip_low} the lower bound is 1, so no token weighs less than 1; set it to 1.0 for an open "
+        "lower side.",
+        lambda given: given["policy_loss_type"] == "cispo" and given["cispo_eps_clip_low"] == 0,
+    ),
+    Remark(
+        "policy_loss_type",
+        "surprise",
+        "rollout_is zeroes the factor outside the band, and with it the gradient, though its documentation says the gradient is "
+        "unchanged.",
+        lambda given: given["policy_loss_type"] == "rollout_is",
+    ),
+    Remark(
+        "advantage_estimator",
+        "note",
+        "A group of one keeps its raw reward as advantage with grpo, and gets 0 with rloo; ours gives 0 by default.",
+        lambda given: given["advantage_estimator"] == "grpo" and given.said("advantage_estimator"),
+    ),
+    Remark(
+        "zero_variance_filter",
+        "note",
+        "Groups whose rewards agree leave the loss mask and its counts; pass their rows masked to get the same number.",
+        lambda given: bool(given["zero_variance_filter"]),
+    ),
+    Remark(
+        "use_kl_loss",
+        "note",
+        "Left out, a KL term of {kl_loss_coef} ({kl_estimator_type}) is paid; write use_kl_loss down to read it.",
+        lambda given: (
+            given.speaks_of("loss")
+            and not given.said("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")
+        ),
+    ),
+    Remark(
+        "cispo_anchor",
+        "note",
+        "cispo_anchor is younger than 0.3.0, which always divides by proximal.",
+        lambda given: given.said("cispo_anchor"),
+    ),
+    Remark(
+        "policy_loss_type",
+        "note",
+        "gspo keeps each token's own gradient under the sequence ratio and uses the configured loss_reduction; OpenRLHF and NeMo-RL "
+        "differentiate the mean and force a sequence mean.",
+        lambda given: given["policy_loss_type"] == "gspo",
+    ),
+    Remark(
+        "loss_reduction",
+        "surprise",
+        "token_mean_legacy is the mean over micro-batches of their token means; read as prompt-mean: pass the index of the "
+        "micro-batch as group, or use token_mean.",
+        lambda given: given["loss_reduction"] == "token_mean_legacy",
+    ),
+    Remark(
+        "loss_reduction",
+        "note",
+        "Rows without tokens count in sequence means; ours leave them out unless the denominator says otherwise.",
+        lambda given: given["loss_reduction"] in ("sequence_mean", "seq_mean_token_sum_norm"),
+    ),
+    Remark(
+        "advantage_estimator",
+        "surprise",
+        "reinforce++ starts anew after each observation, so tokens before it never see a later reward; verl carries it across.",
+        lambda given: given["advantage_estimator"] == "reinforce++",
+    ),
+    Remark(
+        "advantage_estimator",
+        "surprise",
+        "maxrl divides by the group's mean, so it flips signs where that is negative and explodes near 0; keep rewards positive. "
+        "Ours gives 0 there.",
+        lambda given: given["advantage_estimator"] == "maxrl",
+    ),
+    Remark(
+        "advantage_estimator",
+        "surprise",
+        "gae reads critic values at masked positions, also between turns and past the end; zero them to get our numbers.",
+        lambda given: given["advantage_estimator"] == "gae",
+    ),
+)

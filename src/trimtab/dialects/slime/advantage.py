@@ -1,0 +1,50 @@
+"""slime: from rewards to advantages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
+from trimtab.config.losses import KlPenalty
+from trimtab.dialects.keys import Given
+from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.slime.keys import DISTILLED
+from trimtab.errors import ConfigError
+
+CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+"""Estimators whose rewards are centred in their group."""
+
+
+def advantage_of(given: Given) -> AdvantagePart:
+    """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
+    refuse(given["use_opd"], "slime --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
+    name, penalty = given["advantage_estimator"], given["kl_coef"]
+    refuse(name == DISTILLED, f"slime advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
+    whiten = WHITEN if given["normalize_advantages"] else None
+    if name not in CENTRED:
+        kl = KlPenalty(coefficient=penalty, estimator=_estimator(given)) if penalty else None
+        return AdvantagePart(advantage=_returns(given, whiten), reward_kl=kl)
+    if not given["rewards_normalization"]:
+        raise ConfigError(
+            f"slime --disable-rewards-normalization with advantage_estimator {name} cannot be said: rewards themselves become "
+            "advantages. Use reinforce_plus_plus, or normalise."
+        )
+    refuse(
+        name == "reinforce_plus_plus_baseline" and penalty,
+        "slime --kl-coef with reinforce_plus_plus_baseline",
+        "each token pays its own KL only, where ours pays the sum to come. Use --use-kl-loss",
+    )
+    scaled = name != "reinforce_plus_plus_baseline" and bool(given["grpo_std_normalization"])
+    return AdvantagePart(advantage=Grpo(std=scaled, normalise=whiten, baseline="all"))
+
+
+def _returns(given: Given, whiten: Normalise | None) -> Estimator:
+    if given["advantage_estimator"] == "ppo":
+        return Gae(gamma=given["gamma"], lam=given["lambd"], gaps="step", normalise=whiten, **ALL)
+    return ReinforcePlusPlus(gamma=given["gamma"], gaps="step", normalise=whiten, **ALL)
+
+
+def _estimator(given: Given) -> Any:
+    named = given["kl_loss_type"]
+    refuse(named == "low_var_kl", "slime --kl-coef with --kl-loss-type low_var_kl", "use k3, which it holds within 10")
+    return named

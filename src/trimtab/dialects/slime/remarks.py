@@ -1,0 +1,105 @@
+"""What there is to say about slime: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.slime.advantage import CENTRED
+from trimtab.dialects.slime.correction import is_mis
+
+
+def _advantages(given: Given, *names: str) -> bool:
+    return given.speaks_of("advantage") and given["advantage_estimator"] in names
+
+
+REMARKS = (
+    Remark(
+        "use_rs",
+        "surprise",
+        "Rejection needs use_tis: without it the recipe returns before it rejects anything; switch use_tis on.",
+        lambda given: given["use_rs"] and not given["use_tis"],
+    ),
+    Remark(
+        "tis_batch_normalize",
+        "surprise",
+        "Documented as over the entire batch, it divides by the mean of one micro-batch, so the step depends on how the batch is "
+        "split; ours takes the whole batch.",
+        lambda given: given["use_tis"] and is_mis(given) and given["tis_batch_normalize"],
+    ),
+    Remark(
+        "tis_batch_normalize",
+        "surprise",
+        "The mean of the sequences' weights counts an empty sequence as a weight of 0, so each one raises the weights of the others; "
+        "ours leaves it out.",
+        lambda given: (
+            given["use_tis"] and is_mis(given) and given["tis_batch_normalize"] and given["tis_level"] == "sequence"
+        ),
+    ),
+    Remark(
+        "tis_lower_bound",
+        "note",
+        "null means 1/tis_upper_bound; AReaL and TRL leave that side open.",
+        lambda given: (
+            given.said("tis_lower_bound") and given["tis_lower_bound"] is None and given["tis_mode"] != "truncate"
+        ),
+    ),
+    Remark(
+        "rs_veto_threshold",
+        "note",
+        "The veto looks at the low side only and acts only with use_rs.",
+        lambda given: given["use_tis"] and given["use_rs"] and given.set("rs_veto_threshold"),
+    ),
+    Remark(
+        "tis_level",
+        "surprise",
+        "`sequence` is the product over the tokens; AReaL, ms-swift and OpenRLHF mean the geometric mean, which is `geometric` here.",
+        lambda given: given["use_tis"] and given["tis_level"] == "sequence",
+    ),
+    Remark(
+        "opsm_delta",
+        "surprise",
+        "The sequence mask compares current with proximal and judges each token's advantage, with a delta of {opsm_delta}; "
+        "TRL and ms-swift compare with behavior, so staleness itself is not seen here.",
+        lambda given: given["use_opsm"] and not given["use_rollout_logprobs"],
+    ),
+    Remark(
+        "n_samples_per_prompt",
+        "surprise",
+        "Where the number of samples is not rollout_batch_size × n_samples_per_prompt, the whole batch is normalised as one group; "
+        "ours groups by prompt.",
+        lambda given: _advantages(given, *CENTRED) and bool(given["rewards_normalization"]),
+    ),
+    Remark(
+        "calculate_per_token_loss",
+        "note",
+        "A sequence without tokens counts as one token.",
+        lambda given: bool(given["calculate_per_token_loss"]),
+    ),
+    Remark(
+        "kl_coef",
+        "surprise",
+        "kl_coef {kl_coef} has no effect with {advantage_estimator}; use --use-kl-loss with --kl-loss-coef.",
+        lambda given: _advantages(given, "grpo", "gspo", "cispo") and bool(given["kl_coef"]),
+    ),
+    Remark(
+        "advantage_estimator",
+        "surprise",
+        "ppo reads critic values and pays KL at masked positions too; zero both there to get our numbers.",
+        lambda given: _advantages(given, "ppo"),
+    ),
+    Remark(
+        "advantage_estimator",
+        "defect",
+        "Under context parallelism ppo places the reward on the last token of the first rank, which is the wrong one where its last "
+        "chunk is empty; use another estimator.",
+        lambda given: _advantages(given, "ppo") and given["context_parallel_size"] > 1,
+    ),
+    Remark(
+        "normalize_advantages",
+        "note",
+        "{advantage_estimator} is meant to be whitened and slime demands it; switch --normalize-advantages on.",
+        lambda given: (
+            _advantages(given, "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+            and not given["normalize_advantages"]
+        ),
+    ),
+)

@@ -1,0 +1,93 @@
+"""What there is to say about ms-swift: each finding as data."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Remark
+from trimtab.dialects.swift.keys import P
+
+REMARKS = (
+    Remark(
+        f"{P}_mode",
+        "surprise",
+        "The weight multiplies the KL term too, so beta acts less where the ratio is small; no other framework does this.",
+        lambda given: given.set(f"{P}_mode"),
+    ),
+    Remark(
+        f"{P}_mode",
+        "surprise",
+        "sequence_mask tests the geometric mean and lets survivors keep their own token ratios, unbounded; TRL's option of the "
+        "same name tests and weighs by the product.",
+        lambda given: given[f"{P}_mode"] == "sequence_mask",
+    ),
+    Remark(
+        f"{P}_mode",
+        "surprise",
+        "sequence_truncate caps the geometric mean at {"
+        + P
+        + "_threshold}; TRL's option of the same name caps the product.",
+        lambda given: given[f"{P}_mode"] == "sequence_truncate",
+    ),
+    Remark(
+        f"{P}_threshold",
+        "note",
+        "There is no lower bound: a token whose ratio fell to 0 is kept.",
+        lambda given: given.set(f"{P}_mode"),
+    ),
+    Remark(
+        "off_policy_sequence_mask_delta",
+        "surprise",
+        "Masked sequences leave the mask, so their KL term and, with loss_type bnpo, their place in the denominator go too; TRL "
+        "multiplies the policy term only.",
+        lambda given: given.set("off_policy_sequence_mask_delta"),
+    ),
+    Remark(
+        "log_rollout_offpolicy_metrics",
+        "note",
+        "chi2_seq is computed from the geometric mean, not the product, and ess counts masked tokens as 1/threshold.",
+        lambda given: given.set("log_rollout_offpolicy_metrics"),
+    ),
+    Remark(
+        "beta",
+        "note",
+        "Left out, beta is {beta}: a KL term is paid; write beta down to read it.",
+        lambda given: given.speaks_of("loss") and not given.said("beta"),
+    ),
+    Remark(
+        "kl_in_reward",
+        "note",
+        "With {advantage_estimator} the KL is paid in the reward by default, before the baseline, and not in the loss.",
+        lambda given: given["advantage_estimator"] != "grpo" and given["kl_in_reward"] is None,
+    ),
+    Remark(
+        "overlong_filter",
+        "note",
+        "Truncated answers leave the mask before the correction under transformers and after it under Megatron; pass their rows masked.",
+        lambda given: bool(given["overlong_filter"]),
+    ),
+    Remark(
+        "loss_type",
+        "surprise",
+        "{loss_type} averages each micro-batch by itself, so the step depends on how the batch is split; dapo divides by the tokens of "
+        "the whole batch.",
+        lambda given: given.said("loss_type") and given["loss_type"] in ("grpo", "dr_grpo", "sapo"),
+    ),
+    Remark(
+        "epsilon_high",
+        "surprise",
+        "With cispo epsilon_high {epsilon_high} bounds the ratio itself; verl, slime, NeMo-RL and ROLL mean 1 + epsilon_high.",
+        lambda given: given["loss_type"] == "cispo",
+    ),
+    Remark(
+        "loss_type",
+        "surprise",
+        "bnpo divides by the tokens of one micro-batch here and by those of the global batch under Megatron.",
+        lambda given: given["loss_type"] == "bnpo",
+    ),
+    Remark(
+        "delta",
+        "surprise",
+        "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
+        "negative.",
+        lambda given: given.set("delta"),
+    ),
+)

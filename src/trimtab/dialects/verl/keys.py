@@ -1,0 +1,75 @@
+"""The settings of verl that concern us, with its defaults."""
+
+from __future__ import annotations
+
+from trimtab.dialects.keys import Key, choice, flag, number, numbers, raw, text
+from trimtab.dialects.verl import removed
+
+SECTION = "algorithm.rollout_correction"
+LOSS_SECTION = "actor_rollout_ref.actor.policy_loss.rollout_correction"
+_OPTIONS = (
+    ("rollout_is", raw, None),
+    ("rollout_is_threshold", raw, 2.0),
+    ("rollout_is_batch_normalize", flag, False),
+    ("rollout_rs", text, None),
+    ("rollout_rs_threshold", raw, None),
+    ("bypass_mode", flag, False),
+    ("loss_type", choice("ppo_clip", "reinforce"), "ppo_clip"),
+)
+A, P = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
+KEYS = (
+    *(
+        Key(
+            f"{SECTION}.{name}",
+            kind,
+            default,
+            also=(f"algorithm.{name}",) if name.startswith("rollout_is") else (),
+            null="open" if kind is raw else "refused",
+        )
+        for name, kind, default in _OPTIONS
+    ),
+    *(
+        Key(
+            f"{LOSS_SECTION}.{name}",
+            kind,
+            default,
+            name=f"loss.{name}",
+            null="open" if kind is raw else "refused",
+        )
+        for name, kind, default in _OPTIONS
+    ),
+    Key("trainer.use_v1", flag, True),
+    Key("actor_rollout_ref.rollout.calculate_log_probs", flag, True, part="other"),
+    *removed.KEYS,
+    Key(f"{P}.loss_mode", text, "vanilla", part="loss"),
+    Key(f"{P}.clip_cov_ratio", number, 2e-4, part="loss"),
+    Key(f"{P}.clip_cov_lb", number, 1.0, part="loss"),
+    Key(f"{P}.clip_cov_ub", number, 5.0, part="loss"),
+    Key(f"{P}.kl_cov_ratio", number, 2e-4, part="loss"),
+    Key(f"{P}.ppo_kl_coef", number, 0.1, part="loss"),
+    Key(f"{P}.dro_beta", number, part="loss"),
+    Key(f"{A}.clip_ratio", number, 0.2, part="loss"),
+    Key(f"{A}.clip_ratio_low", number, 0.2, part="loss", null="open"),
+    Key(f"{A}.clip_ratio_high", number, 0.2, part="loss", null="open"),
+    Key(f"{A}.clip_ratio_c", number, 3.0, part="loss"),
+    Key(f"{A}.loss_agg_mode", text, "token-mean", part="loss"),
+    Key(f"{A}.loss_scale_factor", number, part="loss"),
+    Key(f"{A}.tau_pos", number, 1.0, part="loss"),
+    Key(f"{A}.tau_neg", number, 1.05, part="loss"),
+    Key(f"{A}.use_kl_loss", flag, False, part="loss"),
+    Key(f"{A}.kl_loss_coef", number, 0.001, part="loss"),
+    Key(f"{A}.kl_loss_type", text, "low_var_kl", part="loss"),
+    Key(f"{A}.entropy_coeff", number, 0.0, part="loss"),
+    Key("data.max_response_length", number, part="other"),
+    Key("algorithm.adv_estimator", text, "gae", part="advantage"),
+    Key("algorithm.gamma", number, 1.0, part="advantage"),
+    Key("algorithm.lam", number, 1.0, part="advantage"),
+    Key("algorithm.norm_adv_by_std_in_grpo", flag, True, part="advantage"),
+    Key("algorithm.gdpo_reward_weights", numbers, part="advantage"),
+    Key("algorithm.gdpo_reward_keys", raw, part="advantage"),
+    Key("algorithm.use_kl_in_reward", flag, False, part="advantage"),
+    Key("algorithm.kl_penalty", text, "kl", part="advantage"),
+    Key("algorithm.kl_ctrl.kl_coef", number, 0.001, part="advantage"),
+    Key("algorithm.kl_ctrl.type", choice("fixed", "adaptive"), "fixed", part="advantage", name="kl_ctrl.type"),
+    Key("algorithm.use_pf_ppo", flag, False, part="advantage"),
+)
