@@ -12,9 +12,7 @@ from typing import Any
 
 from trimtab.config.words import formulas
 from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.coverage import PASSED, REFUSED
-from trimtab.dialects.examples import EXAMPLES, objectives
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.errors import ConfigError
 
 PAGE = Path(__file__).parent / "frameworks.md"
@@ -39,21 +37,21 @@ def page() -> str:
     return INTRO + links + "\n\n" + "".join(section(each) for each in DIALECTS.values()).rstrip("\n") + "\n"
 
 
-def section(speech: Dialect) -> str:
+def section(dialect: Dialect) -> str:
     """One framework: its options, its losses and estimators, its keys."""
-    rows = [option(speech, name, settings) for name, settings in EXAMPLES[speech.name].items()]
+    rows = [option(dialect, name, settings) for name, settings in dialect.examples.corrections.items()]
     parts = [
-        f"## {speech.title}\n\nRead: {speech.version}.\n\n",
+        f"## {dialect.title}\n\nRead: {dialect.version}.\n\n",
         table(("option", "computes", "our value", "findings"), rows),
         "\n",
     ]
-    others = [objective(speech, name, settings) for name, settings in objectives(speech.name).items()]
+    others = [objective(dialect, name, settings) for name, settings in dialect.examples.objectives.items()]
     if others:
         parts += [table(("option", "our value", "findings"), others), "\n"]
-    parts += [table(("refused", "why"), refusals(speech)), "\n"]
-    parts += [table(("passed over", "because it is about"), PASSED[speech.name]), "\n"]
-    parts += ["Where ours departs on purpose: " + " ".join(speech.apart) + "\n\n"] if speech.apart else []
-    keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in speech.keys]
+    parts += [table(("refused", "why"), refusals(dialect)), "\n"]
+    parts += [table(("passed over", "because it is about"), dialect.examples.passed), "\n"]
+    parts += ["Where ours departs on purpose: " + " ".join(dialect.apart) + "\n\n"] if dialect.apart else []
+    keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in dialect.keys]
     return "".join(
         [
             *parts,
@@ -64,32 +62,32 @@ def section(speech: Dialect) -> str:
     )
 
 
-def refusals(speech: Dialect) -> list[tuple[str, str]]:
+def refusals(dialect: Dialect) -> list[tuple[str, str]]:
     """Options that `read` refuses, with what it says."""
     found: list[tuple[str, str]] = []
-    for name, settings in REFUSED[speech.name].items():
+    for name, settings in dialect.examples.refused.items():
         try:
-            refused = [each.text for each in read(speech.name, settings).refused]
+            refused = [each.text for each in read(dialect.name, settings).refused]
         except ConfigError as error:
             refused = [str(error)]
         if not refused:
-            raise AssertionError(f"{speech.title} {name} is read")
-        found.append((f"`{name}`", refused[0].removeprefix(speech.title).lstrip(": ")))
+            raise AssertionError(f"{dialect.title} {name} is read")
+        found.append((f"`{name}`", refused[0].removeprefix(dialect.title).lstrip(": ")))
     return found
 
 
-def option(speech: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str, str]:
+def option(dialect: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str, str]:
     """One option of a correction."""
-    reading = read(speech.name, settings)
+    reading = read(dialect.name, settings)
     if reading.correction is None:
         return f"`{name}`", "nothing that can be said", "", findings(reading)
     lines = formulas(reading.correction)[1:]
     return f"`{name}`", "<br>".join(lines), f"`{compact(reading.correction.settings())}`", findings(reading)
 
 
-def objective(speech: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str]:
+def objective(dialect: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str]:
     """One loss or estimator."""
-    reading = read(speech.name, settings)
+    reading = read(dialect.name, settings)
     value = reading.advantage if reading.loss is None else reading.loss
     plain = compact(value.settings()) if value is not None else ""
     mode = "" if reading.reduction is None or reading.loss is None else f", reduction {reading.reduction.mode}"

@@ -11,8 +11,8 @@ import pytest
 
 from trimtab import preset
 from trimtab.dialects import read
+from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.frameworks import DIALECTS
-from trimtab.dialects.keys import Dialect, Key
 from trimtab.dialects.proposals import nested
 from trimtab.errors import ConfigError, TrimtabError
 
@@ -57,15 +57,15 @@ PLAIN: tuple[Any, ...] = ("decoupled_token_is", 1, 0.5, True, False, [], [1], ["
 
 
 def _keys() -> Iterator[tuple[Dialect, Key, str]]:
-    for speech in DIALECTS.values():
-        for key in speech.keys:
+    for dialect in DIALECTS.values():
+        for key in dialect.keys:
             for path in key.paths:
-                yield speech, key, path
+                yield dialect, key, path
 
 
 def _sections() -> list[tuple[str, str]]:
     """Every dotted beginning of every key."""
-    paths = [(speech.name, path.split(".")) for speech, _, path in _keys()]
+    paths = [(dialect.name, path.split(".")) for dialect, _, path in _keys()]
     return sorted({(name, ".".join(parts[:count])) for name, parts in paths for count in range(1, len(parts))})
 
 
@@ -83,9 +83,9 @@ def _is_read_or_refused(framework: str, settings: dict[str, Any], documented: bo
 def test_any_value_of_any_key_is_read_or_refused_by_an_error_of_ours(documented: bool) -> None:
     faults = [
         fault
-        for speech, _, path in _keys()
+        for dialect, _, path in _keys()
         for value in ODD
-        if (fault := _is_read_or_refused(speech.name, nested({path: value}), documented))
+        if (fault := _is_read_or_refused(dialect.name, nested({path: value}), documented))
     ]
     assert not faults, "\n".join(faults[:20])
 
@@ -95,13 +95,13 @@ def _several(seed: int, count: int) -> list[str]:
     draw = random.Random(seed)
     faults: list[str] = []
     for _ in range(count):
-        speech = draw.choice(list(DIALECTS.values()))
-        chosen = draw.sample(list(speech.keys), draw.randint(2, min(5, len(speech.keys))))
+        dialect = draw.choice(list(DIALECTS.values()))
+        chosen = draw.sample(list(dialect.keys), draw.randint(2, min(5, len(dialect.keys))))
         settings: dict[str, Any] = {}
         for key in chosen:
             sound = [key.default, *getattr(key.kind, "names", ())]
             settings[draw.choice(key.paths)] = draw.choice(ODD if draw.random() < 0.4 else sound)
-        faults.append(_is_read_or_refused(speech.name, nested(settings), draw.random() < 0.5))
+        faults.append(_is_read_or_refused(dialect.name, nested(settings), draw.random() < 0.5))
     return [fault for fault in faults if fault]
 
 
@@ -134,9 +134,9 @@ def test_a_section_of_null_reads_as_a_file_without_it(framework: str, section: s
 
 
 def test_a_key_that_holds_a_section_is_refused_by_name() -> None:
-    for speech, _, path in _keys():
+    for dialect, _, path in _keys():
         with pytest.raises(ConfigError, match=rf"{path.rpartition('.')[2]} needs .*, got a section with the key 'a'"):
-            read(speech.name, nested({path: {"a": 1}}))
+            read(dialect.name, nested({path: {"a": 1}}))
 
 
 def _objections(framework: str, settings: dict[str, Any]) -> list[str]:
@@ -149,12 +149,12 @@ def _objections(framework: str, settings: dict[str, Any]) -> list[str]:
 
 def test_null_is_refused_with_the_default_where_the_framework_has_no_such_value() -> None:
     assert "Leave it out to take the default, gae." in _objections("verl", {"algorithm": {"adv_estimator": None}})[0]
-    keys = [(speech, key, path) for speech, key, path in _keys() if key.default is not None and key.null == "refused"]
+    keys = [(dialect, key, path) for dialect, key, path in _keys() if key.default is not None and key.null == "refused"]
     silent: list[str] = []
-    for speech, key, path in keys:
-        objections = _objections(speech.name, nested({path: None}))
+    for dialect, key, path in keys:
+        objections = _objections(dialect.name, nested({path: None}))
         words = rf"{key.path} needs .*, got null\. Leave it out to take the default, "
-        assert all(re.search(words, each) for each in objections), (speech.name, path, objections)
+        assert all(re.search(words, each) for each in objections), (dialect.name, path, objections)
         silent += [] if objections else [path]
     assert len(silent) < len(keys) / 10  # only where, without the rest of a file, no part reads the key
 

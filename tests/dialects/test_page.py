@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.examples import EXAMPLES, objectives
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,8 +22,9 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_example_reads(name: str) -> None:
-    assert EXAMPLES[name]
-    for settings in [*EXAMPLES[name].values(), *objectives(name).values()]:
+    examples = DIALECTS[name].examples
+    assert examples.corrections
+    for settings in [*examples.corrections.values(), *examples.objectives.values()]:
         reading = read(name, settings)
         assert (reading.correction, reading.loss, reading.advantage) != (None, None, None) or reading.defects
 

@@ -17,7 +17,6 @@ from trimtab import Clip, Correction, Gae, Gate, Gdpo, Grpo, Gspo, Reduction, Rl
 from trimtab.config import losses
 from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.dialects import DIALECTS, Reading, read, write
-from trimtab.dialects.examples import EXAMPLES, objectives
 from trimtab.dialects.leaves import PARTS, differences, is_soft, plain, wanted
 from trimtab.dialects.same import is_same
 from trimtab.errors import ConfigError
@@ -76,7 +75,8 @@ def test_every_recorded_setting_reads_writes_and_reads_the_same() -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_option_of_a_framework_writes_back(name: str) -> None:
-    for option, setting in {**EXAMPLES[name], **objectives(name)}.items():
+    examples = DIALECTS[name].examples
+    for option, setting in {**examples.corrections, **examples.objectives}.items():
         first = read(name, setting)
         if not wanted(first) and first.correction is None:
             assert first.defects, option  # nothing was read, and that is said

@@ -9,7 +9,6 @@ import pytest
 
 from tests.dialects.test_findings import ROWS as FINDINGS
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.coverage import PASSED, REFUSED
 from trimtab.dialects.lookup import given
 from trimtab.dialects.settings import flat
 from trimtab.errors import ConfigError
@@ -367,9 +366,11 @@ def refusal(name: str, settings: Mapping[str, Any]) -> str:
     return refused[0].text
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name, rows in REFUSED.items() for option in rows])
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name, dialect in DIALECTS.items() for option in dialect.examples.refused]
+)
 def test_what_cannot_be_said_is_refused_and_named(name: str, option: str) -> None:
-    message = refusal(name, REFUSED[name][option])
+    message = refusal(name, DIALECTS[name].examples.refused[option])
     named = option.replace(":", " ").split()[0].rpartition(".")[2]
     assert named in message.replace("-", "_") or named in ("a", "rho", "RLOOConfig"), message
     assert message.endswith((".", "?")), message
@@ -377,8 +378,9 @@ def test_what_cannot_be_said_is_refused_and_named(name: str, option: str) -> Non
 
 
 def test_the_lists_of_what_is_not_read_cover_every_framework() -> None:
-    assert set(REFUSED) == set(PASSED) == set(DIALECTS)
-    known = {name: {key.label for key in speech.keys} for name, speech in DIALECTS.items()}
-    for name, rows in PASSED.items():
-        for options, _ in rows:
-            assert not known[name] & {each.strip() for each in options.split(",")}, (name, options)
+    for dialect in DIALECTS.values():
+        assert dialect.examples.refused
+        assert dialect.examples.passed
+        known = {key.label for key in dialect.keys}
+        for options, _ in dialect.examples.passed:
+            assert not known & {each.strip() for each in options.split(",")}, (dialect.name, options)

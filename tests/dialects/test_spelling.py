@@ -97,9 +97,9 @@ def test_a_misspelt_key_in_its_section_alone_is_refused(name: str, key: str, mea
 
 
 def test_every_framework_has_a_misspelling_in_each_of_its_parts() -> None:
-    for name, speech in DIALECTS.items():
-        labels = {(key.path.rpartition(".")[2], key.part) for key in speech.keys}
-        labels |= {(section.rpartition(".")[2], "correction") for section in speech.closed}
+    for name, dialect in DIALECTS.items():
+        labels = {(key.path.rpartition(".")[2], key.part) for key in dialect.keys}
+        labels |= {(section.rpartition(".")[2], "correction") for section in dialect.closed}
         misspelt = {meant for framework, _, meant in MISSPELT if framework == name}
         found = {part for label, part in labels if label in misspelt}
         assert {"correction", "loss", "advantage"} <= found, (name, found)

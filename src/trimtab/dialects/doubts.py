@@ -6,7 +6,7 @@ import math
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.reach import rarely
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.same import plainest

@@ -15,7 +15,7 @@ from trimtab.dialects import (
     trl,
     verl,
 )
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.errors import UnknownNameError, nearest
 
 DIALECTS: dict[str, Dialect] = {

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from trimtab.dialects.keys import Choice, Dialect, Given, Key, flag, number, numbers, whole
+from trimtab.dialects.dialect import Dialect, Given, Key
+from trimtab.dialects.hints import UNSAID, Hints
 from trimtab.dialects.leaves import LIMITS, Leaves, agrees, differences, is_number, is_soft, plain
 from trimtab.dialects.same import OPEN
-from trimtab.dialects.turned import TURNS, UNSAID, Turn
+from trimtab.dialects.values import Choice, flag, number, numbers, whole
 from trimtab.errors import ConfigError
 
 PROBES = {number: (0.25, 0.5, 0.75, 1.5, 2.5, 3.5), whole: (2, 3, 50, 60, 2000, 2050)}
@@ -41,14 +42,14 @@ class Inverse:
     """What other parts have said already."""
 
     @property
-    def turn(self) -> Turn:
+    def hints(self) -> Hints:
         """What the search has to know about the framework."""
-        return TURNS.get(self.speech.name, Turn())
+        return self.speech.hints
 
     @property
     def keys(self) -> list[Key]:
         """The keys that may be said, those of other parts that this one reads included."""
-        also = self.turn.reads.get(self.part, ())
+        also = self.hints.reads.get(self.part, ())
         parts = (self.part, "other")
         return [
             key
@@ -79,9 +80,9 @@ class Inverse:
 
     def options(self, key: Key) -> tuple[Any, ...]:
         """Every value of a key that chooses, left out first; nothing for a number."""
-        if key.label in self.turn.options:
-            return self.turn.options[key.label]
-        if key.label in self.turn.toggles:
+        if key.label in self.hints.options:
+            return self.hints.options[key.label]
+        if key.label in self.hints.toggles:
             return (UNSAID if not key.default else 0.0, ON)
         if key.kind is flag:
             return (UNSAID, not key.default)
@@ -107,7 +108,7 @@ def inverse(speech: Dialect, part: str, goal: Leaves, pinned: Mapping[str, Any])
     """The nearest settings of a part to what is wanted; whether they say it is for the reader to tell."""
     sought = Inverse(speech, part, goal, pinned)
     found = _settled(sought, {})
-    for label in sought.turn.frees:
+    for label in sought.hints.frees:
         if sought.off(found) and label in {key.label for key in sought.keys}:
             found = min(found, _settled(sought, {label: True}), key=lambda each: len(sought.off(each)))
     return _ordered(speech, _named(sought, found))
@@ -116,8 +117,8 @@ def inverse(speech: Dialect, part: str, goal: Leaves, pinned: Mapping[str, Any])
 def _settled(sought: Inverse, fixed: Said) -> Said:
     """Names chosen, then numbers moved to the goal, beside what is fixed."""
     labels = {key.label for key in sought.keys}
-    guesses = {label: sought.goal.get(path) for label, path in sought.turn.follows.items()}
-    said: Said = {label: value for label, value in sought.turn.seeds.items() if label in labels}
+    guesses = {label: sought.goal.get(path) for label, path in sought.hints.follows.items()}
+    said: Said = {label: value for label, value in sought.hints.seeds.items() if label in labels}
     said |= {label: value for label, value in guesses.items() if label in labels and is_number(value)} | fixed
     for group in _groups(sought):
         said = _chosen(sought, said, [key for key in group if key.label not in fixed])
@@ -130,7 +131,7 @@ def _settled(sought: Inverse, fixed: Said) -> Said:
 def _groups(sought: Inverse) -> list[list[Key]]:
     """Keys that choose, those that choose together in one group."""
     own = {key.label: key for key in sought.keys if sought.options(key)}
-    joint = [names for names in sought.turn.joint if names[0] in own]
+    joint = [names for names in sought.hints.joint if names[0] in own]
     groups = [[own.pop(label) for label in names if label in own] for names in joint]
     return [group for group in groups if group] + [[key] for key in own.values()]
 
@@ -162,7 +163,7 @@ def _remarks(sought: Inverse, said: Said) -> int:
 
 def _solved(sought: Inverse, said: Said, key: Key) -> Any:
     """The value of a key that brings its field to the goal; unsaid where no field follows it."""
-    kind = sought.turn.kinds.get(key.label, key.kind)
+    kind = sought.hints.kinds.get(key.label, key.kind)
     if kind is numbers:
         return _listed(sought, said, key)
     probes = cast("tuple[float, ...]", PROBES.get(kind, ()))  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -171,7 +172,7 @@ def _solved(sought: Inverse, said: Said, key: Key) -> Any:
     if len(ends) < 2:
         return UNSAID
     (low, at_low), (high, at_high) = ends
-    follows = sought.turn.follows.get(key.label)
+    follows = sought.hints.follows.get(key.label)
     for path in sorted(at_low, key=lambda each: each != follows):
         one, other = at_low[path], at_high.get(path)
         spoken = path in sought.goal or _is_bound_of_none(sought.goal, path)
@@ -274,7 +275,7 @@ def _ordered(speech: Dialect, said: Said) -> Said:
 def kinds(speech: Dialect, part: str) -> tuple[str, ...]:
     """The kinds of loss or estimator a framework has, by our names."""
     sought = Inverse(speech, part, {part: "?"}, {})
-    said: Said = dict(sought.turn.seeds)
+    said: Said = dict(sought.hints.seeds)
     found: dict[str, None] = {}
     for group in _groups(sought):
         for values in itertools.product(*(sought.options(key) for key in group)):

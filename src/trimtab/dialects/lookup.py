@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.config.base import shown
+from trimtab.dialects.dialect import Dialect, Given, Key, Problem, above
 from trimtab.dialects.files.unknown import Unknown, is_open
-from trimtab.dialects.keys import Dialect, Given, Key, Problem, above, kind_words
+from trimtab.dialects.values import kind_words
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 SHORTEST = 9

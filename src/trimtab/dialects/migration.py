@@ -9,9 +9,9 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.algebra import Correction
+from trimtab.dialects.dialect import Dialect, Given
 from trimtab.dialects.edits import Document, Edit, edited
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.keys import Dialect, Given
 from trimtab.dialects.lookup import given, is_theirs
 from trimtab.dialects.reader import read
 from trimtab.dialects.same import compared

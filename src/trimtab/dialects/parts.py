@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 
 OFF = Correction(weight=Weight(level="one"))
 """Nothing is corrected."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.keys import Dialect
 from trimtab.dialects.reader import read
 from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, remembered, zeroing
 from trimtab.errors import ConfigError

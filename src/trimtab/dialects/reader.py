@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from trimtab.dialects.dialect import Dialect, Given, Remark
 from trimtab.dialects.doubts import doubts
 from trimtab.dialects.files.opening import Opened, opened, overridden
 from trimtab.dialects.files.shape import refuse_foreign
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.keys import Dialect, Given, Remark
 from trimtab.dialects.lookup import count, given
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.words import UNITS, metric_name, statistic
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.inverse import kinds
-from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import Leaves, heads, told
 from trimtab.dialects.proposals import sayings
 

@@ -11,10 +11,10 @@ from typing import Any
 from trimtab.config.advantages import Estimator
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.doubts import doubts
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.inverse import inverse
-from trimtab.dialects.keys import Dialect
 from trimtab.dialects.leaves import AFTER_GATES, SOFT, Leaves, differences, is_soft, plain, told, turns_away, wanted
 from trimtab.dialects.lookup import given
 from trimtab.dialects.proposals import nested, proposals, sayings

@@ -2,10 +2,12 @@
 
 from trimtab.dialects.areal.advantage import advantage_of
 from trimtab.dialects.areal.correction import candidates, correction_of
+from trimtab.dialects.areal.examples import EXAMPLES
+from trimtab.dialects.areal.hints import HINTS
 from trimtab.dialects.areal.keys import CLOSED, KEYS, SECTION
 from trimtab.dialects.areal.loss import loss_of
 from trimtab.dialects.areal.remarks import REMARKS
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     name="areal",
@@ -35,6 +37,8 @@ DIALECT = Dialect(
         "Under mean_level batch and std_level group the only valid element of a whole batch becomes 0; ours keeps its value.",
     ),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

@@ -7,8 +7,9 @@ from typing import Any
 from trimtab.config.advantages import Gae, Normalise, Overlong, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.areal.keys import NORM
-from trimtab.dialects.keys import Given, number
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.values import number
 
 
 def norm(given: Given, section: str) -> Normalise | None:

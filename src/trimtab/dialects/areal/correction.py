@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.areal.keys import SECTION
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, ratio_gate, weighted
 from trimtab.errors import ConfigError
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.keys import Key, choice, flag, number, raw, whole
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, raw, whole
 
 SECTION = "actor.rejection_sampling"
 NORM: dict[str, tuple[Any, Any]] = {

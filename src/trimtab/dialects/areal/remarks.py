@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import Normalise
 from trimtab.dialects.areal.advantage import norm
 from trimtab.dialects.areal.correction import is_inert, rejection_section
-from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.dialect import Given, Remark
 
 
 def _rejects(given: Given, **fields: Any) -> bool:

@@ -1,8 +1,10 @@
 """NeMo-RL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.nemo_rl.advantage import advantage_of
 from trimtab.dialects.nemo_rl.correction import candidates, correction_of
+from trimtab.dialects.nemo_rl.examples import EXAMPLES
+from trimtab.dialects.nemo_rl.hints import HINTS
 from trimtab.dialects.nemo_rl.keys import KEYS
 from trimtab.dialects.nemo_rl.loss import loss_of
 from trimtab.dialects.nemo_rl.remarks import REMARKS
@@ -20,6 +22,8 @@ DIALECT = Dialect(
     apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
     logged_kl=lambda given: given["reference_policy_kl_type"],
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

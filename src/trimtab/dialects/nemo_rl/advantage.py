@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Gdpo, Grpo, LeaveOneOut, Normalise, ReinforcePlusPlus
 from trimtab.config.losses import KlPenalty
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.nemo_rl.loss import kl_estimator
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
 from trimtab.errors import ConfigError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.keys import Key, choice, flag, number, numbers
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, numbers
 
 T = "truncated_importance_sampling"
 F, E = "loss_fn", "grpo.adv_estimator"

@@ -1,8 +1,10 @@
 """open-instruct: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.open_instruct.advantage import advantage_of
 from trimtab.dialects.open_instruct.correction import candidates, correction_of
+from trimtab.dialects.open_instruct.examples import EXAMPLES
+from trimtab.dialects.open_instruct.hints import HINTS
 from trimtab.dialects.open_instruct.keys import KEYS
 from trimtab.dialects.open_instruct.loss import loss_of
 from trimtab.dialects.open_instruct.remarks import REMARKS
@@ -19,6 +21,8 @@ DIALECT = Dialect(
     roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
     apart=("The log-ratio is held within ±10.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

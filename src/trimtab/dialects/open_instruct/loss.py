@@ -6,8 +6,9 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
-from trimtab.dialects.keys import Given, number
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
+from trimtab.dialects.values import number
 from trimtab.errors import ConfigError
 
 ESTIMATORS: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Remark
+from trimtab.dialects.dialect import Remark
 from trimtab.dialects.open_instruct.correction import REMOVED
 
 REMARKS = (

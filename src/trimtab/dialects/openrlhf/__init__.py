@@ -1,8 +1,10 @@
 """OpenRLHF: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.openrlhf.advantage import advantage_of
 from trimtab.dialects.openrlhf.correction import candidates, correction_of
+from trimtab.dialects.openrlhf.examples import EXAMPLES
+from trimtab.dialects.openrlhf.hints import HINTS
 from trimtab.dialects.openrlhf.keys import KEYS
 from trimtab.dialects.openrlhf.loss import loss_of
 from trimtab.dialects.openrlhf.remarks import REMARKS
@@ -19,6 +21,8 @@ DIALECT = Dialect(
     roots=("actor", "algo", "critic", "data", "reward", "rollout", "train", "ref", "ckpt", "logger", "vllm"),
     apart=("A NaN log-prob gives coefficient 0 and a NaN loss; ours takes the token as never trained.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

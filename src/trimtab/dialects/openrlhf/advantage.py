@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.config.losses import KlPenalty
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse, row
 from trimtab.dialects.openrlhf.loss import two_numbers
 from trimtab.errors import ConfigError

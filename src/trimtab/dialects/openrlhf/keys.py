@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Key, choice, flag, number, numbers, text, whole
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, numbers, text, whole
 
 P = "algo.advantage.is_correction"
 TYPES = choice("tis", "icepop", "seq-mask-tis")

@@ -1,8 +1,10 @@
 """prime-rl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.prime_rl.advantage import advantage_of
 from trimtab.dialects.prime_rl.correction import candidates, correction_of
+from trimtab.dialects.prime_rl.examples import EXAMPLES
+from trimtab.dialects.prime_rl.hints import HINTS
 from trimtab.dialects.prime_rl.keys import KEYS, SECTION
 from trimtab.dialects.prime_rl.loss import loss_of
 from trimtab.dialects.prime_rl.remarks import REMARKS
@@ -21,6 +23,8 @@ DIALECT = Dialect(
     roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),
     apart=("A dropped token whose ratio overflows gives 0 × inf = NaN; ours gives 0.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

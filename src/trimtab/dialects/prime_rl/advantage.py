@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.config.advantages import Estimator, Grpo, MaxRl, Opo
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.errors import UnknownNameError, nearest
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import Gates, ratio_gate, weighted
 from trimtab.dialects.prime_rl.keys import SECTION
 from trimtab.dialects.prime_rl.loss import REMOVED

@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Reduction
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
 
 

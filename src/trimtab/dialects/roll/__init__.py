@@ -1,8 +1,10 @@
 """ROLL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.roll.advantage import advantage_of
 from trimtab.dialects.roll.correction import candidates, correction_of
+from trimtab.dialects.roll.examples import EXAMPLES
+from trimtab.dialects.roll.hints import HINTS
 from trimtab.dialects.roll.keys import KEYS, SECTION
 from trimtab.dialects.roll.loss import loss_of
 from trimtab.dialects.roll.remarks import REMARKS
@@ -20,6 +22,8 @@ DIALECT = Dialect(
     roots=("exp_name", "actor_train", "actor_infer", "reference", "rewards", "rollout_batch_size", "pretrain"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

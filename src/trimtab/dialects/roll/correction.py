@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Given, choice, flag, number
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weighted
 from trimtab.dialects.roll.keys import LEVELS, SECTION
+from trimtab.dialects.values import choice, flag, number
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 FILTER: dict[str, tuple[Any, Any]] = {

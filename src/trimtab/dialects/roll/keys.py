@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Key, choice, flag, number, raw, text
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, raw, text
 
 SECTION = "train_infer_correction"
 LEVELS = ("token", "segment", "geometric", "sequence")

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, bonus, reduced, refuse, row
 from trimtab.errors import ConfigError
 

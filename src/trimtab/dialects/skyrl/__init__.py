@@ -1,8 +1,10 @@
 """SkyRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.skyrl.advantage import advantage_of
 from trimtab.dialects.skyrl.correction import candidates, correction_of
+from trimtab.dialects.skyrl.examples import EXAMPLES
+from trimtab.dialects.skyrl.hints import HINTS
 from trimtab.dialects.skyrl.keys import KEYS, SECTION
 from trimtab.dialects.skyrl.loss import loss_of
 from trimtab.dialects.skyrl.remarks import REMARKS
@@ -23,6 +25,8 @@ DIALECT = Dialect(
         "A NaN log-prob is kept by veto and sequence masks and dropped by the token mask; ours takes the token as never trained.",
     ),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.config import advantages as adv
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, refuse, row
 from trimtab.dialects.skyrl.loss import Table, kl_penalty
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weighted
 from trimtab.dialects.skyrl.keys import SECTION
 from trimtab.dialects.skyrl.loss import two_policies

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Key, choice, flag, number, text
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, text
 
 SECTION = "trainer.algorithm.off_policy_correction"
 A = "trainer.algorithm"

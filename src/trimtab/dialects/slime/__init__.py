@@ -1,8 +1,10 @@
 """slime: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.slime.advantage import advantage_of
 from trimtab.dialects.slime.correction import candidates, correction_of
+from trimtab.dialects.slime.examples import EXAMPLES
+from trimtab.dialects.slime.hints import HINTS
 from trimtab.dialects.slime.keys import KEYS
 from trimtab.dialects.slime.loss import loss_of
 from trimtab.dialects.slime.remarks import REMARKS
@@ -19,6 +21,8 @@ DIALECT = Dialect(
     roots=("rollout_batch_size", "n_samples_per_prompt", "hf_checkpoint", "advantage_estimator", "global_batch_size"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weighted
 from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError

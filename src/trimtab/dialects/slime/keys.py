@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.dialects.keys import Choice, Key, choice, flag, number, positive, text
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import Choice, choice, flag, number, positive, text
 
 LEVELS = choice("token", "sequence", "geometric")
 RECIPE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.slime.advantage import CENTRED
 from trimtab.dialects.slime.correction import is_mis
 

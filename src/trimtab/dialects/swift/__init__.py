@@ -1,8 +1,10 @@
 """ms-swift: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.swift.advantage import advantage_of
 from trimtab.dialects.swift.correction import candidates, correction_of
+from trimtab.dialects.swift.examples import EXAMPLES
+from trimtab.dialects.swift.hints import HINTS
 from trimtab.dialects.swift.keys import KEYS
 from trimtab.dialects.swift.loss import loss_of
 from trimtab.dialects.swift.remarks import REMARKS
@@ -19,6 +21,8 @@ DIALECT = Dialect(
     roots=("model", "rlhf_type", "learning_rate", "output_dir", "num_generations", "beta"),
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
 )
 
 __all__ = ["DIALECT"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Limit, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import alone, opsm, ratio_gate, weighted
 from trimtab.dialects.swift.keys import MODES, P
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Key, choice, flag, number, numbers, raw, text
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, numbers, raw, text
 
 P = "rollout_importance_sampling"
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")

@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, reduced, refuse
 from trimtab.dialects.trl.loss import REDUCTIONS, clip_bounds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.errors import ConfigError
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, alone, opsm, weighted
 from trimtab.dialects.trl.keys import MODES, P
 from trimtab.errors import ConfigError

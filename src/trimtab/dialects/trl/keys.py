@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Key, choice, flag, number, numbers, raw
+from trimtab.dialects.dialect import Key
+from trimtab.dialects.values import choice, flag, number, numbers, raw
 
 MODES: dict[str, tuple[str, bool]] = {
     "token_truncate": ("token", False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Remark
+from trimtab.dialects.dialect import Remark
 from trimtab.dialects.trl.correction import is_weighed, weight_bounds
 from trimtab.dialects.trl.keys import MODES, P
 

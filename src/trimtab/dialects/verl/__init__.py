@@ -1,9 +1,11 @@
 """verl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.keys import Dialect
+from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.advantage import advantage_of
 from trimtab.dialects.verl.correction import candidates, correction_of
+from trimtab.dialects.verl.examples import EXAMPLES
+from trimtab.dialects.verl.hints import HINTS
 from trimtab.dialects.verl.keys import KEYS, LOSS_SECTION, SECTION
 from trimtab.dialects.verl.loss import loss_of
 from trimtab.dialects.verl.presets import PRESETS
@@ -26,6 +28,8 @@ DIALECT = Dialect(
         "The mean over a sequence divides by length + 1e-8; ours by the length.",
     ),
     candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
     outdated=removed.is_said,
     presets=PRESETS,
 )

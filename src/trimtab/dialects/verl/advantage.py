@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.config import advantages as adv
 from trimtab.config.advantages import Normalise
 from trimtab.config.losses import KlPenalty
-from trimtab.dialects.keys import Given
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, refuse, row
 from trimtab.dialects.verl.loss import Table, kl_estimator
 

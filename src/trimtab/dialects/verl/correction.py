@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
-from trimtab.dialects.keys import Given, number, positive
+from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
+from trimtab.dialects.values import number, positive
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.keys import LOSS_SECTION, SECTION
 from trimtab.dialects.verl.loss import FORCED

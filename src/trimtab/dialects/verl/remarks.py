@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.keys import Given, Remark
+from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.loss import FORCED

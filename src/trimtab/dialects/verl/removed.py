@@ -6,8 +6,9 @@ Read as that code computed: the ratio itself was tested, its log limited after g
 from __future__ import annotations
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.keys import Given, Key, Remark, choice, flag, number, positive
+from trimtab.dialects.dialect import Given, Key, Remark
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
+from trimtab.dialects.values import choice, flag, number, positive
 from trimtab.errors import ConfigError
 
 SECTION = "algorithm.rollout_correction"

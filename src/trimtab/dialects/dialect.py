@@ -1,23 +1,23 @@
-"""What a dialect is: its keys, the rule that reads them, and remarks beside the rule. One lookup for all frameworks."""
+"""What a dialect is: its keys, the rules that read them, and remarks beside the rules."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
-from trimtab.config.base import shown
+from trimtab.dialects.examples import Examples
 from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.hints import Hints
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
-from trimtab.errors import ConfigError, UnknownNameError, nearest
+from trimtab.dialects.values import Kind
+from trimtab.errors import ConfigError
 
 Part = Literal["correction", "loss", "advantage", "other"]
 """What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
-Kind = Callable[[str, Any], Any]
 Null = Literal["refused", "unsaid", "open"]
 """`unsaid`: the framework then takes its default. `open`: a value of its own, such as a side without a bound."""
 
@@ -189,6 +189,10 @@ class Dialect:
     """The estimate of the KL in what it logs."""
     candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
     """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
+    hints: Hints = field(default_factory=Hints)
+    """What a search for its losses and advantages has to know."""
+    examples: Examples = field(default_factory=Examples)
+    """For its page and the tests."""
     outdated: Callable[[Given], bool] = lambda given: any(
         key.legacy and given.said(key.label) for key in given.dialect.keys
     )
@@ -235,98 +239,3 @@ def above(path: str) -> list[str]:
 def _ends(path: str) -> list[str]:
     parts = path.split(".")
     return [".".join(parts[count:]) for count in range(len(parts))]
-
-
-# ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def number(path: str, value: Any) -> float:
-    """A number, also as text."""
-    if not isinstance(value, bool) and isinstance(value, int | float | str):
-        try:
-            found = float(value)
-        except (ValueError, OverflowError):
-            pass
-        else:
-            if found == found:
-                return found
-    raise ConfigError(f"{path} needs a number, got {shown(value)}.")
-
-
-def positive(path: str, value: Any) -> float:
-    """A number above 0."""
-    found = number(path, value)
-    if found <= 0:
-        raise ConfigError(f"{path} needs to be above 0, got {shown(value)}.")
-    return found
-
-
-def whole(path: str, value: Any) -> int:
-    """A whole number."""
-    found = number(path, value)
-    if math.isinf(found) or found != int(found):
-        raise ConfigError(f"{path} needs a whole number, got {shown(value)}.")
-    return int(found)
-
-
-def flag(path: str, value: Any) -> bool:
-    """True or false, also as text."""
-    words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-    found = value if isinstance(value, bool) else words.get(str(value).lower())
-    if found is None:
-        raise ConfigError(f"{path} needs true or false, got {shown(value)}.")
-    return found
-
-
-def text(path: str, value: Any) -> str:
-    """Text."""
-    if not isinstance(value, str):
-        raise ConfigError(f"{path} needs text, got {shown(value)}.")
-    return value
-
-
-def raw(path: str, value: Any) -> Any:
-    """Any value, as the user typed it; the rule looks at its type."""
-    del path
-    return value
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of these names."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, path: str, value: Any) -> str:
-        """The name that was given."""
-        if str(value) in self.names:
-            return str(value)
-        raise UnknownNameError(
-            f"{path} needs one of {', '.join(self.names)}, got {shown(value)}. {nearest(str(value), self.names)}"
-        )
-
-
-def choice(*names: str) -> Choice:
-    """One of these names."""
-    return Choice(names)
-
-
-def numbers(path: str, value: Any) -> list[float]:
-    """One number or several."""
-    each = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
-    return [number(path, one) for one in each]
-
-
-_WORDS: dict[Kind, str] = {
-    number: "a number",
-    positive: "a number above 0",
-    whole: "a whole number",
-    flag: "true or false",
-    text: "text",
-    numbers: "one number or several",
-}
-
-
-def kind_words(kind: Kind) -> str:
-    """What a key of this kind needs, in words."""
-    return f"one of {', '.join(kind.names)}" if isinstance(kind, Choice) else _WORDS.get(kind, "a value")

@@ -1,0 +1,47 @@
+"""Options of AReaL worth looking up, with numbers its users write; what is refused, and what is passed over."""
+
+from __future__ import annotations
+
+from trimtab.dialects.examples import Examples, Rows
+
+
+def _corrections() -> Rows:
+    rows: Rows = {
+        "level: token, action: mask": {"level": "token", "action": "mask", "upper": 2.0},
+        "level: token, action: clamp": {"level": "token", "action": "clamp", "upper": 2.0},
+    }
+    for agg in ("mean", "sum", "max"):
+        rows[f"level: sequence, agg: {agg}, action: mask"] = {"level": "sequence", "agg": agg, "upper": 1.1}
+    rows["level: sequence, action: clamp"] = {"level": "sequence", "action": "clamp", "upper": 1.1}
+    for metric in ("kl_k1", "kl_k2", "kl_k3"):
+        rows[f"metric: {metric}, level: sequence"] = {"level": "sequence", "metric": metric, "upper": 0.1}
+    rows["token_action: mask (#1218)"] = {"level": "sequence", "upper": 1.1, "token_action": "mask"}
+    rows["m2_threshold"] = {"actor": {"m2_threshold": 0.04}}
+    for mode in ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate", "disabled"):
+        rows[f"behave_imp_weight_mode: {mode} (removed)"] = {"actor": {"behave_imp_weight_mode": mode}}
+    return rows
+
+
+EXAMPLES = Examples(
+    corrections=_corrections(),
+    objectives={
+        "PPO": {"actor": {"eps_clip": 0.2, "eps_clip_higher": 0.28, "c_clip": 3.0}},
+        "importance_sampling_level: sequence": {"importance_sampling_level": "sequence"},
+        "use_sapo_loss": {"use_sapo_loss": True},
+        "use_cispo_loss": {"use_cispo_loss": True, "eps_clip_higher": 0.28},
+        "discount, gae_lambda": {"discount": 1.0, "gae_lambda": 0.95},
+    },
+    refused={
+        "metric: binary_kl": {"metric": "binary_kl", "upper": 0.1},
+        "m2_threshold with rejection_sampling": {"actor": {"m2_threshold": 0.1, "rejection_sampling": {"upper": 2.0}}},
+        "gae_lambda: a function": {"actor": {"gae_lambda": "areal.utils.functional.vapo_length_adaptive_gae"}},
+        "gae_timestep_unit: turn": {"actor": {"gae_timestep_unit": "turn"}},
+        "use_sapo_loss with use_decoupled_loss": {"actor": {"use_sapo_loss": True, "use_decoupled_loss": True}},
+    },
+    passed=(
+        ("max_head_offpolicyness, max_concurrent_rollouts", "which rows are admitted"),
+        ("ppo_n_minibatches, dynamic_sampling", "how the batch is split"),
+        ("critic.*, log_agent_stats", "the critic, and what is logged"),
+        ("group_size", "groups come as `group`"),
+    ),
+)

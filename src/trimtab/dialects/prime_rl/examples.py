@@ -1,0 +1,29 @@
+"""Options of prime-rl worth looking up, with numbers its users write; what is refused, and what is passed over."""
+
+from __future__ import annotations
+
+from trimtab.dialects.examples import Examples
+
+EXAMPLES = Examples(
+    corrections={"type: default": {"type": "default"}, "type: ipo": {"type": "ipo"}},
+    objectives={
+        f"algo.type: {name}": {"orchestrator": {"algo": {"type": name}}, "trainer": {"loss": {"type": "custom"}}}
+        for name in ("grpo", "max_rl")
+    }
+    | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
+    refused={
+        "algo.length_penalty": {"orchestrator": {"algo": {"type": "grpo", "length_penalty": "linear"}}},
+        "algo.type: rae": {"orchestrator": {"algo": {"type": "rae"}}},
+        "algo.type: hierarchical_grpo": {"orchestrator": {"algo": {"type": "hierarchical_grpo"}}},
+        "algo.type: opd": {"orchestrator": {"algo": {"type": "opd"}}},
+        "algo.type: sft": {"orchestrator": {"algo": {"type": "sft"}}},
+        "algo.type: echo": {"orchestrator": {"algo": {"type": "echo"}}},
+        "kl_tau with ratio_type sequence (removed)": {
+            "trainer": {"loss": {"ratio_type": "sequence", "kl_tau": 0.1}},
+        },
+    },
+    passed=(
+        ("max_off_policy_steps, filters", "which rows reach the step"),
+        ("loss for sft, opd", "components other than rl"),
+    ),
+)

@@ -1,0 +1,11 @@
+"""How prime-rl's readers of losses and advantages are searched."""
+
+from __future__ import annotations
+
+from trimtab.dialects.hints import UNSAID, Hints
+
+HINTS = Hints(
+    options={"algo.type": (UNSAID, "grpo", "max_rl")},
+    joint=(("algo.type", "length_weighted_baseline"),),
+    toggles=("kl_tau",),
+)

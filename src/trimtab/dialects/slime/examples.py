@@ -1,0 +1,58 @@
+"""Options of slime worth looking up, with numbers its users write; what is refused, and what is passed over."""
+
+from __future__ import annotations
+
+from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.slime.keys import ESTIMATORS
+
+EXAMPLES = Examples(
+    corrections={
+        "--use-tis": {"use_tis": True},
+        "icepop_function": {
+            "use_tis": True,
+            "tis_clip_low": 0.5,
+            "tis_clip": 5.0,
+            "custom_tis_function_path": "slime.backends.megatron_utils.loss.icepop_function",
+        },
+        "mis, tis_mode truncate": {"use_tis": True, "tis_mode": "truncate", "tis_batch_normalize": False},
+        "mis, tis_mode clip": {"use_tis": True, "tis_mode": "clip", "tis_batch_normalize": False},
+        "mis, tis_mode mask": {"use_tis": True, "tis_mode": "mask", "tis_batch_normalize": False},
+        "mis, rs_level geometric": {
+            "use_tis": True,
+            "use_rs": True,
+            "rs_level": "geometric",
+            "rs_lower_bound": 0.99,
+            "rs_upper_bound": 1.01,
+            "tis_batch_normalize": False,
+        },
+        "--use-opsm": {"use_opsm": True},
+    },
+    objectives={
+        f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
+        for name in ("grpo", "gspo", "cispo")
+    }
+    | named("advantage_estimator", ESTIMATORS),
+    refused={
+        "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
+        "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},
+        "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
+        "advantage_estimator: on_policy_distillation": {"advantage_estimator": "on_policy_distillation"},
+        "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
+        "kl_coef with reinforce_plus_plus_baseline": {
+            "advantage_estimator": "reinforce_plus_plus_baseline",
+            "kl_coef": 0.1,
+        },
+        "rewards_normalization: false with grpo": {"advantage_estimator": "grpo", "rewards_normalization": False},
+        "use_unbiased_kl with low_var_kl": {
+            "use_kl_loss": True,
+            "kl_loss_coef": 0.1,
+            "use_unbiased_kl": True,
+            "kl_loss_type": "low_var_kl",
+        },
+    },
+    passed=(
+        ("get_mismatch_metrics", "what is logged"),
+        ("dynamic_sampling_filter_path, over_sampling_batch_size", "which rows reach the step"),
+        ("value_clip, critic_*", "the critic"),
+    ),
+)

@@ -1,0 +1,13 @@
+"""How ms-swift's readers of losses and advantages are searched."""
+
+from __future__ import annotations
+
+from trimtab.dialects.hints import UNSAID, Hints, names
+from trimtab.dialects.trl.advantage import SCALES
+
+HINTS = Hints(
+    options={"scale_rewards": (*names(SCALES), "gdpo"), "kl_in_reward": (UNSAID, False, True)},
+    joint=(("loss_type", "importance_sampling_level"), ("advantage_estimator", "scale_rewards", "kl_in_reward")),
+    seeds={"epsilon_high": 5.0, "reward_weights": (1.0,)},
+    toggles=("beta",),
+)

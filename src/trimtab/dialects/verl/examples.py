@@ -1,0 +1,49 @@
+"""Options of verl worth looking up, with numbers its users write; what is refused, and what is passed over."""
+
+from __future__ import annotations
+
+from trimtab.dialects.examples import Examples, Rows, named
+from trimtab.dialects.verl import removed
+from trimtab.dialects.verl.advantage import ESTIMATORS
+from trimtab.dialects.verl.correction import REJECTIONS
+from trimtab.dialects.verl.loss import LOSSES
+from trimtab.dialects.verl.presets import PRESETS
+
+
+def _corrections() -> Rows:
+    rows: Rows = {
+        "rollout_is: token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
+        'rollout_is: token, threshold "0.5_5.0" (IcePop)': {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"},
+        "rollout_is: sequence": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
+        "rollout_is_batch_normalize": {"rollout_is": "token", "rollout_is_batch_normalize": True},
+    }
+    for option, fields in REJECTIONS.items():
+        threshold = "0.5_4.0" if fields["metric"] == "k1" else 0.1
+        rows[f"rollout_rs: {option}"] = {"rollout_rs": option, "rollout_rs_threshold": threshold}
+    for option in removed.REJECTIONS:
+        rows[f"rollout_rs: {option} (removed)"] = {"rollout_rs": option, "rollout_rs_threshold": 2.0}
+    rows["bypass_mode: true"] = {"bypass_mode": True, "rollout_is": "token"}
+    rows["tis_imp_ratio_cap (removed)"] = {"actor_rollout_ref": {"actor": {"tis_imp_ratio_cap": 2.0}}}
+    rows["rollout_is_mode: mask (removed)"] = {"algorithm": {"rollout_is": True, "rollout_is_mode": "mask"}}
+    return rows | {f"preset {name}": dict(settings) for name, settings in PRESETS.items()}
+
+
+EXAMPLES = Examples(
+    corrections=_corrections(),
+    objectives={f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in LOSSES}
+    | named("adv_estimator", ESTIMATORS),
+    refused={
+        "adv_estimator: optimal_token_baseline": {"adv_estimator": "optimal_token_baseline"},
+        "adv_estimator: tir_optimal_token_baseline": {"adv_estimator": "tir_optimal_token_baseline"},
+        "use_pf_ppo: true": {"adv_estimator": "gae", "use_pf_ppo": True},
+        "kl_penalty: full": {"algorithm": {"use_kl_in_reward": True, "kl_penalty": "full"}},
+        "kl_loss_type: full": {"use_kl_loss": True, "kl_loss_type": "full"},
+        "rollout_rs: seq_max_k1": {"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2.0},
+    },
+    passed=(
+        ("filter_groups, max_off_policy_threshold", "which rows reach the step"),
+        ("critic.*, value_loss, cliprange_value", "the critic"),
+        ("ppo_epochs, ppo_mini_batch_size, use_dynamic_bsz, shuffle", "how the batch is split"),
+        ("calculate_entropy, calculate_sum_pi_squared, use_fused_kernels", "what is computed beside"),
+    ),
+)
