@@ -18,6 +18,8 @@ from trimtab.errors import ConfigError
 
 Part = Literal["correction", "loss", "advantage", "other"]
 """What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
+NEVER = "(?!)"
+"""A pattern that nothing matches."""
 Null = Literal["refused", "unsaid", "open"]
 """`unsaid`: the framework then takes its default. `open`: a value of its own, such as a side without a bound."""
 
@@ -174,11 +176,19 @@ class Dialect:
     correction_of: Callable[[Given], Correction | None]
     loss_of: Callable[[Given], LossPart] | None = None
     advantage_of: Callable[[Given], AdvantagePart] | None = None
+    short: str | None = None
+    """What it is also called."""
     remarks: tuple[Remark, ...] = ()
     closed: tuple[str, ...] = ()
     """Sections in which every key concerns us, so that an unknown one is a mistake."""
     roots: tuple[str, ...] = ()
     """Top-level names of a whole file of theirs."""
+    packages: tuple[str, ...] = ()
+    """What a Python script imports of it."""
+    programs: str = NEVER
+    """What its programs and modules are called: a pattern of whole names."""
+    own_keys: str = NEVER
+    """Keys that only it has: a pattern of full names."""
     others: tuple[str, ...] = ()
     """Names of theirs that resemble ours and are no misspelling."""
     is_loss: bool = False

@@ -36,14 +36,11 @@ DIALECTS: dict[str, Dialect] = {
 }
 """Every framework that can be read, by name."""
 
-SHORT = {"swift": "ms-swift", "nemo": "nemo-rl", "prime": "prime-rl"}
-"""What some are called for short."""
-
 
 def dialect_of(framework: str) -> Dialect:
     """The framework of that name, however it is capitalised or joined."""
     plain = framework.lower().replace("_", "-")
-    name = SHORT.get(plain, plain)
+    name = next((each.name for each in DIALECTS.values() if each.short == plain), plain)
     if name not in DIALECTS:
         raise UnknownNameError(f"There is no framework {framework!r}. {nearest(name, DIALECTS)}")
     return DIALECTS[name]

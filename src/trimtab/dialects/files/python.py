@@ -12,6 +12,7 @@ from trimtab.dialects.files.launch import Launch, flag_name, keys_of, launches
 from trimtab.dialects.files.python_values import Names, dotted, value_of
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.files.unknown import Holes
+from trimtab.dialects.frameworks import DIALECTS
 from trimtab.dialects.reading import Finding
 from trimtab.errors import ConfigFileError
 
@@ -69,20 +70,7 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
 
 
 IN_TEXT = "The settings are those of the command in the script's own text, with what the script sets."
-KNOWN = (
-    "trl",
-    "verl",
-    "slime",
-    "skyrl",
-    "skyrl_train",
-    "openrlhf",
-    "areal",
-    "nemo_rl",
-    "roll",
-    "prime_rl",
-    "open_instruct",
-    "swift",
-)
+KNOWN = {package for each in DIALECTS.values() for package in each.packages}
 
 
 def _imports(module: ast.Module) -> list[str]:

@@ -6,41 +6,9 @@ import re
 from dataclasses import dataclass
 
 from trimtab.dialects.files.opening import Opened
+from trimtab.dialects.frameworks import DIALECTS
 from trimtab.errors import ConfigError, ConfigFileError
 
-PROGRAMS = (
-    ("verl", r"verl\.\w.*|recipe\.\w+\.main\w*|.*main_ppo(\.py)?"),
-    ("openrlhf", r"openrlhf\.\w.*"),
-    ("open-instruct", r"(.*/)?open_instruct[./].*|mason\.py"),
-    ("ms-swift", r"(.*/)?(swift|megatron) rlhf|swift\.\w.*"),
-    ("trl", r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(grpo|rloo|gspo)\w*\.py"),
-    ("skyrl", r"skyrl\w*\.\w.*|examples\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*"),
-    ("areal", r"(.*/)?areal[./]\w.*"),
-    ("nemo-rl", r"(.*/)?run_(async_)?(grpo|sliding|vlm_grpo|dapo)\w*\.py|nemo_rl\.\w.*"),
-    ("roll", r"(.*/)?start_\w+_pipeline\.py|roll\.\w.*"),
-    ("prime-rl", r"rl|prime_rl[./]\w.*"),
-    ("slime", r"slime\.\w.*|command_utils.*"),
-)
-"""Framework → what its programs and modules are called."""
-KEYS = (
-    ("verl", r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*"),
-    ("skyrl", r"trainer\.algorithm\..*|generator\.inference_engine.*"),
-    ("nemo-rl", r"loss_fn\.\w+|grpo\.num_prompts_per_step|policy\.generation\..*"),
-    ("areal", r"gconfig\.\w+|actor\.(behav|eps_clip|rejection_sampling|use_decoupled_loss|recompute_logprob).*"),
-    (
-        "roll",
-        r"actor_train\.(training_args|strategy_args|model_args)\..*|num_return_sequences_in_group|train_infer_correction\..*",
-    ),
-    ("prime-rl", r"orchestrator\.\w.*|trainer\.loss\..*"),
-    ("ms-swift", r"rlhf_type|external_plugins|train_type"),
-    ("open-instruct", r"num_samples_per_prompt_rollout|num_unique_prompts_rollout|dataset_mixer_list"),
-    ("slime", r"rollout_max_response_len|rollout_function_path|custom_rm_path|rollout_num_gpus_per_engine|ref_load"),
-    (
-        "openrlhf",
-        r"algo\.advantage\..*|remote_rm_url|vllm_num_engines|actor_num_gpus_per_node|generate_max_len|init_kl_coef",
-    ),
-)
-"""Framework → keys that only it has."""
 OTHERS = (
     ("a GitHub workflow", ("on", "jobs")),
     ("a GitHub workflow", ("True", "jobs")),
@@ -75,7 +43,7 @@ def sign(found: Opened) -> Sign | None:
     """Whose a file is by what only one framework has; None where nothing shows, or several do."""
     by_key = _by_key(found)
     for program in found.programs:
-        names = [name for name, pattern in PROGRAMS if re.fullmatch(pattern, program)]
+        names = [each.name for each in DIALECTS.values() if re.fullmatch(each.programs, program)]
         if len(names) == 1 and (not by_key or names[0] in by_key or len(program) > len("rl")):
             return Sign(
                 names[0], f"it starts or imports {program.partition(' ')[0] if 'rlhf' not in program else program}"
@@ -88,7 +56,7 @@ def sign(found: Opened) -> Sign | None:
 
 
 def _by_key(found: Opened) -> dict[str, list[str]]:
-    held = {name: [key for key in found.keys if re.fullmatch(pattern, key)] for name, pattern in KEYS}
+    held = {name: [key for key in found.keys if re.fullmatch(each.own_keys, key)] for name, each in DIALECTS.items()}
     return {name: keys for name, keys in held.items() if keys}
 
 

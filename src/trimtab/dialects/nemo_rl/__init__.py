@@ -11,6 +11,7 @@ from trimtab.dialects.nemo_rl.remarks import REMARKS
 
 DIALECT = Dialect(
     name="nemo-rl",
+    short="nemo",
     title="NeMo-RL",
     version="7ea279ab",
     keys=KEYS,
@@ -19,6 +20,9 @@ DIALECT = Dialect(
     advantage_of=advantage_of,
     remarks=REMARKS,
     roots=("grpo", "loss_fn", "policy", "data", "env", "logger", "cluster", "checkpointing"),
+    packages=("nemo_rl",),
+    programs=r"(.*/)?run_(async_)?(grpo|sliding|vlm_grpo|dapo)\w*\.py|nemo_rl\.\w.*",
+    own_keys=r"loss_fn\.\w+|grpo\.num_prompts_per_step|policy\.generation\..*",
     apart=("A non-finite ratio weighs 0 and stays in the denominator; ours takes the token as never trained.",),
     logged_kl=lambda given: given["reference_policy_kl_type"],
     candidates=candidates,

@@ -11,6 +11,7 @@ from trimtab.dialects.prime_rl.remarks import REMARKS
 
 DIALECT = Dialect(
     name="prime-rl",
+    short="prime",
     title="prime-rl",
     version="559b4477",
     keys=KEYS,
@@ -21,6 +22,9 @@ DIALECT = Dialect(
     remarks=REMARKS,
     closed=(SECTION,),
     roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),
+    packages=("prime_rl",),
+    programs=r"rl|prime_rl[./]\w.*",
+    own_keys=r"orchestrator\.\w.*|trainer\.loss\..*",
     apart=("A dropped token whose ratio overflows gives 0 × inf = NaN; ours gives 0.",),
     candidates=candidates,
     hints=HINTS,

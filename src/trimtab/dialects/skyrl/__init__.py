@@ -20,6 +20,9 @@ DIALECT = Dialect(
     remarks=REMARKS,
     closed=(SECTION,),
     roots=("trainer", "generator", "data", "environment"),
+    packages=("skyrl", "skyrl_train"),
+    programs=r"skyrl\w*\.\w.*|examples\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*",
+    own_keys=r"trainer\.algorithm\..*|generator\.inference_engine.*",
     others=("token_mask_ratio",),
     apart=(
         "A NaN log-prob is kept by veto and sequence masks and dropped by the token mask; ours takes the token as never trained.",

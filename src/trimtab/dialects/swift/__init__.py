@@ -11,6 +11,7 @@ from trimtab.dialects.swift.remarks import REMARKS
 
 DIALECT = Dialect(
     name="ms-swift",
+    short="swift",
     title="ms-swift",
     version="4.6.0",
     keys=KEYS,
@@ -19,6 +20,9 @@ DIALECT = Dialect(
     advantage_of=advantage_of,
     remarks=REMARKS,
     roots=("model", "rlhf_type", "learning_rate", "output_dir", "num_generations", "beta"),
+    packages=("swift",),
+    programs=r"(.*/)?(swift|megatron) rlhf|swift\.\w.*",
+    own_keys=r"rlhf_type|external_plugins|train_type",
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,

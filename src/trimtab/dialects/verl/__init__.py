@@ -22,6 +22,9 @@ DIALECT = Dialect(
     remarks=REMARKS,
     closed=(SECTION, LOSS_SECTION),
     roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
+    packages=("verl",),
+    programs=r"verl\.\w.*|recipe\.\w+\.main\w*|.*main_ppo(\.py)?",
+    own_keys=r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*",
     others=("rollout_is_fn",),
     apart=(
         "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
