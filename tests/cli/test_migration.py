@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.dialects import read
-from trimtab.dialects.migration import migrated
+from trimtab.dialects.writing.migration import migrate
 from trimtab.errors import ConfigError
 
 CAP = "behave_imp_weight_cap"
@@ -192,7 +192,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
 def test_every_mode_of_before_reads_the_same_after() -> None:
     for mode in MODES:
         text = f"actor:\n  {MODE}: {mode}\n  {CAP}: 3.0\n"
-        found = migrated("areal", text)
+        found = migrate("areal", text)
         assert found.changed
         assert read("areal", yaml.safe_load(found.text)).correction == read("areal", yaml.safe_load(text)).correction
 
@@ -200,14 +200,14 @@ def test_every_mode_of_before_reads_the_same_after() -> None:
 def test_a_section_that_moves_elsewhere_goes_to_where_it_belongs() -> None:
     cap = "actor_rollout_ref:\n  actor:\n    tis_imp_ratio_cap: 2.0  # cap\n"
     new = "rollout_correction:\n    rollout_is: token\n    rollout_is_threshold: 2.0\n"
-    assert migrated("verl", f"{cap}    clip_ratio_low: 0.2\nalgorithm:\n  gamma: 1.0\n  # end\n").text == (
+    assert migrate("verl", f"{cap}    clip_ratio_low: 0.2\nalgorithm:\n  gamma: 1.0\n  # end\n").text == (
         f"actor_rollout_ref:\n  actor:\n    # cap\n    clip_ratio_low: 0.2\nalgorithm:\n  gamma: 1.0\n  {new}  # end\n"
     )
-    flow = migrated("verl", f"{cap}algorithm: {{gamma: 1.0}}\n").text
+    flow = migrate("verl", f"{cap}algorithm: {{gamma: 1.0}}\n").text
     assert yaml.safe_load(flow)["algorithm"] == {
         "gamma": 1.0,
         "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     }
     assert "actor_rollout_ref" not in flow
     with pytest.raises(ConfigError, match="nearest"):
-        migrated("verl", "algorithm:\n  rollout_correction:\n    rollout_token_veto_threshold: 1e-4\n")
+        migrate("verl", "algorithm:\n  rollout_correction:\n    rollout_token_veto_threshold: 1e-4\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.guess import recognised
+from trimtab.dialects.guess import recognise
 
 FILES = Path(__file__).parent / "files"
 BUILDS = ("builds on", "not known")
@@ -352,7 +352,7 @@ def test_a_file_reads_as_its_keys_written_down_plainly(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_framework_of_a_file_is_recognised(name: str) -> None:
-    assert recognised(FILES / name).framework == name.partition("/")[0]
+    assert recognise(FILES / name).framework == name.partition("/")[0]
 
 
 def test_every_file_stands_in_the_table() -> None:

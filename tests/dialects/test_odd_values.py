@@ -13,7 +13,7 @@ from trimtab import preset
 from trimtab.dialects import read
 from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.frameworks import DIALECTS
-from trimtab.dialects.proposals import nested
+from trimtab.dialects.writing.proposals import as_tree
 from trimtab.errors import ConfigError, TrimtabError
 
 ODD: tuple[Any, ...] = (
@@ -85,7 +85,7 @@ def test_any_value_of_any_key_is_read_or_refused_by_an_error_of_ours(documented:
         fault
         for dialect, _, path in _keys()
         for value in ODD
-        if (fault := _is_read_or_refused(dialect.name, nested({path: value}), documented))
+        if (fault := _is_read_or_refused(dialect.name, as_tree({path: value}), documented))
     ]
     assert not faults, "\n".join(faults[:20])
 
@@ -101,7 +101,7 @@ def _several(seed: int, count: int) -> list[str]:
         for key in chosen:
             sound = [key.default, *getattr(key.kind, "names", ())]
             settings[draw.choice(key.paths)] = draw.choice(ODD if draw.random() < 0.4 else sound)
-        faults.append(_is_read_or_refused(dialect.name, nested(settings), draw.random() < 0.5))
+        faults.append(_is_read_or_refused(dialect.name, as_tree(settings), draw.random() < 0.5))
     return [fault for fault in faults if fault]
 
 
@@ -121,14 +121,14 @@ def test_a_hundred_thousand_odd_settings_are_read_or_refused_by_an_error_of_ours
 def test_a_section_that_is_no_mapping_is_refused_by_name(framework: str, section: str) -> None:
     for value in PLAIN:
         with pytest.raises(ConfigError, match=rf"{section.rpartition('.')[2]} needs a section of .*, got "):
-            read(framework, nested({section: value}))
+            read(framework, as_tree({section: value}))
 
 
 @pytest.mark.parametrize(("framework", "section"), _sections())
 def test_a_section_of_null_reads_as_a_file_without_it(framework: str, section: str) -> None:
     roots = [root for root in DIALECTS[framework].roots if (framework, root) not in _sections()]
     rest = {(roots or ["trainer.rest"])[0]: 1}
-    found, without = read(framework, nested({section: None, **rest})), read(framework, nested(rest))
+    found, without = read(framework, as_tree({section: None, **rest})), read(framework, as_tree(rest))
     assert (found.correction or preset("off")) == (without.correction or preset("off"))
     assert (found.loss, found.advantage) == (without.loss, without.advantage)
 
@@ -136,7 +136,7 @@ def test_a_section_of_null_reads_as_a_file_without_it(framework: str, section: s
 def test_a_key_that_holds_a_section_is_refused_by_name() -> None:
     for dialect, _, path in _keys():
         with pytest.raises(ConfigError, match=rf"{path.rpartition('.')[2]} needs .*, got a section with the key 'a'"):
-            read(dialect.name, nested({path: {"a": 1}}))
+            read(dialect.name, as_tree({path: {"a": 1}}))
 
 
 def _objections(framework: str, settings: dict[str, Any]) -> list[str]:

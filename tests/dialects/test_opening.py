@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.dialects import read
-from trimtab.dialects.guess import framework_of, recognised
+from trimtab.dialects.guess import framework_of, recognise
 from trimtab.errors import ConfigError, ConfigFileError
 
 SCRIPT = """\
@@ -111,7 +111,7 @@ def test_a_file_that_holds_no_settings_is_told_apart(tmp_path: Path, name: str, 
 
 def test_why_a_framework_was_taken_is_said(tmp_path: Path) -> None:
     file = written(tmp_path, "a.yaml", "actor_rollout_ref: {actor: {clip_ratio_low: 0.2}}\n")
-    assert recognised(file).why == "it sets actor_rollout_ref.actor.clip_ratio_low"
+    assert recognise(file).why == "it sets actor_rollout_ref.actor.clip_ratio_low"
 
 
 # ── the command line ──

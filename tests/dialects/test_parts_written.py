@@ -17,7 +17,7 @@ from trimtab import Clip, Correction, Gae, Gate, Gdpo, Grpo, Gspo, Reduction, Rl
 from trimtab.config import losses
 from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.dialects import DIALECTS, Reading, read, write
-from trimtab.dialects.leaves import PARTS, differences, is_soft, plain, wanted
+from trimtab.dialects.fields import PARTS, differences, fields_of, goal_fields, is_soft
 from trimtab.dialects.same import is_same
 from trimtab.errors import ConfigError
 
@@ -44,8 +44,8 @@ def is_back(first: Reading, again: Reading) -> bool:
     """Whether everything that the first reading speaks of stands in the second, to the last digit."""
     if first.correction is not None and (again.correction is None or not is_same(first.correction, again.correction)):
         return False
-    parts = wanted(first)
-    return all(not differences(goal, plain(again)) for goal in parts.values()) and all(
+    parts = goal_fields(first)
+    return all(not differences(goal, fields_of(again)) for goal in parts.values()) and all(
         getattr(first, name) == getattr(again, name)
         for part in parts
         for name in PARTS[part]
@@ -58,7 +58,7 @@ def test_every_recorded_setting_reads_writes_and_reads_the_same() -> None:
     count = 0
     for case in RECORDED.values():
         first = read(case.framework, case.config, width=width_of(case))
-        if not wanted(first):
+        if not goal_fields(first):
             continue  # a correction alone: tests/dialects/test_writing.py
         count += 1
         try:
@@ -78,7 +78,7 @@ def test_every_option_of_a_framework_writes_back(name: str) -> None:
     examples = DIALECTS[name].examples
     for option, setting in {**examples.corrections, **examples.objectives}.items():
         first = read(name, setting)
-        if not wanted(first) and first.correction is None:
+        if not goal_fields(first) and first.correction is None:
             assert first.defects, option  # nothing was read, and that is said
             continue
         if option in GONE:
@@ -99,8 +99,8 @@ def test_the_writer_of_a_part_finds_numbers_that_were_never_recorded() -> None:
         except ConfigError:
             return  # a bound moved across 1
         again = read(case.framework, write(case.framework, first).settings)
-        for goal in wanted(first).values():
-            assert not differences(goal, plain(again))
+        for goal in goal_fields(first).values():
+            assert not differences(goal, fields_of(again))
 
     law()
 
@@ -114,8 +114,8 @@ def test_what_another_framework_can_say_differs_in_nothing_that_is_not_remarked(
     except ConfigError:
         return
     again = read(target, found.settings)
-    for goal in wanted(source).values():
-        assert all(is_soft(path) for path in differences(goal, plain(again)))
+    for goal in goal_fields(source).values():
+        assert all(is_soft(path) for path in differences(goal, fields_of(again)))
 
 
 CLIP = Clip(low=0.2, high=0.28)

@@ -20,9 +20,9 @@ from trimtab.config.presets import preset_names
 from trimtab.config.training import Train
 from trimtab.config.words import number
 from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.fields import PARTS, differences, goal_fields, heads, in_words
 from trimtab.dialects.guess import framework_of
-from trimtab.dialects.leaves import PARTS, differences, heads, told, wanted
-from trimtab.dialects.same import compared
+from trimtab.dialects.same import sameness
 from trimtab.errors import ConfigError
 
 MOST = 4000
@@ -55,7 +55,7 @@ def compare(
     found = [*_difference(one, other), *_beside(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
-    a, b = wanted(one), wanted(other)
+    a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
         show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
     refused = [f"{side}: {each}" for side, reading in (("A", one), ("B", other)) for each in reading.refused]
@@ -78,11 +78,11 @@ def _of(side: str, sets: list[str]) -> list[str]:
 
 def _beside(one: Reading, other: Reading) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
-    a, b = wanted(one), wanted(other)
+    a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if part in a and part in b]:
         off = heads(differences(a[part], b[part]))
         if off:
-            fields = (f"{path} {told(mine)} in A, {told(theirs)} in B" for path, (mine, theirs) in off.items())
+            fields = (f"{path} {in_words(mine)} in A, {in_words(theirs)} in B" for path, (mine, theirs) in off.items())
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
@@ -120,7 +120,7 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     if one is None or other is None:
         refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
         return [] if one is other or refused else ["Only one of them has a correction."]
-    same = compared(one, other)
+    same = sameness(one, other)
     if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
         return []
     lines: list[Any] = []

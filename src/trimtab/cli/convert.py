@@ -22,7 +22,7 @@ from trimtab.config.visible import on_one_line
 from trimtab.config.words import Section, formulas, sections
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.migration import TODAY, migrated
+from trimtab.dialects.writing.migration import TODAY, migrate
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
@@ -182,7 +182,7 @@ def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
     for file in _yaml_files(places):
         try:
             text = text_of(file)
-            result = migrated(framework, text)
+            result = migrate(framework, text)
             if result.changed and not dry_run:
                 written(file, result.text)
         except TrimtabError as error:

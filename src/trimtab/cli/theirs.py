@@ -12,7 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name
 from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.files.shape import Sign
-from trimtab.dialects.guess import recognised
+from trimtab.dialects.guess import recognise
 from trimtab.errors import ConfigError
 
 OURS = {".yaml", ".yml", ".json"}
@@ -35,7 +35,7 @@ def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
 
 def _sign(path: Path) -> Sign | None:
     try:
-        return recognised(path)
+        return recognise(path)
     except ConfigError:
         return None
 
@@ -44,7 +44,7 @@ def theirs(name: str, framework: str | None, documented: bool, sets: list[str]) 
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:
-        shown = recognised(Path(name))
+        shown = recognise(Path(name))
         framework = shown.framework
         why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
     reading = read(framework, Path(name), documented, overrides=sets)

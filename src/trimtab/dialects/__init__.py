@@ -3,6 +3,6 @@
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Reading, Writing
-from trimtab.dialects.writing import write
+from trimtab.dialects.writing.write import write
 
 __all__ = ["DIALECTS", "Finding", "Reading", "Writing", "read", "write"]

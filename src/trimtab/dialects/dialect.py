@@ -92,18 +92,18 @@ class Given:
         return value
 
     @property
-    def unread(self) -> list[str]:
+    def unread_keys(self) -> list[str]:
         """The user's keys that are none of ours."""
         return [key for key in self._written if key not in self.places.values()]
 
     def __contains__(self, label: object) -> bool:
         return label in self._keys
 
-    def said(self, *labels: str) -> bool:
+    def has(self, *labels: str) -> bool:
         """Whether the user wrote one of these, be it only to say null."""
         return any(label in self.values for label in labels)
 
-    def set(self, *labels: str) -> bool:
+    def is_on(self, *labels: str) -> bool:
         """Whether one of these has a value, given or by default, that is neither null nor false."""
         return any(self[label] not in (None, False) for label in labels)
 
@@ -125,7 +125,7 @@ class Given:
         """Whether this looks like a whole file of the framework rather than one section."""
         return self.dialect.is_whole(self._written)
 
-    def written(self, key: str) -> Any:
+    def value_written(self, key: str) -> Any:
         """What the user wrote under a key, ours or not."""
         return self._written[key]
 
@@ -204,7 +204,7 @@ class Dialect:
     examples: Examples = field(default_factory=Examples)
     """For its page and the tests."""
     outdated: Callable[[Given], bool] = lambda given: any(
-        key.legacy and given.said(key.label) for key in given.dialect.keys
+        key.legacy and given.has(key.label) for key in given.dialect.keys
     )
     """Whether the settings use keys, or values, that the framework has since replaced."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])

@@ -23,6 +23,6 @@ class Examples:
     """Options that change none of our numbers, and what they are about."""
 
 
-def named(key: str, names: Iterable[str]) -> Rows:
+def each_name(key: str, names: Iterable[str]) -> Rows:
     """Each name of one key, by itself."""
     return {f"{key}: {name}": {key: name} for name in names}

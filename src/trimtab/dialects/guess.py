@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from trimtab.dialects.files.opening import opened
+from trimtab.dialects.files.opening import contents_of
 from trimtab.dialects.files.shape import Sign, kind_of, sign
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.dialects.lookup import count
@@ -15,12 +15,12 @@ from trimtab.errors import ConfigError, ConfigFileError
 
 def framework_of(settings: Source) -> str:
     """The framework that settings belong to; refused where none or several could be meant."""
-    return recognised(settings).framework
+    return recognise(settings).framework
 
 
-def recognised(settings: Source) -> Sign:
+def recognise(settings: Source) -> Sign:
     """The framework that settings belong to and by what it shows: a program or key only it has, else most keys."""
-    found = opened(settings, lambda keys: max(count(each, keys) for each in DIALECTS.values()))
+    found = contents_of(settings, lambda keys: max(count(each, keys) for each in DIALECTS.values()))
     shown = sign(found)
     if shown is not None:
         return shown

@@ -1,4 +1,4 @@
-"""A user's settings looked up in a dialect: keys by any part of their full name, sections and misspellings told apart."""
+"""A user's settings looked up in a dialect: keys by any part of their full name, sections and misspellings kept apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTEST = 9
 """A key shorter than this may well be the beginning of one of ours by chance."""
 
 
-def given(
+def look_up(
     dialect: Dialect,
     settings: Mapping[str, Any],
     *,

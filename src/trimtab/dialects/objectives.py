@@ -58,7 +58,7 @@ def row(table: Mapping[str, Callable[[Any], Any]], key: str, name: str, given: A
     return table[name](given)
 
 
-def reduced(table: Mapping[str, str], key: str, name: str, constant: int | float | None = None) -> Reduction:
+def reduction_of(table: Mapping[str, str], key: str, name: str, constant: int | float | None = None) -> Reduction:
     """The reduction of that name; only Dr. GRPO's takes the constant."""
     if name not in table:
         raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")

@@ -38,7 +38,7 @@ def ratio_gate(unit: str, lower: float | None, upper: float | None, **more: Any)
     return (Gate(metric="ratio", **UNITS[unit], lower=low, upper=upper, **more),)
 
 
-def weighted(
+def weight_of(
     unit: str, lower: float | None = None, upper: float | None = None, *, zero: bool = False, **more: Any
 ) -> Weight:
     """A weight of a unit, held or zeroed outside its bounds; a lower bound of 0 is none."""

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.dialect import Dialect, Given, Remark
-from trimtab.dialects.doubts import doubts
-from trimtab.dialects.files.opening import Opened, opened, overridden
+from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
 from trimtab.dialects.files.shape import refuse_foreign
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.lookup import count, given
+from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading, Refusal
 from trimtab.dialects.settings import Source
-from trimtab.dialects.unread import unread
+from trimtab.dialects.unread import unread_findings
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError
 
 
@@ -41,25 +41,25 @@ def read(
     whole file that leaves its correction off.
     """
     dialect = dialect_of(framework)
-    found = opened(settings, lambda keys: count(dialect, keys))
-    keys = overridden(found.keys, overrides)
+    found = contents_of(settings, lambda keys: count(dialect, keys))
+    keys = with_overrides(found.keys, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
-    asked = _asked(dialect, keys, found, where, documented, width)
+    asked = _look_up(dialect, keys, found, where, documented, width)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
         reading, errors = _reading(dialect, asked)
     if errors and not _says(reading) and not (where and asked.whole and "correction" not in errors):
         first = next(iter(errors.values()))
-        raise type(first)(f"{where}{_titled(dialect, first)}")
-    return replace(reading, findings=(*found.findings, *reading.findings, *unread(asked)))
+        raise type(first)(f"{where}{_with_title(dialect, first)}")
+    return replace(reading, findings=(*found.findings, *reading.findings, *unread_findings(asked)))
 
 
-def _asked(
-    dialect: Dialect, keys: Mapping[str, Any], found: Opened, where: str, documented: bool, width: int | None
+def _look_up(
+    dialect: Dialect, keys: Mapping[str, Any], found: Contents, where: str, documented: bool, width: int | None
 ) -> Given:
     try:
-        return given(dialect, keys, documented=documented, width=width, partial=True)
+        return look_up(dialect, keys, documented=documented, width=width, partial=True)
     except UnknownNameError:
         if found.parents and not count(dialect, keys):
             raise ConfigError(
@@ -68,7 +68,7 @@ def _asked(
         raise
 
 
-def _titled(dialect: Dialect, error: ConfigError) -> str:
+def _with_title(dialect: Dialect, error: ConfigError) -> str:
     return str(error) if str(error).startswith(dialect.title) else f"{dialect.title}: {error}"
 
 
@@ -104,8 +104,8 @@ def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, Conf
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),
-        findings=(*_remarks(asked), *doubts(asked, rule)),
-        refused=tuple(Refusal(name, _titled(dialect, error)) for name, error in errors.items()),
+        findings=(*_remarks(asked), *bound_findings(asked, rule)),
+        refused=tuple(Refusal(name, _with_title(dialect, error)) for name, error in errors.items()),
         said=tuple(asked.path(label) for label in asked.values),
     )
     return reading, errors

@@ -20,7 +20,7 @@ _LEVELS = {"token": "token", "mean": "geometric", "sum": "sequence"}
 Work = TypeVar("Work", bound=Callable[..., Any])
 
 
-def remembered(work: Work) -> Work:
+def remember(work: Work) -> Work:
     """A function of settings that keeps its latest answers: a search asks the same few questions thousands of times."""
     return cast("Work", lru_cache(maxsize=4096)(work))
 
@@ -41,7 +41,7 @@ class Same:
     """What the weight multiplies."""
 
 
-def compared(one: Correction, other: Correction) -> Same:
+def sameness(one: Correction, other: Correction) -> Same:
     """How far two corrections agree once each is brought to its plainest form."""
     a, b = plainest(one), plainest(other)
     kept = _without_limits(a) == _without_limits(b)
@@ -59,14 +59,14 @@ def is_same(one: Correction, other: Correction) -> bool:
     return plainest(one) == plainest(other)
 
 
-@remembered
+@remember
 def plainest(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
     gates = [gate for gate in gates if gate.action == "observe" or (gate.lower, gate.upper) != (None, None)]
-    gates = _scoped(gates)
+    gates = _drop_idle_scopes(gates)
     weight = None if rule.weight is None or rule.weight.level == "one" else _plain_weight(rule.weight, gates)
-    gates, weight = _folded(gates, weight, rule.pair)
+    gates, weight = _fold(gates, weight, rule.pair)
     if all(gate.scope == "trained" for gate in gates):
         gates = sorted(dict.fromkeys(gates), key=repr)
     return Correction(
@@ -96,7 +96,7 @@ def rejecting(rule: Correction) -> Correction:
 
 
 def _acting(gate: Gate, before: str, after: str) -> Gate:
-    return _changed(gate, {"action": after}) if gate.action == before else gate
+    return _but(gate, {"action": after}) if gate.action == before else gate
 
 
 def as_gate(rule: Correction) -> Correction | None:
@@ -118,10 +118,10 @@ def _plain_gate(gate: Gate, rule: Correction) -> Gate:
     found = _as_ratio(gate)
     changes: dict[str, Any] = {"pair": found.pair or rule.pair}
     if found.metric == "ratio":
-        changes |= {"lower": _rounded(found.lower), "upper": _rounded(found.upper)}
+        changes |= {"lower": _round(found.lower), "upper": _round(found.upper)}
     if found.when in ("always", "moving_away") or found.level == "token":
         changes["advantage_of"] = "unit"
-    return _changed(found, changes)
+    return _but(found, changes)
 
 
 def _as_ratio(gate: Gate) -> Gate:
@@ -135,22 +135,22 @@ def _as_ratio(gate: Gate) -> Gate:
         agg = _MIRRORED.get(agg or "", agg)
     if agg not in ("max", "min") and not (low or 1) <= 1 <= (high or 1):
         return gate  # it turns on-policy data away, which a gate on the ratio cannot say
-    return _changed(gate, {"metric": "ratio", "direction": None, "lower": low, "upper": high, "agg": agg})
+    return _but(gate, {"metric": "ratio", "direction": None, "lower": low, "upper": high, "agg": agg})
 
 
-def _rounded(bound: float | None) -> float | None:
+def _round(bound: float | None) -> float | None:
     """Twelve digits, so that a logarithm and its exponential agree; an absurd bound is none."""
     if bound is None or bound >= OPEN or bound <= 1 / OPEN:
         return None
     return float(f"{bound:.12g}")
 
 
-def _scoped(gates: list[Gate]) -> list[Gate]:
+def _drop_idle_scopes(gates: list[Gate]) -> list[Gate]:
     """`kept` where it is the same as `trained`: every earlier gate left whole sequences."""
     found: list[Gate] = []
     for gate in gates:
         idle = gate.scope == "kept" and gate.agg != "budget" and _leave_whole(found)
-        found.append(_changed(gate, {"scope": "trained"}) if idle else gate)
+        found.append(_but(gate, {"scope": "trained"}) if idle else gate)
     return found
 
 
@@ -164,8 +164,8 @@ def _by_sequence(gate: Gate) -> bool:
 
 def _plain_weight(weight: Weight, gates: list[Gate]) -> Weight:
     changes: dict[str, Any] = {
-        "lower": _rounded(weight.lower) if weight.lower else None,
-        "upper": _rounded(weight.upper),
+        "lower": _round(weight.lower) if weight.lower else None,
+        "upper": _round(weight.upper),
     }
     if (changes["lower"], changes["upper"]) == (None, None):
         changes["outside"] = "clamp"
@@ -174,7 +174,7 @@ def _plain_weight(weight: Weight, gates: list[Gate]) -> Weight:
     return weight.but(**changes)
 
 
-def _folded(gates: list[Gate], weight: Weight | None, pair: str) -> tuple[list[Gate], Weight | None]:
+def _fold(gates: list[Gate], weight: Weight | None, pair: str) -> tuple[list[Gate], Weight | None]:
     """A zeroing gate on the very ratio that weighs is a weight that is zero outside."""
     if weight is None or (weight.lower, weight.upper) != (None, None):
         return gates, weight
@@ -192,7 +192,7 @@ def _weighing_only(rule: Correction) -> Correction:
 
 
 def _without_limits(rule: Correction) -> Correction:
-    gates = [_changed(gate, {"limit": None}) for gate in rule.gates]
+    gates = [_but(gate, {"limit": None}) for gate in rule.gates]
     weight = rule.weight
     if weight is not None and weight.limit is not None:
         weight = weight.but(limit=None)
@@ -200,6 +200,6 @@ def _without_limits(rule: Correction) -> Correction:
     return plainest(rule)
 
 
-def _changed(gate: Gate, changes: dict[str, Any]) -> Gate:
+def _but(gate: Gate, changes: dict[str, Any]) -> Gate:
     """A copy with some fields changed; not validated again, since an intermediate form may look odd."""
     return gate.model_copy(update=changes)

@@ -22,15 +22,15 @@ MOST_KEYS = 20_000
 
 
 def flat(source: Source) -> dict[str, Any]:
-    """Every leaf of the settings under its dotted key; lists are leaves, references (`${a.b}`) are followed."""
+    """Every value of the settings under its dotted key; lists are values, references (`${a.b}`) are followed."""
     if isinstance(source, Mapping):
-        keys = _flattened(source, "The settings")
+        keys = _flatten(source, "The settings")
     elif isinstance(source, str | os.PathLike):
         path = Path(source)
-        keys = _flattened(tree(path), str(path))
+        keys = _flatten(tree(path), str(path))
     else:
-        keys = _flattened(flags(source), "The flags")
-    return _referred(keys)
+        keys = _flatten(flags(source), "The flags")
+    return _with_references(keys)
 
 
 def documents(text: str) -> list[tuple[yaml.Node, object]]:
@@ -81,7 +81,7 @@ def flags(words: Sequence[str]) -> dict[str, Any]:
             name = None
         elif name is not None:
             earlier = found[name]
-            found[name] = _scalar(word) if earlier is True else [*_listed(earlier), _scalar(word)]
+            found[name] = _scalar(word) if earlier is True else [*_as_list(earlier), _scalar(word)]
     return found
 
 
@@ -89,7 +89,7 @@ def _flag_name(head: str) -> str:
     return head.lstrip("-").replace("-", "_")
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
 
 
@@ -130,7 +130,7 @@ _NAMES: dict[Callable[[str], Any], str] = {
 }
 
 
-def _flattened(source: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def _flatten(source: Mapping[str, Any], origin: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     pending: list[tuple[str, Any, int]] = [("", source, 0)]
     while pending:
@@ -168,7 +168,7 @@ def _grows(values: list[object]) -> bool:
     return bool(pending)
 
 
-def _referred(keys: dict[str, Any]) -> dict[str, Any]:
+def _with_references(keys: dict[str, Any]) -> dict[str, Any]:
     """The settings with every `${a.b}` replaced by what it points at, a value or a whole section."""
     targets = {
         key: match[1] for key, value in keys.items() if isinstance(value, str) and (match := _REFERENCE.match(value))
@@ -187,16 +187,16 @@ def _referred(keys: dict[str, Any]) -> dict[str, Any]:
             raise ConfigFileError(
                 f"The settings need at most {MOST_KEYS} keys, got more under {key}. Look for a reference that repeats itself."
             )
-        found |= {f"{key}{each[len(target) :]}": _followed(keys[each], keys) for each in section}
+        found |= {f"{key}{each[len(target) :]}": _follow(keys[each], keys) for each in section}
         if not section:
-            found[key] = _followed(value, keys)
+            found[key] = _follow(value, keys)
     return found
 
 
 _REFERENCE = re.compile(r"^\$\{([A-Za-z_][\w.]*)\}$")
 
 
-def _followed(value: Any, keys: Mapping[str, Any]) -> Any:
+def _follow(value: Any, keys: Mapping[str, Any]) -> Any:
     """What a `${a.b}` points at; anything else, and what cannot be found, as it is."""
     for _ in range(MOST_LEVELS):
         match = _REFERENCE.match(value) if isinstance(value, str) else None

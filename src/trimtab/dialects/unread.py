@@ -32,9 +32,9 @@ PASSED = {
 MOST = 12
 
 
-def unread(asked: Given) -> Iterator[Finding]:
+def unread_findings(asked: Given) -> Iterator[Finding]:
     """One note with every such key that says something."""
-    named = [key for key in asked.unread if _concerns(key) and asked.written(key) not in (None, {}, [])]
+    named = [key for key in asked.unread_keys if _concerns(key) and asked.value_written(key) not in (None, {}, [])]
     if named:
         more = f" and {len(named) - MOST} more" if len(named) > MOST else ""
         yield Finding(

@@ -14,7 +14,7 @@ from trimtab.dialects.values import number
 
 def norm(given: Given, section: str) -> Normalise | None:
     """A NormConfig: the deviation is taken about what was subtracted, and leave-one-out of one keeps the raw value."""
-    said = given.said(*(f"{section}.{name}" for name in NORM)) or given.section(f"actor.{section}") == {}
+    said = given.has(*(f"{section}.{name}" for name in NORM)) or given.section(f"actor.{section}") == {}
     if not said:
         return None
     field = {name: given[f"{section}.{name}"] for name in NORM}
@@ -29,11 +29,11 @@ def norm(given: Given, section: str) -> Normalise | None:
         eps=field["eps"],
         eps_at="std",
         about="subtracted",
-        singleton="raw" if alone or _undivided(field) else "zero",
+        singleton="raw" if alone or _is_undivided(field) else "zero",
     )
 
 
-def _undivided(field: dict[str, Any]) -> bool:
+def _is_undivided(field: dict[str, Any]) -> bool:
     """Whether a lone valid element is divided by 1 and not by its own distance from the mean, which its level did not subtract."""
     return bool(field["std_unbiased"]) and field["std_level"] is not None and _mean_is_of_more(field)
 

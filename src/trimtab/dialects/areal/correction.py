@@ -12,7 +12,7 @@ from typing import Any
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.areal.keys import SECTION
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import OFF, ratio_gate, weighted
+from trimtab.dialects.parts import OFF, ratio_gate, weight_of
 from trimtab.errors import ConfigError
 
 METRICS: dict[str, dict[str, Any]] = {
@@ -39,15 +39,15 @@ def correction_of(given: Given) -> Correction:
 
 def is_inert(given: Given) -> bool:
     """Without a decoupled loss or recomputed log-probs, proximal is behavior and every ratio is 1."""
-    return given.said("use_decoupled_loss") and not given["use_decoupled_loss"] and not given["recompute_logprob"]
+    return given.has("use_decoupled_loss") and not given["use_decoupled_loss"] and not given["recompute_logprob"]
 
 
 def rejection_section(given: Given) -> dict[str, Any] | None:
     """The fields of `rejection_sampling`, also where the older keys say them; None: no rejection."""
     names = ("level", "action", "metric", "agg", "upper", "lower", "token_action")
-    if given.said(*names) or given.section(SECTION) == {}:
+    if given.has(*names) or given.section(SECTION) == {}:
         return {name: given[name] for name in names}
-    if not given.said("behave_imp_weight_cap", "behave_imp_weight_mode"):
+    if not given.has("behave_imp_weight_cap", "behave_imp_weight_mode"):
         return None
     return rejection_of_mode(given["behave_imp_weight_mode"], given["behave_imp_weight_cap"])
 
@@ -71,13 +71,13 @@ def _rejection(given: Given, section: dict[str, Any]) -> Correction:
         return Correction(gates=(Gate(**fields, **shape, lower=lower, upper=upper),), weight=Weight(level="token"))
     if level == "token":
         if action == "clamp":
-            return Correction(weight=weighted("token", lower, upper))
+            return Correction(weight=weight_of("token", lower, upper))
         return Correction(gates=ratio_gate("token", lower, upper), weight=Weight(level="token"))
     unit = UNITS[section["agg"]]
     if section["token_action"] is not None:
         first = ratio_gate("geometric", lower, upper)
         if section["token_action"] == "clamp":
-            return Correction(gates=first, weight=weighted("token", lower, upper))
+            return Correction(gates=first, weight=weight_of("token", lower, upper))
         second = ratio_gate("token", lower, upper, scope="kept")
         return Correction(gates=first + second, weight=Weight(level="token"))
     return Correction(gates=ratio_gate(unit, lower, upper, action=action), weight=Weight(level="geometric"))

@@ -34,7 +34,7 @@ def _own_size(given: Given, section: str) -> bool:
     return bool(alone) and given[f"{section}.std_level"] is not None and not given[f"{section}.std_unbiased"]
 
 
-def _spoken(given: Given) -> bool:
+def _speaks_of_advantage(given: Given) -> bool:
     return given.speaks_of("advantage")
 
 
@@ -78,7 +78,7 @@ REMARKS = (
         "agg",
         "note",
         "agg has no effect at token level; drop it.",
-        lambda given: given.said("agg") and _rejects(given, level="token"),
+        lambda given: given.has("agg") and _rejects(given, level="token"),
     ),
     Remark(
         "lower",
@@ -98,7 +98,7 @@ REMARKS = (
         "surprise",
         "A decoupled loss without rejection_sampling carries no importance weight at all; set rejection_sampling.",
         lambda given: (
-            given.said("use_decoupled_loss") and given["use_decoupled_loss"] and rejection_section(given) is None
+            given.has("use_decoupled_loss") and given["use_decoupled_loss"] and rejection_section(given) is None
         ),
     ),
     Remark(
@@ -106,14 +106,14 @@ REMARKS = (
         "note",
         "token_action is #1218, not merged; read as after its review: both stages share the bounds and survivors weigh their own "
         "token ratio.",
-        lambda given: given.set("token_action"),
+        lambda given: given.is_on("token_action"),
     ),
     Remark(
         "behave_imp_weight_mode",
         "note",
         "behave_imp_weight_cap and _mode were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab "
         "convert --from areal --to areal` rewrites them. The removed code kept rejected tokens in the mask with weight 0.",
-        lambda given: given.said("behave_imp_weight_cap", "behave_imp_weight_mode"),
+        lambda given: given.has("behave_imp_weight_cap", "behave_imp_weight_mode"),
     ),
     Remark(
         "m2_threshold",
@@ -161,7 +161,9 @@ REMARKS = (
         "defect",
         "kl_ctl {kl_ctl} without a reference model takes its log-probs as 0, so every token is paid −{kl_ctl}·log-prob, a bonus on "
         "surprise; set kl_ctl: 0 or configure ref.",
-        lambda given: _spoken(given) and bool(given["kl_ctl"]) and given.whole and not given.has_section("ref"),
+        lambda given: (
+            _speaks_of_advantage(given) and bool(given["kl_ctl"]) and given.whole and not given.has_section("ref")
+        ),
     ),
     Remark(
         "mask_no_eos_with_zero",

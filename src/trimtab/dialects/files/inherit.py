@@ -41,7 +41,7 @@ class Family:
     findings: list[Finding] = field(default_factory=list[Finding])
 
 
-def inherited(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...]]:
+def with_parents(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...]]:
     """The settings of a file over those of its parents, and which of them could not be found."""
     family = Family(path.parent, tree)
     whole = _whole(path, "", (), family)
@@ -65,11 +65,11 @@ def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) ->
     found: Nested = {}
     for at, entry in enumerate(listed if SELF in listed else [*steps, SELF]):
         if at == place or entry == SELF:
-            found = merged(found, _under(package, own))
+            found = overlay(found, _under(package, own))
             continue
         for parent in _parents(entry, path, package, own, family):
             inner = _read(parent, (*above, here), family, str(path))
-            found = merged(found, inner) if inner is not None else found
+            found = overlay(found, inner) if inner is not None else found
     return found
 
 
@@ -155,11 +155,11 @@ def _under(package: str, own: Nested) -> Nested:
     return own
 
 
-def merged(below: Nested, above: Nested) -> Nested:
+def overlay(below: Nested, above: Nested) -> Nested:
     """Two trees, the second over the first."""
     found = dict(below)
     for key, value in above.items():
         held = found.get(key)
         both = isinstance(held, Mapping) and isinstance(value, Mapping)
-        found[key] = merged(dict(cast("Nested", held)), dict(cast("Nested", value))) if both else value
+        found[key] = overlay(dict(cast("Nested", held)), dict(cast("Nested", value))) if both else value
     return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trimtab.dialects.files.inherit import inherited
+from trimtab.dialects.files.inherit import with_parents
 from trimtab.dialects.files.launch import Launch, best, flag_name, launches
 from trimtab.dialects.files.python import from_python
 from trimtab.dialects.files.shell_words import ShellError
@@ -23,7 +23,7 @@ Score = Callable[[Mapping[str, Any]], int]
 
 
 @dataclass(frozen=True)
-class Opened:
+class Contents:
     """The settings of a source; `programs` are the commands and modules it starts or imports."""
 
     keys: dict[str, Any]
@@ -35,11 +35,11 @@ class Opened:
     """The names at the top of a file that nests its settings."""
 
 
-def opened(source: Source, score: Score = len) -> Opened:
+def contents_of(source: Source, score: Score = len) -> Contents:
     """The settings of a mapping, a file or command-line words; of several commands the one that scores most."""
     if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
         keys = flat(source)
-        return Opened(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
+        return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
     path = Path(source)
     if path.suffix.lower() == ".py":
         return _chosen(path, *from_python(text_of(path), str(path), scalar), score)
@@ -51,9 +51,9 @@ def opened(source: Source, score: Score = len) -> Opened:
             raise ConfigFileError(
                 f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
             ) from None
-    whole, findings = inherited(path, tree)
+    whole, findings = with_parents(path, tree)
     keys = flat(whole)
-    return Opened(keys, findings, top=tuple(str(key) for key in whole))
+    return Contents(keys, findings, top=tuple(str(key) for key in whole))
 
 
 READ = {".yaml", ".yml", ".toml", ".json"}
@@ -72,7 +72,7 @@ def _is_shell(path: Path) -> bool:
         return False
 
 
-def _chosen(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Opened:
+def _chosen(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Contents:
     programs = tuple(dict.fromkeys(each.program for each in found if each.program))
     if not found:
         raise ConfigFileError(
@@ -80,12 +80,12 @@ def _chosen(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
         )
     taken, said = best(found, score)
     ranked = (taken.program, *(each for each in programs if each != taken.program))
-    return Opened(
+    return Contents(
         taken.keys, (*findings, *said), ranked, taken.parents or tuple(name for each in found for name in each.parents)
     )
 
 
-def overridden(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def with_overrides(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     """The keys with others on top; one that is written shorter or longer replaces the same key of the file."""
     found = dict(keys)
     for name, value in _pairs(overrides).items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trimtab.dialects.files.launch import Launch, flag_name, keys_of, launches
-from trimtab.dialects.files.python_values import Names, dotted, value_of
+from trimtab.dialects.files.python_values import Names, dotted_name, value_of
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.files.unknown import Holes
 from trimtab.dialects.frameworks import DIALECTS
@@ -122,8 +122,8 @@ def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[s
 
 
 def _is_settings(node: ast.ClassDef) -> bool:
-    made = [dotted(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list]
-    bases = [dotted(each) for each in node.bases]
+    made = [dotted_name(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list]
+    bases = [dotted_name(each) for each in node.bases]
     return any("dataclass" in each for each in made) and bool(
         CONFIGS.search(node.name) or any(CONFIGS.search(each) for each in bases)
     )
@@ -136,7 +136,7 @@ def _fields(node: ast.ClassDef, names: Names) -> dict[str, Any]:
         if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name) or each.value is None:
             continue
         value = each.value
-        if isinstance(value, ast.Call) and dotted(value.func).endswith(("field", "Field")):
+        if isinstance(value, ast.Call) and dotted_name(value.func).endswith(("field", "Field")):
             value = next((word.value for word in value.keywords if word.arg == "default"), None)
         if value is not None:
             found[each.target.id] = value_of(value, names, each.lineno)
@@ -154,7 +154,7 @@ def _calls(node: ast.stmt) -> Iterator[ast.Call]:
 
 
 def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
-    name = dotted(call.func).rpartition(".")[2]
+    name = dotted_name(call.func).rpartition(".")[2]
     if CONFIGS.search(name) and not ENGINES.search(name):
         own.update(_keywords(call, names))
     elif name == "add_argument" and call.args and isinstance(call.args[0], ast.Constant):
@@ -212,7 +212,7 @@ def _assigned(target: ast.expr, value: ast.expr, names: Names, own: dict[str, An
     if isinstance(target, ast.Name):
         names.add(target.id, found)
     elif isinstance(target, ast.Attribute):
-        root, _, path = dotted(target).partition(".")
+        root, _, path = dotted_name(target).partition(".")
         if path and SETTINGS.search(root) and not path.startswith("_"):
             own[path] = found
     elif (

@@ -34,14 +34,14 @@ class Names:
         self.known[name] = value
 
 
-def dotted(node: ast.AST) -> str:
+def dotted_name(node: ast.AST) -> str:
     """`a.b.c` of names and attributes; empty parts for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
+        return f"{dotted_name(node.value)}.{node.attr}"
     if isinstance(node, ast.Call):
-        return dotted(node.func)
+        return dotted_name(node.func)
     return ""
 
 
@@ -145,7 +145,7 @@ def _either(node: Any, names: Names, line: int, depth: int) -> Any:
 
 
 def _call(node: Any, names: Names, line: int, depth: int) -> Any:
-    name = dotted(node.func)
+    name = dotted_name(node.func)
     if name == "dict" and not node.args:
         return {word.arg: value_of(word.value, names, line, depth) for word in node.keywords if word.arg}
     if name in ("float", "int", "str", "bool") and len(node.args) == 1 and not node.keywords:
@@ -166,7 +166,7 @@ def _call(node: Any, names: Names, line: int, depth: int) -> Any:
 
 def _item(node: Any, names: Names, line: int, depth: int) -> Any:
     """One item of a list or dictionary; a variable of the environment by its name."""
-    if dotted(node.value).endswith("environ"):
+    if dotted_name(node.value).endswith("environ"):
         return Unknown(f"the environment variable {_short(node.slice)}", line)
     held, key = value_of(node.value, names, line, depth), value_of(node.slice, names, line, depth)
     try:
@@ -196,5 +196,5 @@ def _short(node: ast.AST) -> str:
     """A few words for an expression, found without walking through it."""
     if isinstance(node, ast.Constant):
         return repr(node.value)[:60]
-    name = dotted(node)
+    name = dotted_name(node)
     return f"{name}(…)" if isinstance(node, ast.Call) and name else name or "an expression"

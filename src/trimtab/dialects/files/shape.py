@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trimtab.dialects.files.opening import Opened
+from trimtab.dialects.files.opening import Contents
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.errors import ConfigError, ConfigFileError
 
@@ -39,7 +39,7 @@ class Sign:
     why: str
 
 
-def sign(found: Opened) -> Sign | None:
+def sign(found: Contents) -> Sign | None:
     """Whose a file is by what only one framework has; None where nothing shows, or several do."""
     by_key = _by_key(found)
     for program in found.programs:
@@ -55,12 +55,12 @@ def sign(found: Opened) -> Sign | None:
     return Sign(name, f"it sets {keys[0]}") if len(tied) == 1 else None
 
 
-def _by_key(found: Opened) -> dict[str, list[str]]:
+def _by_key(found: Contents) -> dict[str, list[str]]:
     held = {name: [key for key in found.keys if re.fullmatch(each.own_keys, key)] for name, each in DIALECTS.items()}
     return {name: keys for name, keys in held.items() if keys}
 
 
-def refuse_foreign(framework: str, found: Opened, where: str) -> None:
+def refuse_foreign(framework: str, found: Contents, where: str) -> None:
     """Refused where a file is another framework's, or no settings at all. A mapping in hand is taken at its word."""
     if not where:
         return
@@ -72,7 +72,7 @@ def refuse_foreign(framework: str, found: Opened, where: str) -> None:
         raise ConfigFileError(f"{where}this is {kind}, which holds no training settings. Pass the file that does.")
 
 
-def kind_of(found: Opened) -> str | None:
+def kind_of(found: Contents) -> str | None:
     """What a file is that is no settings, with the names that show it."""
     for kind, names in OTHERS:
         if all(name in found.top for name in names):

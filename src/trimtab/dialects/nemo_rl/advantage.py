@@ -59,7 +59,7 @@ def _gdpo(given: Given) -> Estimator:
 
 def _gae(given: Given) -> Estimator:
     """Separate λ for critic and policy; that of the policy may follow the length."""
-    split = given.set("gae_lambda_value", "gae_lambda_policy") or given["length_adaptive_alpha"] > 0
+    split = given.is_on("gae_lambda_value", "gae_lambda_policy") or given["length_adaptive_alpha"] > 0
     fields: dict[str, Any] = {
         "gamma": given["gae_gamma"],
         "normalise": WHITEN if given["normalize_advantages"] else None,

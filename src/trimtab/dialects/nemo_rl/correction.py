@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.nemo_rl.keys import T
-from trimtab.dialects.parts import Gates, ratio_gate, weighted
+from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.errors import ConfigError
 
 
@@ -18,11 +18,11 @@ def correction_of(given: Given) -> Correction:
     gates: Gates = ()
     if error is not None:
         gates = (Gate(metric="mult_prob_error", level="sequence", upper=error),)
-    gate, weight = _weighed(given)
+    gate, weight = _gates_and_weight(given)
     return Correction(gates=gates + gate, weight=weight, denominator="kept" if error is not None else "trained")
 
 
-def _weighed(given: Given) -> tuple[Gates, Weight]:
+def _gates_and_weight(given: Given) -> tuple[Gates, Weight]:
     kind, upper, lower = given[f"{T}_type"], given[f"{T}_ratio"], given[f"{T}_ratio_min"]
     unit = "sequence" if given["sequence_level_importance_ratios"] else "token"
     if upper is not None and kind is None:
@@ -35,7 +35,7 @@ def _weighed(given: Given) -> tuple[Gates, Weight]:
         return (), Weight(level="one")
     if kind == "seq-mask-tis":
         return ratio_gate("geometric", lower, upper, action="zero"), Weight(level="token")
-    return (), weighted(unit, lower, upper, zero=kind == "icepop")
+    return (), weight_of(unit, lower, upper, zero=kind == "icepop")
 
 
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ def loss_of(given: Given) -> LossPart:
 
 def _check(given: Given) -> None:
     """What NeMo-RL refuses itself."""
-    if given["sequence_level_importance_ratios"] and given.said("token_level_loss") and given["token_level_loss"]:
+    if given["sequence_level_importance_ratios"] and given.has("token_level_loss") and given["token_level_loss"]:
         raise ConfigError("NeMo-RL sequence_level_importance_ratios needs token_level_loss false, got true.")
     if given["use_cispo"]:
         for label in ("disable_ppo_ratio", "force_on_policy_ratio", "sequence_level_importance_ratios", "ratio_clip_c"):

@@ -10,7 +10,7 @@ REMARKS = (
         "use_importance_sampling_correction",
         "surprise",
         "The truncation is configured but use_importance_sampling_correction is off, so no weight is used; switch it on.",
-        lambda given: given.set(f"{T}_type") and not given["use_importance_sampling_correction"],
+        lambda given: given.is_on(f"{T}_type") and not given["use_importance_sampling_correction"],
     ),
     Remark(
         f"{T}_ratio",
@@ -35,7 +35,7 @@ REMARKS = (
         "surprise",
         "Rejected sequences leave the denominator, so each one raises the step of the others, while zeroed ratios stay in it; "
         "other frameworks count before rejection.",
-        lambda given: given.set("seq_logprob_error_threshold"),
+        lambda given: given.is_on("seq_logprob_error_threshold"),
     ),
     Remark(
         "sequence_level_importance_ratios",

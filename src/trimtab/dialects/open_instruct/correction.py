@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import OFF, Gates, alone, ratio_gate, weighted
+from trimtab.dialects.parts import OFF, Gates, alone, ratio_gate, weight_of
 from trimtab.errors import ConfigError
 
 SAFETY = Limit(bound=10.0, at="token")
@@ -24,17 +24,17 @@ def correction_of(given: Given) -> Correction:
             "open-instruct use_icepop cannot be said: it stood in no release and zeroes tokens outside [1/cap, cap]. Write "
             "rho_mask_lower_bound and rho_mask_upper_bound."
         )
-    if given.said(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
-        return _removed(given)
+    if given.has(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
+        return _removed_keys(given)
     if not given["use_rho_correction"]:
         return OFF
     _check(given)
     unit = "geometric" if given["rho_mask_sequence_level"] else "token"
     lower, upper = _bounds(given, "rho_clamp")
-    return Correction(gates=_gates(given, unit), weight=weighted(unit, lower, upper, limit=SAFETY))
+    return Correction(gates=_gates(given, unit), weight=weight_of(unit, lower, upper, limit=SAFETY))
 
 
-def _removed(given: Given) -> Correction:
+def _removed_keys(given: Given) -> Correction:
     """Before the rho_* flags: a cap on the token weight, and a mask on current/behavior."""
     cap = given["truncated_importance_sampling_ratio_cap"]
     gates = ratio_gate(
@@ -47,7 +47,7 @@ def _removed(given: Given) -> Correction:
     )
     if cap <= 0:
         return alone(given, gates)
-    return Correction(gates=gates, weight=weighted("token", upper=cap, limit=SAFETY))
+    return Correction(gates=gates, weight=weight_of("token", upper=cap, limit=SAFETY))
 
 
 def _check(given: Given) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 
 EXAMPLES = Examples(
     corrections={
@@ -11,8 +11,8 @@ EXAMPLES = Examples(
         "rho_mask_sequence_level": {"rho_mask_sequence_level": True, "rho_mask_upper_bound": 1.1},
         "rho_mask_tv_divergence": {"rho_mask_tv_divergence": True, "rho_mask_upper_bound": 0.1},
     },
-    objectives=named("loss_fn", ("dapo", "cispo"))
-    | named("advantage_normalization_type", ("centered", "standard", "max_rl")),
+    objectives=each_name("loss_fn", ("dapo", "cispo"))
+    | each_name("advantage_normalization_type", ("centered", "standard", "max_rl")),
     refused={
         "use_icepop: true (in no release)": {"use_icepop": True},
         "loss_fn: dppo": {"loss_fn": "dppo"},

@@ -45,6 +45,6 @@ def _reduction(given: Given) -> Reduction:
 
 
 def _kl(given: Given) -> KlPenalty | None:
-    if not given["beta"] or not given["load_ref_policy"] or not given.said("beta", "kl_estimator"):
+    if not given["beta"] or not given["load_ref_policy"] or not given.has("beta", "kl_estimator"):
         return None
     return KlPenalty(coefficient=given["beta"], input_limit=40.0, **ESTIMATORS[given["kl_estimator"]])

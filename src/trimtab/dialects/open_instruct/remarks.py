@@ -50,7 +50,7 @@ REMARKS = (
         "note",
         "truncated_importance_sampling_ratio_cap and tis_mask_* became rho_clamp_upper_bound and rho_mask_*; the removed mask compared "
         "current, not proximal, with behavior.",
-        lambda given: given.said(*REMOVED),
+        lambda given: given.has(*REMOVED),
     ),
     Remark(
         "clip_higher",
@@ -76,6 +76,6 @@ REMARKS = (
         "note",
         "Left out, beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is paid where a reference policy is loaded; write "
         "beta down to read it.",
-        lambda given: given.speaks_of("loss") and not given.said("beta", "kl_estimator") and given["load_ref_policy"],
+        lambda given: given.speaks_of("loss") and not given.has("beta", "kl_estimator") and given["load_ref_policy"],
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.openrlhf.keys import P
-from trimtab.dialects.parts import OFF, ratio_gate, weighted
+from trimtab.dialects.parts import OFF, ratio_gate, weight_of
 from trimtab.errors import ConfigError
 
 GATINGS: dict[str, dict[str, Any]] = {
@@ -23,10 +23,10 @@ def correction_options(given: Given) -> tuple[str, str, str, float, float]:
     """Level, mode, gating and bounds, from today's flags, those of 0.10.4 to 0.11.1, or the ones before."""
     level, mode, gating = given["is_correction_level"], given["is_correction_mode"], given["is_correction_gating"]
     bounds = given["is_correction_threshold"]
-    if given.set("enable_vllm_is_correction") and not given.said("is_correction_level"):
+    if given.is_on("enable_vllm_is_correction") and not given.has("is_correction_level"):
         level, mode = REMOVED["icepop" if given["use_icepop"] else given["vllm_is_correction_type"]]
         bounds = given["vllm_is_truncated_threshold"]
-    elif given.set("is_correction_enable") and not given.said("is_correction_level"):
+    elif given.is_on("is_correction_enable") and not given.has("is_correction_level"):
         level, mode = REMOVED[given["is_correction_type"]]
     if len(bounds) not in (1, 2):
         raise ConfigError(f"OpenRLHF is_correction_threshold needs one or two numbers, got {list(bounds)}.")
@@ -44,10 +44,10 @@ def correction_of(given: Given) -> Correction:
     if mode == "clip":
         if (level, gating) != ("token", "ratio"):
             raise ConfigError("OpenRLHF is_correction_mode clip needs level token and gating ratio. Use mode mask.")
-        return Correction(weight=weighted("token", lower, upper))
+        return Correction(weight=weight_of("token", lower, upper))
     if gating == "ratio":
         if level == "token":
-            return Correction(weight=weighted("token", lower, upper, zero=True))
+            return Correction(weight=weight_of("token", lower, upper, zero=True))
         return Correction(gates=ratio_gate("geometric", lower, upper, action="zero"), weight=Weight(level="token"))
     if lower > 0:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.openrlhf.advantage import ESTIMATORS
 
 EXAMPLES = Examples(
@@ -17,7 +17,7 @@ EXAMPLES = Examples(
         },
         "gating tv": {"is_correction_level": "seq", "is_correction_gating": "tv", "is_correction_threshold": 0.1},
     },
-    objectives=named("policy_loss_type", ("ppo", "gspo"))
+    objectives=each_name("policy_loss_type", ("ppo", "gspo"))
     | {f"estimator: {name}": {"algo.advantage.estimator": name} for name in ESTIMATORS},
     refused={
         "reward.stop_properly_penalty_coef": {

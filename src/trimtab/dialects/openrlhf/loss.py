@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import EntropyBonus, KlPenalty, Reduction
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduced
+from trimtab.dialects.objectives import LossPart, bonus, reduction_of
 from trimtab.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ def loss_of(given: Given) -> LossPart:
     loss = ours.Clip(low=low, high=high, dual=given["dual_clip"], log_limit=20.0)
     return LossPart(
         loss=loss,
-        reduction=reduced(modes, "OpenRLHF loss_agg_mode", given["loss_agg_mode"]),
+        reduction=reduction_of(modes, "OpenRLHF loss_agg_mode", given["loss_agg_mode"]),
         kl=_kl(given),
         entropy=_entropy(given),
     )

@@ -48,38 +48,38 @@ REMARKS = (
         "vllm_is_correction_type",
         "note",
         "enable_vllm_is_correction and vllm_is_* were renamed in 0.11.2; now is_correction_level, _mode and _threshold.",
-        lambda given: given.set("enable_vllm_is_correction"),
+        lambda given: given.is_on("enable_vllm_is_correction"),
     ),
     Remark(
         "is_correction_type",
         "note",
         "is_correction_enable and is_correction_type are those of 0.10.4 to 0.11.1; now is_correction_level and _mode.",
-        lambda given: given.set("is_correction_enable"),
+        lambda given: given.is_on("is_correction_enable"),
     ),
     Remark(
         "is_correction_type",
         "defect",
         "is_correction_type acts only with is_correction_enable, which is not set, so nothing is corrected; add it.",
-        lambda given: given.said("is_correction_type") and not given.set("is_correction_enable"),
+        lambda given: given.has("is_correction_type") and not given.is_on("is_correction_enable"),
     ),
     Remark(
         "use_icepop",
         "defect",
         "use_icepop acts only with enable_vllm_is_correction, which is not set, so nothing is corrected; add it.",
-        lambda given: given.set("use_icepop") and not given.set("enable_vllm_is_correction"),
+        lambda given: given.is_on("use_icepop") and not given.is_on("enable_vllm_is_correction"),
     ),
     Remark(
         "loss_agg_mode",
         "surprise",
         "gspo forces a mean per sequence; loss_agg_mode {loss_agg_mode} is ignored.",
-        lambda given: given["policy_loss_type"] == "gspo" and given.said("loss_agg_mode"),
+        lambda given: given["policy_loss_type"] == "gspo" and given.has("loss_agg_mode"),
     ),
     Remark(
         "clip_range",
         "note",
         "Rewards are clipped to {clip_range} after the baseline is subtracted and divided by, not before.",
         lambda given: (
-            given.speaks_of("advantage") and given.said("clip_range") and given["estimator"] not in ("gae", "reinforce")
+            given.speaks_of("advantage") and given.has("clip_range") and given["estimator"] not in ("gae", "reinforce")
         ),
     ),
     Remark(
@@ -92,13 +92,13 @@ REMARKS = (
         "init_coef",
         "note",
         "Left out, a KL penalty of {init_coef} is paid in the reward; write --algo.kl.init_coef down to read it.",
-        lambda given: given.speaks_of("advantage") and not given.said("init_coef") and not given["use_loss"],
+        lambda given: given.speaks_of("advantage") and not given.has("init_coef") and not given["use_loss"],
     ),
     Remark(
         "kl.target",
         "note",
         "With a target the coefficient follows the measured KL; init_coef is only where it starts.",
-        lambda given: given.set("kl.target"),
+        lambda given: given.is_on("kl.target"),
     ),
     Remark(
         "policy_loss_type",
@@ -116,6 +116,6 @@ REMARKS = (
         "estimator",
         "note",
         "Whitening divides by the biased variance, never below 1e-8.",
-        lambda given: given["estimator"] in ("gae", "reinforce", "reinforce_baseline") and given.said("estimator"),
+        lambda given: given["estimator"] in ("gae", "reinforce", "reinforce_baseline") and given.has("estimator"),
     ),
 )

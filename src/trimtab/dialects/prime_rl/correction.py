@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import Gates, ratio_gate, weighted
+from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION
 from trimtab.dialects.prime_rl.loss import REMOVED
 
@@ -16,8 +16,8 @@ def correction_of(given: Given) -> Correction | None:
     """Which tokens' policy term survives; its ratio carries the gradient, so the weight is 1."""
     if given["type"] == "custom":
         return None
-    if given.said(*REMOVED):
-        return _removed(given)
+    if given.has(*REMOVED):
+        return _removed_keys(given)
     if given["type"] == "ipo":
         gates = (Gate(metric="tv", upper=given["ipo_threshold"]),)
     else:
@@ -27,12 +27,12 @@ def correction_of(given: Given) -> Correction | None:
     return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
 
 
-def _removed(given: Given) -> Correction:
+def _removed_keys(given: Given) -> Correction:
     """Before 02bdca2e4: bounds on ratios, and a detached ratio in front of log current."""
     masks = (("token", "token_mask"), ("geometric", "geo_mask"), ("every", "sequence_mask"))
     gates: Gates = sum((ratio_gate(unit, given[f"{name}_low"], given[f"{name}_high"]) for unit, name in masks), ())
     if given["ratio_type"] == "sequence":
-        weight = weighted("sequence", upper=given["sequence_clip_high"], limit=Limit(bound=10.0, at="gathered"))
+        weight = weight_of("sequence", upper=given["sequence_clip_high"], limit=Limit(bound=10.0, at="gathered"))
     else:
         weight = Weight(level="token")
     return Correction(policies="bypass", gates=gates, weight=weight)

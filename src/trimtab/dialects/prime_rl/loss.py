@@ -14,8 +14,8 @@ def loss_of(given: Given) -> LossPart:
     """kl_tau·ℓ² is twice k2 to behavior, on every trained token; adv_tau scales the advantages."""
     if given["type"] == "custom":
         return LossPart()
-    if given.said(*REMOVED):
-        return _removed(given)
+    if given.has(*REMOVED):
+        return _removed_keys(given)
     penalty = KlPenalty(coefficient=2 * given["kl_tau"], estimator="k2") if given["kl_tau"] else None
     return LossPart(
         loss=ours.ImportancePg(),
@@ -39,9 +39,9 @@ REMOVED = (
 """Keys of the loss before 02bdca2e4."""
 
 
-def _removed(given: Given) -> LossPart:
+def _removed_keys(given: Given) -> LossPart:
     """−sg(ratio · (τA − kl_tau·ℓ)) · log current: REINFORCE by the ratio, and the gradient of k2 to behavior by the ratio."""
-    penalty = given["kl_tau"] if given.said("kl_tau") else 0.0
+    penalty = given["kl_tau"] if given.has("kl_tau") else 0.0
     by_sequence = given["ratio_type"] == "sequence"
     refuse(
         penalty and by_sequence,

@@ -7,7 +7,7 @@ from trimtab.dialects.prime_rl.loss import REMOVED
 
 
 def _is_removed(given: Given) -> bool:
-    return given.said(*REMOVED)
+    return given.has(*REMOVED)
 
 
 REMARKS = (
@@ -22,7 +22,7 @@ REMARKS = (
         "note",
         "kl_tau·ℓ² has no ½ and runs over every trained token, dropped ones included; it is our k2 to behavior with twice the "
         "coefficient.",
-        lambda given: given.set("kl_tau") and given["type"] != "custom" and not _is_removed(given),
+        lambda given: given.is_on("kl_tau") and given["type"] != "custom" and not _is_removed(given),
     ),
     Remark(
         "type",

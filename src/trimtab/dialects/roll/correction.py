@@ -8,7 +8,7 @@ from typing import Any, cast
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import shown
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weighted
+from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weight_of
 from trimtab.dialects.roll.keys import LEVELS, SECTION
 from trimtab.dialects.values import choice, flag, number
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -36,7 +36,7 @@ def correction_of(given: Given) -> Correction:
     upper = given["upper_bound"]
     return Correction(
         gates=gates,
-        weight=weighted(given["weight_type"], upper=upper) if given["enabled"] else Weight(level="one"),
+        weight=weight_of(given["weight_type"], upper=upper) if given["enabled"] else Weight(level="one"),
         denominator="kept" if gates and given["enable_old_logprobs_recompute"] else "trained",
     )
 

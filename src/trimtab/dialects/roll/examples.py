@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.roll.loss import LOSSES
 
 EXAMPLES = Examples(
@@ -16,7 +16,7 @@ EXAMPLES = Examples(
     }
     | {"filter: diff_enabled": {"filters": [{"enabled": True, "ratio_enabled": False, "diff_enabled": True}]}},
     objectives={f"pg_variant: {name}": {"actor_train": {"pg_variant": name}} for name in LOSSES if name != "topr"}
-    | named("adv_estimator", ("gae", "reinforce", "grpo")),
+    | each_name("adv_estimator", ("gae", "reinforce", "grpo")),
     refused={
         "is_weight.detach: false": {"is_weight": {"enabled": True, "detach": False}},
         "pg_variant: topr": {"actor_train": {"pg_variant": "topr"}},

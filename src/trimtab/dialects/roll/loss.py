@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduced, refuse, row
+from trimtab.dialects.objectives import LossPart, bonus, reduction_of, refuse, row
 from trimtab.errors import ConfigError
 
 REDUCTIONS = {name: name for name in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")}
@@ -74,7 +74,7 @@ def _reduction(given: Given) -> Reduction | None:
         return None if width is None else Reduction(mode="token-sum", constant=float(width))
     if mode == "token-mean" and given["filters"]:
         return None
-    return reduced(REDUCTIONS, "ROLL loss_agg_mode", mode)
+    return reduction_of(REDUCTIONS, "ROLL loss_agg_mode", mode)
 
 
 def _kl(given: Given, scale: float) -> KlPenalty:

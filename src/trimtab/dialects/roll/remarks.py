@@ -53,27 +53,27 @@ REMARKS = (
         "defect",
         "The cispo_*, tis_*, topr_* and kimi15_tau settings are looked up in a dataclass without them, so their defaults always hold; "
         "drop them.",
-        lambda given: given.said(*INERT),
+        lambda given: given.has(*INERT),
     ),
     Remark(
         "adv_estimator",
         "surprise",
         "gae reads critic values at masked positions, also between turns; zero them to get our numbers.",
-        lambda given: given["adv_estimator"] == "gae" and given.said("adv_estimator"),
+        lambda given: given["adv_estimator"] == "gae" and given.has("adv_estimator"),
     ),
     Remark(
         "adv_estimator",
         "defect",
         "The deviation of a group of one is NaN, and so is everything after it; sample at least two answers. Ours gives 0.",
         lambda given: (
-            given["adv_estimator"] == "grpo" or (given["norm_std_type"] == "group" and given.said("norm_std_type"))
+            given["adv_estimator"] == "grpo" or (given["norm_std_type"] == "group" and given.has("norm_std_type"))
         ),
     ),
     Remark(
         "target_kl",
         "note",
         "With target_kl the coefficient follows the measured KL; init_kl_coef is only where it starts.",
-        lambda given: given.set("target_kl") and bool(given["add_token_level_kl"]),
+        lambda given: given.is_on("target_kl") and bool(given["add_token_level_kl"]),
     ),
     Remark(
         "entropy_loss_coef",

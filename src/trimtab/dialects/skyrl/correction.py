@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import Gates, limit, ratio_gate, weighted
+from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.skyrl.keys import SECTION
 from trimtab.dialects.skyrl.loss import two_policies
 from trimtab.errors import ConfigError
@@ -37,7 +37,7 @@ def correction_of(given: Given) -> Correction | None:
     gates = _masks(given, "proximal/behavior" if two else None)
     if level is None:
         return Correction(policies="bypass" if two else "decoupled", gates=gates, weight=Weight(level="one"))
-    return Correction(gates=gates, weight=weighted(level, upper=cap, scope="kept", limit=limit(SAFETY, level)))
+    return Correction(gates=gates, weight=weight_of(level, upper=cap, scope="kept", limit=limit(SAFETY, level)))
 
 
 def _masks(given: Given, pair: str | None) -> Gates:
@@ -52,7 +52,7 @@ def _masks(given: Given, pair: str | None) -> Gates:
 
 def tis_level_and_cap(given: Given) -> tuple[str | None, float]:
     """What the weight is gathered over, none where there is no weight, and its cap."""
-    if given["use_tis"] and not given.set("tis_ratio_type"):
+    if given["use_tis"] and not given.is_on("tis_ratio_type"):
         return "token", given["tis_imp_ratio_cap"]
     level = given["tis_ratio_type"]
     return level, given[CAPS[level]] if level else 0.0

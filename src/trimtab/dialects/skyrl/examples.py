@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.skyrl.advantage import ESTIMATORS
 from trimtab.dialects.skyrl.loss import LOSSES
 
@@ -20,7 +20,7 @@ EXAMPLES = Examples(
         "token_mask_is_threshold_high alone": {"token_mask_is_threshold_high": 2.0},
         "use_tis (deprecated), default cap": {"trainer": {"algorithm": {"use_tis": True}}},
     },
-    objectives=named("policy_loss_type", LOSSES) | named("advantage_estimator", ESTIMATORS),
+    objectives=each_name("policy_loss_type", LOSSES) | each_name("advantage_estimator", ESTIMATORS),
     refused={
         "advantage_batch_normalize: true": {"advantage_estimator": "grpo", "advantage_batch_normalize": True},
         "policy_loss_type: dppo with tis_ratio_type": {

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduced, row
+from trimtab.dialects.objectives import LossPart, bonus, reduction_of, row
 
 Table = dict[str, Callable[[Given], Any]]
 
@@ -63,9 +63,9 @@ def loss_of(given: Given) -> LossPart:
         return LossPart()
     return LossPart(
         loss=row(LOSSES, "SkyRL policy_loss_type", name, given),
-        reduction=reduced(REDUCTIONS, "SkyRL loss_reduction", given["loss_reduction"], given["max_seq_len"]),
+        reduction=reduction_of(REDUCTIONS, "SkyRL loss_reduction", given["loss_reduction"], given["max_seq_len"]),
         kl=kl_penalty(given)
-        if given.said("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
+        if given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
         else None,
         entropy=bonus(given["entropy_loss_coef"] if given["use_entropy_loss"] else None),
         rows="all",

@@ -7,7 +7,7 @@ from trimtab.dialects.skyrl.correction import masks_both_sides, tis_level_and_ca
 
 
 def _masks_sequences(given: Given) -> bool:
-    return given.set("sequence_mask_metric")
+    return given.is_on("sequence_mask_metric")
 
 
 REMARKS = (
@@ -23,14 +23,14 @@ REMARKS = (
         "note",
         "use_tis and tis_imp_ratio_cap are deprecated; now off_policy_correction.tis_ratio_type: token and "
         "token_tis_ratio_clip_high.",
-        lambda given: given.said("use_tis", "tis_imp_ratio_cap"),
+        lambda given: given.has("use_tis", "tis_imp_ratio_cap"),
     ),
     Remark(
         "token_mask_is_threshold_high",
         "surprise",
         "A token mask with one bound only is ignored; set both token_mask_is_threshold_low and _high.",
         lambda given: (
-            given.set("token_mask_is_threshold_low", "token_mask_is_threshold_high") and not masks_both_sides(given)
+            given.is_on("token_mask_is_threshold_low", "token_mask_is_threshold_high") and not masks_both_sides(given)
         ),
     ),
     Remark(
@@ -46,7 +46,7 @@ REMARKS = (
         "Outlier and token masks are silently not applied to {policy_loss_type}; use another loss.",
         lambda given: (
             given["policy_loss_type"] in ("clip_cov", "kl_cov")
-            and given.set(
+            and given.is_on(
                 "outlier_token_is_threshold_low", "outlier_token_is_threshold_high", "token_mask_is_threshold_low"
             )
         ),
@@ -64,14 +64,14 @@ REMARKS = (
         "Each stage sees the mask the one before left; verl and ROLL judge every stage on the original mask, so the same bounds "
         "keep other tokens there.",
         lambda given: (
-            _masks_sequences(given) and (masks_both_sides(given) or given.set("outlier_token_is_threshold_low"))
+            _masks_sequences(given) and (masks_both_sides(given) or given.is_on("outlier_token_is_threshold_low"))
         ),
     ),
     Remark(
         "tis_ratio_type",
         "note",
         "is_ratio_min, is_ratio_max and is_ratio_std are taken over padding too, so the least is 0 and the spread is not; look at ours.",
-        lambda given: given.set("tis_ratio_type", "sequence_mask_metric") or masks_both_sides(given),
+        lambda given: given.is_on("tis_ratio_type", "sequence_mask_metric") or masks_both_sides(given),
     ),
     Remark(
         "outlier_token_is_threshold_low",
@@ -79,8 +79,8 @@ REMARKS = (
         "Without tis_ratio_type or sequence_mask_metric these masks are not validated and silently skipped where the sampler "
         "returns no log-probs; set sampling logprobs.",
         lambda given: (
-            given.set("outlier_token_is_threshold_low", "outlier_token_is_threshold_high")
-            and not given.set("tis_ratio_type", "sequence_mask_metric")
+            given.is_on("outlier_token_is_threshold_low", "outlier_token_is_threshold_high")
+            and not given.is_on("tis_ratio_type", "sequence_mask_metric")
         ),
     ),
     Remark(
@@ -101,7 +101,7 @@ REMARKS = (
         "advantage_estimator",
         "note",
         "A group of one keeps its raw reward as advantage with grpo, and gets 0 with rloo; ours gives 0 by default.",
-        lambda given: given["advantage_estimator"] == "grpo" and given.said("advantage_estimator"),
+        lambda given: given["advantage_estimator"] == "grpo" and given.has("advantage_estimator"),
     ),
     Remark(
         "zero_variance_filter",
@@ -115,14 +115,14 @@ REMARKS = (
         "Left out, a KL term of {kl_loss_coef} ({kl_estimator_type}) is paid; write use_kl_loss down to read it.",
         lambda given: (
             given.speaks_of("loss")
-            and not given.said("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")
+            and not given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")
         ),
     ),
     Remark(
         "cispo_anchor",
         "note",
         "cispo_anchor is younger than 0.3.0, which always divides by proximal.",
-        lambda given: given.said("cispo_anchor"),
+        lambda given: given.has("cispo_anchor"),
     ),
     Remark(
         "policy_loss_type",

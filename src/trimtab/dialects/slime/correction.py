@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weighted
+from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
 from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError
 
@@ -26,14 +26,14 @@ def correction_of(given: Given) -> Correction:
     if is_mis(given):
         return _mis(given, gates)
     return Correction(
-        gates=gates, weight=weighted("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
+        gates=gates, weight=weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
     )
 
 
 def is_mis(given: Given) -> bool:
     """Whether the weight is that of the `mis` recipe."""
     return (
-        given.said(*(key.label for key in RECIPE))
+        given.has(*(key.label for key in RECIPE))
         or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
     )
 
@@ -67,7 +67,7 @@ def _mis(given: Given, gates: Gates) -> Correction:
     if given["use_rs"]:
         gates += _rejection(given, lower, upper)
     bounds = {"truncate": (None, upper), "clip": (lower, upper), "mask": (None, None)}[mode]
-    weight = weighted(unit, *bounds, limit=limit(SAFETY, unit))
+    weight = weight_of(unit, *bounds, limit=limit(SAFETY, unit))
     return Correction(gates=gates, weight=weight, normalize="batch" if normalize else None)
 
 
@@ -97,7 +97,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     yield plain
     bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
     recipe = {"use_tis": True, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
-    rejection = _written(gates)
+    rejection = _recipe(gates)
     for mode in ("truncate", "clip"):
         yield {**recipe, "tis_mode": mode, **bounds, **rejection, **found}
     if gates and gates[0].level != "batch":
@@ -106,10 +106,10 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
             "tis_lower_bound": gates[0].lower or 1e-12,
             "tis_upper_bound": gates[0].upper or 1e12,
         }
-        yield {**recipe, **tested, **_written(gates[1:]), **found}
+        yield {**recipe, **tested, **_recipe(gates[1:]), **found}
 
 
-def _written(gates: list[Any]) -> dict[str, Any]:
+def _recipe(gates: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"use_rs": bool(gates), "rs_veto_threshold": None}
     for gate in gates:
         if gate.agg == "every":

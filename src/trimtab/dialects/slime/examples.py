@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.slime.keys import ESTIMATORS
 
 EXAMPLES = Examples(
@@ -31,7 +31,7 @@ EXAMPLES = Examples(
         f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
         for name in ("grpo", "gspo", "cispo")
     }
-    | named("advantage_estimator", ESTIMATORS),
+    | each_name("advantage_estimator", ESTIMATORS),
     refused={
         "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
         "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},

@@ -39,14 +39,14 @@ REMARKS = (
         "note",
         "null means 1/tis_upper_bound; AReaL and TRL leave that side open.",
         lambda given: (
-            given.said("tis_lower_bound") and given["tis_lower_bound"] is None and given["tis_mode"] != "truncate"
+            given.has("tis_lower_bound") and given["tis_lower_bound"] is None and given["tis_mode"] != "truncate"
         ),
     ),
     Remark(
         "rs_veto_threshold",
         "note",
         "The veto looks at the low side only and acts only with use_rs.",
-        lambda given: given["use_tis"] and given["use_rs"] and given.set("rs_veto_threshold"),
+        lambda given: given["use_tis"] and given["use_rs"] and given.is_on("rs_veto_threshold"),
     ),
     Remark(
         "tis_level",

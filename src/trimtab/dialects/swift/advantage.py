@@ -18,7 +18,7 @@ def advantage_of(given: Given) -> AdvantagePart:
     """GRPO, RLOO, REINFORCE++ over groups, or several rewards normalised each."""
     refuse(given["advantage_reweight"], "ms-swift advantage_reweight", "it needs a teacher's log-probs. Leave it out")
     refuse(
-        pays_kl_in_reward(given) and given.said("beta") and given["beta"],
+        pays_kl_in_reward(given) and given.has("beta") and given["beta"],
         "ms-swift beta with kl_in_reward",
         "the KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Limit, Weight
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import alone, opsm, ratio_gate, weighted
+from trimtab.dialects.parts import alone, opsm, ratio_gate, weight_of
 from trimtab.dialects.swift.keys import MODES, P
 
 SAFETY = Limit(bound=20.0, at="token")
@@ -31,7 +31,7 @@ def correction_of(given: Given) -> Correction:
         return Correction(gates=gates, weight=Weight(level="token", limit=SAFETY), **shared)
     unit, _, action = mode.partition("_")
     level = {"token": "token", "sequence": "geometric"}[unit]
-    return Correction(gates=gates, weight=weighted(level, upper=upper, zero=action == "mask", limit=SAFETY), **shared)
+    return Correction(gates=gates, weight=weight_of(level, upper=upper, zero=action == "mask", limit=SAFETY), **shared)
 
 
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.swift.keys import P
 
 EXAMPLES = Examples(
@@ -15,7 +15,7 @@ EXAMPLES = Examples(
         f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
         for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
     }
-    | named("advantage_estimator", ("grpo", "rloo", "reinforce_plus_plus"))
+    | each_name("advantage_estimator", ("grpo", "rloo", "reinforce_plus_plus"))
     | {"scale_rewards: gdpo": {"scale_rewards": "gdpo", "reward_weights": [1.0, 0.5]}},
     refused={
         "loss_type: real": {"loss_type": "real"},

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, reduced, refuse
+from trimtab.dialects.objectives import LossPart, reduction_of, refuse
 from trimtab.dialects.trl.loss import REDUCTIONS, clip_bounds
 
 
@@ -40,11 +40,11 @@ def loss_of(given: Given) -> LossPart:
     )
     refuse(given["sdar_loss_coef"], "ms-swift sdar_loss_coef", "it adds a loss to a teacher. Leave it 0")
     kl = None
-    if given.said("beta") and given["beta"] and not pays_kl_in_reward(given):
+    if given.has("beta") and given["beta"] and not pays_kl_in_reward(given):
         kl = KlPenalty(coefficient=given["beta"], estimator="k3", input_limit=20.0, output_limit=10.0, mask="kept")
     return LossPart(
         loss=surrogate(given),
-        reduction=reduced(REDUCTIONS, "ms-swift loss_type", given["loss_type"], given["max_completion_length"]),
+        reduction=reduction_of(REDUCTIONS, "ms-swift loss_type", given["loss_type"], given["max_completion_length"]),
         kl=kl,
         rows="all",
     )

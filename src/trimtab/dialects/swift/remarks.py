@@ -10,7 +10,7 @@ REMARKS = (
         f"{P}_mode",
         "surprise",
         "The weight multiplies the KL term too, so beta acts less where the ratio is small; no other framework does this.",
-        lambda given: given.set(f"{P}_mode"),
+        lambda given: given.is_on(f"{P}_mode"),
     ),
     Remark(
         f"{P}_mode",
@@ -31,26 +31,26 @@ REMARKS = (
         f"{P}_threshold",
         "note",
         "There is no lower bound: a token whose ratio fell to 0 is kept.",
-        lambda given: given.set(f"{P}_mode"),
+        lambda given: given.is_on(f"{P}_mode"),
     ),
     Remark(
         "off_policy_sequence_mask_delta",
         "surprise",
         "Masked sequences leave the mask, so their KL term and, with loss_type bnpo, their place in the denominator go too; TRL "
         "multiplies the policy term only.",
-        lambda given: given.set("off_policy_sequence_mask_delta"),
+        lambda given: given.is_on("off_policy_sequence_mask_delta"),
     ),
     Remark(
         "log_rollout_offpolicy_metrics",
         "note",
         "chi2_seq is computed from the geometric mean, not the product, and ess counts masked tokens as 1/threshold.",
-        lambda given: given.set("log_rollout_offpolicy_metrics"),
+        lambda given: given.is_on("log_rollout_offpolicy_metrics"),
     ),
     Remark(
         "beta",
         "note",
         "Left out, beta is {beta}: a KL term is paid; write beta down to read it.",
-        lambda given: given.speaks_of("loss") and not given.said("beta"),
+        lambda given: given.speaks_of("loss") and not given.has("beta"),
     ),
     Remark(
         "kl_in_reward",
@@ -69,7 +69,7 @@ REMARKS = (
         "surprise",
         "{loss_type} averages each micro-batch by itself, so the step depends on how the batch is split; dapo divides by the tokens of "
         "the whole batch.",
-        lambda given: given.said("loss_type") and given["loss_type"] in ("grpo", "dr_grpo", "sapo"),
+        lambda given: given.has("loss_type") and given["loss_type"] in ("grpo", "dr_grpo", "sapo"),
     ),
     Remark(
         "epsilon_high",
@@ -88,6 +88,6 @@ REMARKS = (
         "surprise",
         "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
         "negative.",
-        lambda given: given.set("delta"),
+        lambda given: given.is_on("delta"),
     ),
 )

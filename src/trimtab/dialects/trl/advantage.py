@@ -20,7 +20,7 @@ SCALES: dict[str, dict[str, Any]] = {
 def advantage_of(given: Given) -> AdvantagePart:
     """GRPO's scaling, several rewards normalised each, or RLOO."""
     refuse(
-        given.said("normalize_advantages") and given.said("beta") and given["beta"],
+        given.has("normalize_advantages") and given.has("beta") and given["beta"],
         "TRL RLOOConfig beta",
         "the summed KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
     )
@@ -32,7 +32,7 @@ def advantage_of(given: Given) -> AdvantagePart:
 
 
 def _advantage(given: Given) -> Estimator:
-    if given.said("normalize_advantages"):
+    if given.has("normalize_advantages"):
         return Rloo(normalise=ROW_WISE if given["normalize_advantages"] else None, baseline="all")
     if given["multi_objective_aggregation"] == "normalize_then_sum":
         if not given["reward_weights"]:

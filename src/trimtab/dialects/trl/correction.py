@@ -10,16 +10,16 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import OFF, alone, opsm, weighted
+from trimtab.dialects.parts import OFF, alone, opsm, weight_of
 from trimtab.dialects.trl.keys import MODES, P
 from trimtab.errors import ConfigError
 
 
 def correction_of(given: Given) -> Correction | None:
     """A weight where vLLM samples, and a gate where the sequence mask is on."""
-    delta, sampled = given["off_policy_mask_threshold"], not given.said("use_vllm") or given["use_vllm"]
+    delta, sampled = given["off_policy_mask_threshold"], not given.has("use_vllm") or given["use_vllm"]
     gates = (opsm(delta, pair="current/behavior" if sampled else "current/proximal"),) if delta is not None else ()
-    if given.said("max_staleness"):
+    if given.has("max_staleness"):
         return OFF.but(policies="bypass")
     if not is_weighed(given):
         return alone(given, gates)
@@ -31,20 +31,20 @@ def correction_of(given: Given) -> Correction | None:
     lower, upper = weight_bounds(given)
     if not zero and lower is None and upper is None:
         raise ConfigError(f"TRL {P}_mode {given[f'{P}_mode']} needs a clip_min or a clip_max, got neither.")
-    return Correction(gates=gates, weight=weighted(unit, lower, upper, zero=zero))
+    return Correction(gates=gates, weight=weight_of(unit, lower, upper, zero=zero))
 
 
 def is_weighed(given: Given) -> bool:
     """Whether vLLM samples and its ratio weighs."""
-    speaks = given["use_vllm"] or given.said(
+    speaks = given["use_vllm"] or given.has(
         *(f"{P}_{name}" for name in ("correction", "mode", "clip_max", "clip_min", "cap"))
     )
-    return bool(speaks and given[f"{P}_correction"] and not (given.said("use_vllm") and not given["use_vllm"]))
+    return bool(speaks and given[f"{P}_correction"] and not (given.has("use_vllm") and not given["use_vllm"]))
 
 
 def weight_bounds(given: Given) -> tuple[float | None, float | None]:
     """The bounds of the weight, from the newest keys that say them."""
-    upper = given[f"{P}_cap"] if given.set(f"{P}_cap") and not given.said(f"{P}_clip_max") else given[f"{P}_clip_max"]
+    upper = given[f"{P}_cap"] if given.is_on(f"{P}_cap") and not given.has(f"{P}_clip_max") else given[f"{P}_clip_max"]
     lower = given[f"{P}_clip_min"]
     if lower is not None and upper is not None and lower >= upper:
         raise ConfigError(f"TRL {P}_clip_min needs to be below clip_max, got [{lower:g}, {upper:g}].")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, named
+from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.trl.advantage import SCALES
 from trimtab.dialects.trl.keys import LOSS_TYPES, P
 
@@ -16,7 +16,7 @@ EXAMPLES = Examples(
         f"loss_type: {name}": {"loss_type": name, "epsilon_high": 5.0 if name == "cispo" else 0.2}
         for name in LOSS_TYPES
     }
-    | named("scale_rewards", SCALES)
+    | each_name("scale_rewards", SCALES)
     | {"normalize_advantages (RLOOConfig)": {"normalize_advantages": True}},
     refused={
         "top_entropy_quantile below 1": {"loss_type": "grpo", "top_entropy_quantile": 0.2},

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, reduced
+from trimtab.dialects.objectives import LossPart, reduction_of
 from trimtab.errors import ConfigError
 
 REDUCTIONS = {
@@ -54,7 +54,7 @@ def loss_of(given: Given) -> LossPart:
     mode = "grpo" if name == "luspo" and level == "sequence" else name  # our Luspo brings the length itself
     return LossPart(
         loss=surrogate(given),
-        reduction=reduced(REDUCTIONS, "TRL loss_type", mode, given["max_completion_length"]),
+        reduction=reduction_of(REDUCTIONS, "TRL loss_type", mode, given["max_completion_length"]),
         kl=_kl(given) if given["beta"] else None,
         rows="all",
     )

@@ -20,13 +20,13 @@ REMARKS = (
         f"{P}_mode",
         "note",
         "Left out, the mode is sequence_mask, though the documentation names token_truncate; write it down.",
-        lambda given: is_weighed(given) and not given.said(f"{P}_mode"),
+        lambda given: is_weighed(given) and not given.has(f"{P}_mode"),
     ),
     Remark(
         f"{P}_cap",
         "note",
         f"{P}_cap is deprecated; now {P}_clip_max.",
-        lambda given: given.said(f"{P}_cap"),
+        lambda given: given.has(f"{P}_cap"),
     ),
     Remark(
         f"{P}_clip_max",
@@ -45,40 +45,40 @@ REMARKS = (
         "note",
         "The sequence mask compares current with behavior and multiplies the policy term only; ms-swift also takes the tokens out "
         "of the mask, slime compares with proximal.",
-        lambda given: given.set("off_policy_mask_threshold"),
+        lambda given: given.is_on("off_policy_mask_threshold"),
     ),
     Remark(
         "max_staleness",
         "note",
         "AsyncGRPO has two policies: PPO's ratio divides by behavior, nothing bounds it below or above the clip, and samples older than "
         "max_staleness {max_staleness} are dropped.",
-        lambda given: given.said("max_staleness"),
+        lambda given: given.has("max_staleness"),
     ),
     Remark(
         "epsilon_high",
         "surprise",
         "With cispo epsilon_high {epsilon_high} bounds the ratio itself; verl, slime, NeMo-RL and ROLL mean 1 + epsilon_high.",
-        lambda given: given["loss_type"] == "cispo" and given.said("loss_type"),
+        lambda given: given["loss_type"] == "cispo" and given.has("loss_type"),
     ),
     Remark(
         "delta",
         "surprise",
         "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
         "negative.",
-        lambda given: given.set("delta"),
+        lambda given: given.is_on("delta"),
     ),
     Remark(
         "use_bias_correction_kl",
         "note",
         "By default the KL term is multiplied by the ratio, differentiated through both.",
-        lambda given: given.set("beta") and given["use_bias_correction_kl"],
+        lambda given: given.is_on("beta") and given["use_bias_correction_kl"],
     ),
     Remark(
         "loss_type",
         "surprise",
         "{loss_type} averages each micro-batch by itself, so the step depends on how the batch is split; dapo divides by the tokens "
         "of the whole batch.",
-        lambda given: given.said("loss_type") and given["loss_type"] in ("bnpo", "grpo", "dr_grpo", "sapo", "luspo"),
+        lambda given: given.has("loss_type") and given["loss_type"] in ("bnpo", "grpo", "dr_grpo", "sapo", "luspo"),
     ),
     Remark(
         "mask_truncated_completions",
@@ -90,6 +90,6 @@ REMARKS = (
         "scale_rewards",
         "note",
         "1e-4 is added to the deviation; verl and SkyRL add 1e-6, OpenRLHF 1e-9.",
-        lambda given: given.said("scale_rewards"),
+        lambda given: given.has("scale_rewards"),
     ),
 )

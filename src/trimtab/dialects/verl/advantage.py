@@ -28,7 +28,7 @@ ESTIMATORS: Table = {
         **RAW,
     ),
 }
-UNSAID = dict.fromkeys(
+REFUSED = dict.fromkeys(
     ("optimal_token_baseline", "tir_optimal_token_baseline"),
     "its baseline needs Σπ² of every token from the logits and the squared importance weights",
 )
@@ -38,7 +38,7 @@ UNSAID = dict.fromkeys(
 def advantage_of(given: Given) -> AdvantagePart:
     """The registered estimator, and the KL penalty in the reward."""
     name, penalty = given["adv_estimator"], given["kl_coef"] if given["use_kl_in_reward"] else 0.0
-    refuse(name in UNSAID, f"verl adv_estimator {name}", UNSAID.get(name, ""))
+    refuse(name in REFUSED, f"verl adv_estimator {name}", REFUSED.get(name, ""))
     refuse(given["use_pf_ppo"], "verl use_pf_ppo", "rows are drawn again by their reward. Switch it off")
     return AdvantagePart(
         advantage=row(ESTIMATORS, "verl adv_estimator", name, given),

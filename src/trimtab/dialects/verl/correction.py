@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import shown
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
+from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.values import number, positive
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.keys import LOSS_SECTION, SECTION
@@ -61,7 +61,7 @@ def _denominator(given: Given) -> Literal["trained", "kept"]:
 
 def _bypass(given: Given, place: str) -> Correction:
     """Current against behavior; PPO-clip leaves the weight out, its own ratio is that weight."""
-    reinforce = given[f"{place}loss_type"] == "reinforce" or given.set(
+    reinforce = given[f"{place}loss_type"] == "reinforce" or given.is_on(
         "use_pure_rollout_correction", "use_policy_gradient"
     )
     weight = _weight(given, place) if reinforce else None
@@ -85,7 +85,7 @@ def _weight(given: Given, place: str) -> Weight | None:
     if level not in ("token", "sequence"):
         raise UnknownNameError(f"verl {SECTION}.rollout_is needs token, sequence or null, got {shown(level)}.")
     lower, upper = is_threshold(given[f"{place}rollout_is_threshold"])
-    return weighted(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
+    return weight_of(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
 
 
 def is_threshold(value: Any) -> tuple[float | None, float]:
@@ -163,7 +163,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         found |= {"rollout_is": weight.level, "rollout_is_threshold": threshold}
         if rule.normalize:
             found["rollout_is_batch_normalize"] = True
-    options = [_written(gate) for gate in rule.gates]
+    options = [_option(gate) for gate in rule.gates]
     if options:
         found["rollout_rs"] = ",".join(name for name, _ in options)
         found["rollout_rs_threshold"] = ",".join(bound for _, bound in options)
@@ -179,7 +179,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     yield full
 
 
-def _written(gate: Gate) -> tuple[str, str]:
+def _option(gate: Gate) -> tuple[str, str]:
     """An option and its threshold; the bounds of a ratio turn over, since k1 is its negated log."""
     shape = {"level": gate.level} if gate.agg is None else {"level": gate.level, "agg": gate.agg}
     metric = "k1" if gate.metric == "ratio" else gate.metric

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, Rows, named
+from trimtab.dialects.examples import Examples, Rows, each_name
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.advantage import ESTIMATORS
 from trimtab.dialects.verl.correction import REJECTIONS
@@ -31,7 +31,7 @@ def _corrections() -> Rows:
 EXAMPLES = Examples(
     corrections=_corrections(),
     objectives={f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in LOSSES}
-    | named("adv_estimator", ESTIMATORS),
+    | each_name("adv_estimator", ESTIMATORS),
     refused={
         "adv_estimator: optimal_token_baseline": {"adv_estimator": "optimal_token_baseline"},
         "adv_estimator: tir_optimal_token_baseline": {"adv_estimator": "tir_optimal_token_baseline"},

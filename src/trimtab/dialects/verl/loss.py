@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduced, refuse, row
+from trimtab.dialects.objectives import LossPart, bonus, reduction_of, refuse, row
 from trimtab.errors import UnknownNameError, nearest
 
 Table = dict[str, Callable[[Given], Any]]
@@ -67,7 +67,7 @@ def loss_of(given: Given) -> LossPart:
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
     return LossPart(
         loss=loss,
-        reduction=reduced(REDUCTIONS, "verl loss_agg_mode", mode, width),
+        reduction=reduction_of(REDUCTIONS, "verl loss_agg_mode", mode, width),
         kl=_kl(given) if given["use_kl_loss"] else None,
         entropy=bonus(given["entropy_coeff"], mask=_paid_on(given)),
         rows="all" if name == "geo_mean" else "with tokens",

@@ -13,7 +13,7 @@ def _options(given: Given, *, place: str = "") -> list[str]:
     return [part.strip() for part in (given[f"{place}rollout_rs"] or "").split(",") if part.strip()]
 
 
-def _lopsided(given: Given) -> bool:
+def _is_lopsided(given: Given) -> bool:
     """Whether a k1 band is not symmetric about 1, so that its inversion shows."""
     gates = [gate for gate in (given.dialect.correction_of(given) or OFF).gates if gate.metric == "k1"]
     return any(abs((gate.lower or 0) + (gate.upper or 0)) > 1e-9 for gate in gates)
@@ -40,13 +40,13 @@ REMARKS = (
         "defect",
         "The bounds {rollout_rs_threshold} act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in "
         "[low, high] as documented; write the reciprocal bounds to get what the documentation says.",
-        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and _lopsided(given),
+        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and _is_lopsided(given),
     ),
     Remark(
         "rollout_rs_threshold",
         "note",
         "k1 bounds act on the inverse ratio; these are reciprocal, so nothing changes, but asymmetric ones would turn over.",
-        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and not _lopsided(given),
+        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and not _is_lopsided(given),
     ),
     Remark(
         "bypass_mode",
@@ -64,7 +64,7 @@ REMARKS = (
         lambda given: (
             given["loss_mode"] == "bypass_mode"
             and given["loss.loss_type"] == "ppo_clip"
-            and given.set("loss.rollout_is")
+            and given.is_on("loss.rollout_is")
         ),
     ),
     Remark(
@@ -75,14 +75,14 @@ REMARKS = (
         lambda given: (
             given["loss_mode"] == "bypass_mode"
             and given["loss.loss_type"] == "reinforce"
-            and not given.said("loss.rollout_is")
+            and not given.has("loss.rollout_is")
         ),
     ),
     Remark(
         "rollout_is_batch_normalize",
         "surprise",
         "In bypass mode the mean is taken per micro-batch, so the step depends on how the batch is split; switch it off.",
-        lambda given: given["loss_mode"] == "bypass_mode" and given.set("loss.rollout_is_batch_normalize"),
+        lambda given: given["loss_mode"] == "bypass_mode" and given.is_on("loss.rollout_is_batch_normalize"),
     ),
     Remark(
         "rollout_is_threshold",
@@ -144,14 +144,14 @@ REMARKS = (
         "defect",
         "Where every weight falls outside the band {rollout_is_threshold}, the effective sample size divides by zero and the run stops; "
         "widen the band.",
-        lambda given: given.set("rollout_is") and "_" in str(given["rollout_is_threshold"]) and not bypasses(given),
+        lambda given: given.is_on("rollout_is") and "_" in str(given["rollout_is_threshold"]) and not bypasses(given),
     ),
     Remark(
         "loss_agg_mode",
         "surprise",
         "A NaN log-prob at padding makes a NaN weight there, and {loss_agg_mode} multiplies it by the mask, so the loss is NaN; "
         "token-mean is safe.",
-        lambda given: given.set("rollout_is") and str(_mode(given)).startswith("seq-") and not bypasses(given),
+        lambda given: given.is_on("rollout_is") and str(_mode(given)).startswith("seq-") and not bypasses(given),
     ),
     Remark(
         "rollout_is",
@@ -167,7 +167,7 @@ REMARKS = (
         lambda given: (
             given["use_v1"]
             and bool(_options(given))
-            and given.said("adv_estimator")
+            and given.has("adv_estimator")
             and given["adv_estimator"] == "grpo"
         ),
     ),
@@ -183,7 +183,7 @@ REMARKS = (
         "clip_ratio_c",
         "surprise",
         "{loss_mode} caps its ratio at clip_ratio_c, {clip_ratio_c} by default: the 20 in its code is never reached.",
-        lambda given: given["loss_mode"] in ("dppo_tv", "dppo_kl") and not given.said("clip_ratio_c"),
+        lambda given: given["loss_mode"] in ("dppo_tv", "dppo_kl") and not given.has("clip_ratio_c"),
     ),
     Remark(
         "kl_ctrl.type",
@@ -195,7 +195,7 @@ REMARKS = (
         "clip_ratio",
         "surprise",
         "clip_ratio is not read: clip_ratio_low and clip_ratio_high have defaults of their own (0.2); set those.",
-        lambda given: given.said("clip_ratio") and not (given.said("clip_ratio_low") and given.said("clip_ratio_high")),
+        lambda given: given.has("clip_ratio") and not (given.has("clip_ratio_low") and given.has("clip_ratio_high")),
     ),
     Remark(
         "clip_ratio_c",
@@ -215,7 +215,7 @@ REMARKS = (
         "{loss_mode} always averages per sequence first, whatever loss_agg_mode says.",
         lambda given: (
             given["loss_mode"] in FORCED
-            and given.said("loss_agg_mode")
+            and given.has("loss_agg_mode")
             and given["loss_agg_mode"] != "seq-mean-token-mean"
         ),
     ),
@@ -224,7 +224,7 @@ REMARKS = (
         "surprise",
         "Without loss_scale_factor the sum is divided by the width of the micro-batch, so the step depends on the longest answer "
         "in it; set it to the longest answer allowed.",
-        lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm" and not given.set("loss_scale_factor"),
+        lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm" and not given.is_on("loss_scale_factor"),
     ),
     Remark(
         "loss_mode",
@@ -238,7 +238,7 @@ REMARKS = (
         "note",
         "A group of one keeps its raw reward as advantage; ours gives 0 by default, ms-swift and NeMo-RL too.",
         lambda given: (
-            given.said("adv_estimator") and given["adv_estimator"] in ("grpo", "rloo", "opo", "gpg", "grpo_vectorized")
+            given.has("adv_estimator") and given["adv_estimator"] in ("grpo", "rloo", "opo", "gpg", "grpo_vectorized")
         ),
     ),
     Remark(
@@ -246,7 +246,7 @@ REMARKS = (
         "note",
         "The reward of a row is the sum over all its tokens, masked or not.",
         lambda given: (
-            given.said("adv_estimator") and given["adv_estimator"] not in ("gae", "reinforce_plus_plus", "remax")
+            given.has("adv_estimator") and given["adv_estimator"] not in ("gae", "reinforce_plus_plus", "remax")
         ),
     ),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given, Key, Remark
-from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weighted
+from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.values import choice, flag, number, positive
 from trimtab.errors import ConfigError
 
@@ -35,20 +35,20 @@ LEVELS = ("rollout_is_level", "rollout_is_mode", "rollout_is_threshold_lower", "
 
 def bypasses(given: Given) -> bool:
     """Whether bypass is asked for, by today's key or the one before."""
-    return given.set("bypass_mode", "bypass_old_logprob_for_rollout")
+    return given.is_on("bypass_mode", "bypass_old_logprob_for_rollout")
 
 
 def is_said(given: Given) -> bool:
     """Whether a key or value that was removed is used."""
-    return given.said(*(key.label for key in KEYS)) or given["rollout_rs"] in REJECTIONS
+    return given.has(*(key.label for key in KEYS)) or given["rollout_rs"] in REJECTIONS
 
 
 def correction(given: Given) -> Correction | None:
     """The correction of the two oldest generations; None where the settings are younger."""
-    if given.said("tis_imp_ratio_cap") and not given.said("rollout_is", "rollout_rs"):
+    if given.has("tis_imp_ratio_cap") and not given.has("rollout_is", "rollout_rs"):
         cap = given["tis_imp_ratio_cap"]
-        return Correction(weight=weighted("token", upper=cap)) if cap > 0 else OFF
-    return _first_generation(given) if given.said(*LEVELS) else None
+        return Correction(weight=weight_of("token", upper=cap)) if cap > 0 else OFF
+    return _first_generation(given) if given.has(*LEVELS) else None
 
 
 def gate(given: Given, named: str) -> Gates:
@@ -72,7 +72,7 @@ def _first_generation(given: Given) -> Correction:
     gates += ratio_gate("every", veto, None) if veto else ()
     bounds = {"truncate": (None, upper), "clip": (lower, upper), "mask": (None, None)}[mode]
     applied = given["rollout_is"] not in (None, False)
-    weight = weighted(unit, *bounds, limit=held) if applied else Weight(level="one")
+    weight = weight_of(unit, *bounds, limit=held) if applied else Weight(level="one")
     return Correction(gates=gates, weight=weight)
 
 
@@ -89,14 +89,14 @@ REMARKS = (
         "note",
         "The veto was removed in #4544; seq_max_k2 with {rollout_token_veto_threshold} → ½·log² is the nearest option and also "
         "rejects on the high side.",
-        lambda given: given.said("rollout_token_veto_threshold") and given.set("rollout_token_veto_threshold"),
+        lambda given: given.has("rollout_token_veto_threshold") and given.is_on("rollout_token_veto_threshold"),
     ),
     Remark(
         "rollout_is_level",
         "note",
         "rollout_is_level, rollout_is_mode and rollout_is_veto_threshold were removed in #3984; read as they were: now rollout_is, "
         "rollout_rs and their thresholds.",
-        lambda given: given.said(
+        lambda given: given.has(
             "rollout_is_level", "rollout_is_mode", "rollout_is_threshold_lower", "rollout_is_veto_threshold"
         ),
     ),
@@ -104,6 +104,6 @@ REMARKS = (
         "tis_imp_ratio_cap",
         "note",
         "tis_imp_ratio_cap was removed in #3694; now rollout_is: token with rollout_is_threshold: {tis_imp_ratio_cap}.",
-        lambda given: given.said("tis_imp_ratio_cap"),
+        lambda given: given.has("tis_imp_ratio_cap"),
     ),
 )

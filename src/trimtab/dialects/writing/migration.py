@@ -10,13 +10,13 @@ import yaml
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.dialect import Dialect, Given
-from trimtab.dialects.edits import Document, Edit, edited
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.lookup import given, is_theirs
+from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read
-from trimtab.dialects.same import compared
+from trimtab.dialects.same import sameness
 from trimtab.dialects.settings import documents, flat
-from trimtab.dialects.writing import write
+from trimtab.dialects.writing.edits import Document, Edit, rewrite
+from trimtab.dialects.writing.write import write
 from trimtab.errors import ConfigError
 
 TODAY = "its keys are today's"
@@ -46,9 +46,9 @@ class Migration:
         return bool(self.removed or self.added)
 
 
-def migrated(framework: str, text: str) -> Migration:
+def migrate(framework: str, text: str) -> Migration:
     """The text of a YAML file, all its documents, with today's keys."""
-    speech = dialect_of(framework)
+    dialect = dialect_of(framework)
     parsed = documents(text)
     if not parsed:
         return Migration(text, reason="it is empty")
@@ -57,11 +57,11 @@ def migrated(framework: str, text: str) -> Migration:
     added: list[str] = []
     reasons: list[str] = []
     for root, tree in parsed:
-        reason = _untouched(speech, tree)
+        reason = _why_untouched(dialect, tree)
         if reason:
             reasons.append(reason)
             continue
-        went, came = _replacement(speech, cast("Mapping[str, Any]", tree))
+        went, came = _replacement(dialect, cast("Mapping[str, Any]", tree))
         document = Document(text, cast("yaml.MappingNode", root))
         document.replace(went, came)
         edits += document.edits
@@ -69,50 +69,50 @@ def migrated(framework: str, text: str) -> Migration:
         added += came
     if not edits:
         return Migration(text, reason=reasons[0])
-    result = edited(text, edits)
-    _check(speech, [tree for _, tree in parsed], result)
+    result = rewrite(text, edits)
+    _check(dialect, [tree for _, tree in parsed], result)
     return Migration(result, tuple(removed), tuple(added))
 
 
-def _untouched(speech: Dialect, tree: object) -> str:
+def _why_untouched(dialect: Dialect, tree: object) -> str:
     """Why a document needs nothing; empty where it does."""
     if not isinstance(tree, Mapping):
         return "it holds no keys"
     keys = flat(cast("Mapping[str, Any]", tree))
-    if not is_theirs(speech, keys):
-        return f"{speech.title} reads none of its keys"
-    return "" if speech.outdated(given(speech, keys)) else TODAY
+    if not is_theirs(dialect, keys):
+        return f"{dialect.title} reads none of its keys"
+    return "" if dialect.outdated(look_up(dialect, keys)) else TODAY
 
 
-def _replacement(speech: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _replacement(dialect: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The keys that go, as the user wrote them, and those that come, with their values."""
-    before = read(speech.name, tree).correction
+    before = read(dialect.name, tree).correction
     if before is None:
         raise ConfigError(
-            f"{speech.title}: these settings have no correction to keep. See the findings of `trimtab explain`."
+            f"{dialect.title}: these settings have no correction to keep. See the findings of `trimtab explain`."
         )
-    here, asked = flat(tree), given(speech, flat(tree))
+    here, asked = flat(tree), look_up(dialect, flat(tree))
     stem = _stem(asked)
-    wanted = {f"{stem}{path}": value for path, value in flat(write(speech.name, before).settings).items()}
+    wanted = {f"{stem}{path}": value for path, value in flat(write(dialect.name, before).settings).items()}
     came = {path: value for path, value in wanted.items() if path not in here or here[path] != value}
-    own = {key.label: key for key in speech.keys}
+    own = {key.label: key for key in dialect.keys}
     labels = {written: label for label, written in asked.places.items()}
     mine = [
         written for label, written in asked.places.items() if own[label].part == "correction" and label not in BESIDE
     ]
     gone = [written for written in mine if own[labels[written]].legacy]
-    if _suffices(speech, here, gone, before):
+    if _suffices(dialect, here, gone, before):
         return gone, {}
     went = [written for written in mine if written not in wanted or written in came]
     return went, came
 
 
-def _suffices(speech: Dialect, here: Mapping[str, Any], went: list[str], before: Correction) -> bool:
+def _suffices(dialect: Dialect, here: Mapping[str, Any], went: list[str], before: Correction) -> bool:
     """Whether what stays already says it, as where a file holds both generations of keys."""
     rest = {path: value for path, value in here.items() if path not in went}
-    if not went or not is_theirs(speech, rest) or not given(speech, rest).speaks_of("correction"):
+    if not went or not is_theirs(dialect, rest) or not look_up(dialect, rest).speaks_of("correction"):
         return False
-    after = read(speech.name, rest).correction
+    after = read(dialect.name, rest).correction
     return after is not None and after == before
 
 
@@ -125,30 +125,30 @@ def _stem(asked: Given) -> str:
     return ""
 
 
-def _check(speech: Dialect, before: list[object], text: str) -> None:
+def _check(dialect: Dialect, before: list[object], text: str) -> None:
     """The new text says the same correction, document by document, and uses nothing that was replaced."""
     after = [tree for _, tree in documents(text)]
     same = len(before) == len(after) and all(
-        _says_the_same(speech, one, other) for one, other in zip(before, after, strict=True)
+        _says_the_same(dialect, one, other) for one, other in zip(before, after, strict=True)
     )
     if not same:
-        raise ConfigError(f"{speech.title}: the rewritten keys would not mean the same. Rewrite this file by hand.")
+        raise ConfigError(f"{dialect.title}: the rewritten keys would not mean the same. Rewrite this file by hand.")
 
 
-def _says_the_same(speech: Dialect, one: object, other: object) -> bool:
+def _says_the_same(dialect: Dialect, one: object, other: object) -> bool:
     if not isinstance(one, Mapping) or not isinstance(other, Mapping) or one == other:
         return one == other
     trees = [cast("Mapping[str, Any]", each) for each in (one, other)]
-    if _untouched(speech, trees[1]) == "":
+    if _why_untouched(dialect, trees[1]) == "":
         return False
-    own = {written for tree in trees for written in _own(speech, tree)}
+    own = {written for tree in trees for written in _own(dialect, tree)}
     rests = [{key: value for key, value in flat(tree).items() if key not in own} for tree in trees]
-    first, second = (read(speech.name, tree).correction for tree in trees)
-    return rests[0] == rests[1] and first is not None and second is not None and compared(first, second).weights
+    first, second = (read(dialect.name, tree).correction for tree in trees)
+    return rests[0] == rests[1] and first is not None and second is not None and sameness(first, second).weights
 
 
-def _own(speech: Dialect, tree: Mapping[str, Any]) -> list[str]:
+def _own(dialect: Dialect, tree: Mapping[str, Any]) -> list[str]:
     """What the user calls the keys of the correction, empty sections and what they leave behind included."""
     keys = flat(tree)
-    written = [*given(speech, keys).places.values()]
+    written = [*look_up(dialect, keys).places.values()]
     return written + [key for key, value in keys.items() if value is None or value == {}]

@@ -9,43 +9,43 @@ from trimtab.config.algebra import Correction
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
-from trimtab.dialects.same import Same, as_gate, compared, plainest, rejecting, remembered, zeroing
+from trimtab.dialects.same import Same, as_gate, plainest, rejecting, remember, sameness, zeroing
 from trimtab.errors import ConfigError
 
 
-def sayings(speech: Dialect, rule: Correction) -> list[dict[str, Any]]:
+def settings_for(dialect: Dialect, rule: Correction) -> list[dict[str, Any]]:
     """Settings that read back to the same decisions; those that agree in everything go first."""
-    return [dict(each) for each in _sayings(speech.name, rule)]
+    return [dict(each) for each in _settings_for(dialect.name, rule)]
 
 
-@remembered
-def _sayings(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
-    speech = dialect_of(framework)
+@remember
+def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
+    dialect = dialect_of(framework)
     found: list[tuple[dict[str, Any], Same]] = []
-    for settings in proposals(speech, rule):
+    for settings in proposals(dialect, rule):
         try:
-            back = read(speech.name, nested(settings))
+            back = read(dialect.name, as_tree(settings))
         except ConfigError:
             continue
         if back.correction is None:
             continue
-        agreement = compared(rule, back.correction)
+        agreement = sameness(rule, back.correction)
         if agreement.weights and settings not in [each for each, _ in found]:
             found.append((settings, agreement))
     found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to)))
     return tuple(settings for settings, _ in found)
 
 
-def proposals(speech: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
+def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
     """Proposals for each way of writing the same correction."""
     plain = plainest(rule)
     forms = [rule, plain, as_gate(rule), as_gate(plain), zeroing(plain), as_gate(zeroing(plain)), rejecting(plain)]
     for form in forms:
         if form is not None:
-            yield from speech.candidates(form)
+            yield from dialect.candidates(form)
 
 
-def nested(settings: dict[str, Any]) -> dict[str, Any]:
+def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
     """Dotted keys as a tree."""
     tree: dict[str, Any] = {}
     for path, value in settings.items():

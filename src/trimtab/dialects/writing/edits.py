@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 
-from trimtab.dialects.proposals import nested
+from trimtab.dialects.writing.proposals import as_tree
 from trimtab.errors import ConfigError
 
 Pair = tuple[yaml.Node, yaml.Node]
@@ -46,17 +46,17 @@ class Document:
     def __init__(self, text: str, root: yaml.MappingNode) -> None:
         self._text, self._root = text, root
         self._newline = "\r\n" if "\r\n" in text else "\n"
-        self._shared = set(_shared(root))
+        self._anchored = set(_anchored_ids(root))
         self.edits: list[Edit] = []
 
     def replace(self, removed: Iterable[str], added: dict[str, Any]) -> None:
         """Take keys out and put others where the first of them stood, or at the end of the section they belong to."""
-        gone = sorted((self._found(path) for path in removed), key=lambda each: _start(each.key))
+        gone = sorted((self._find(path) for path in removed), key=lambda each: _start(each.key))
         groups: dict[int, tuple[yaml.MappingNode, dict[str, Any]]] = {}
         for path, value in added.items():
             mapping, inner = self._home(path)
             groups.setdefault(id(mapping), (mapping, {}))[1][inner] = value
-        for found in self._emptied(gone, set(groups)):
+        for found in self._now_empty(gone, set(groups)):
             mapping, new = groups.pop(id(found.mapping), (found.mapping, {}))
             self._take_out(found, [each for each in gone if each.mapping is mapping], new)
         for mapping, new in groups.values():
@@ -64,7 +64,7 @@ class Document:
 
     # ── finding ──
 
-    def _found(self, path: str) -> Found:
+    def _find(self, path: str) -> Found:
         """Where a key stands; refused where changing it would change something else too."""
         mapping, above, rest = self._root, "", path
         while True:
@@ -82,7 +82,7 @@ class Document:
             mapping = value
 
     def _refuse_shared(self, node: yaml.Node, path: str) -> None:
-        if id(node) in self._shared:
+        if id(node) in self._anchored:
             line = node.start_mark.line + 1 if node.start_mark else 0
             raise ConfigError(
                 f"{path} belongs to an anchor that others use too (line {line}); rewrite it there by hand."
@@ -98,7 +98,7 @@ class Document:
             self._refuse_shared(step[1], path)
             mapping, rest = step[1], rest[len(str(step[0].value)) + 1 :]
 
-    def _emptied(self, gone: list[Found], homes: set[int]) -> list[Found]:
+    def _now_empty(self, gone: list[Found], homes: set[int]) -> list[Found]:
         """One key per mapping that loses some; a section that loses all its keys and gains none goes itself."""
         while True:
             held: dict[int, list[Found]] = {}
@@ -112,7 +112,7 @@ class Document:
             if not bare:
                 return [lost[0] for lost in held.values()]
             gone[:] = [each for each in gone if each not in bare[0]]
-            gone.append(self._found(bare[0][0].above.rstrip(".")))
+            gone.append(self._find(bare[0][0].above.rstrip(".")))
 
     # ── changing ──
 
@@ -139,7 +139,7 @@ class Document:
         for found in gone if not new else gone[1:]:
             self.edits.append((*self._braced_span(found), ""))
         if new:
-            self.edits.append((_start(gone[0].key), _end(gone[0].value), _braced(new)))
+            self.edits.append((_start(gone[0].key), _end(gone[0].value), _in_braces(new)))
 
     def _braced_span(self, found: Found) -> tuple[int, int]:
         """A key between braces with the comma that goes with it; a comma before a comment stays, which YAML allows."""
@@ -160,7 +160,7 @@ class Document:
         last = pairs(mapping)[-1] if pairs(mapping) else None
         if mapping.flow_style:
             at = _end(last[1]) if last else _start(mapping) + 1
-            self.edits.append((at, at, f"{', ' if last else ''}{_braced(new)}"))
+            self.edits.append((at, at, f"{', ' if last else ''}{_in_braces(new)}"))
             return
         assert last is not None
         at = self._line_end(_end(last[1]))
@@ -192,11 +192,11 @@ class Document:
         if not new:
             return []
         step = _step(self._root) or 2
-        text = yaml.safe_dump(nested(new), sort_keys=False, default_flow_style=False, allow_unicode=True, indent=step)
+        text = yaml.safe_dump(as_tree(new), sort_keys=False, default_flow_style=False, allow_unicode=True, indent=step)
         return text.splitlines()
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
+def rewrite(text: str, edits: Iterable[Edit]) -> str:
     """The text with every edit made; whether it ends with a line break stays as it was."""
     result = text
     for start, end, new in sorted(edits, reverse=True):
@@ -233,12 +233,12 @@ def _step(root: yaml.MappingNode) -> int | None:
     return None
 
 
-def _braced(new: dict[str, Any]) -> str:
-    text = yaml.safe_dump(nested(new), sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6)
+def _in_braces(new: dict[str, Any]) -> str:
+    text = yaml.safe_dump(as_tree(new), sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6)
     return text.strip()[1:-1]
 
 
-def _shared(root: yaml.Node) -> Iterator[int]:
+def _anchored_ids(root: yaml.Node) -> Iterator[int]:
     """Nodes that stand in more than one place."""
     seen: set[int] = set()
     pending: list[yaml.Node] = [root]

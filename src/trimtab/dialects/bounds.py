@@ -15,7 +15,7 @@ TIGHT = 0.002
 """Bounds on a mean log-ratio below this are far tighter than most frameworks use: SkyRL's default is ±0.01."""
 
 
-def doubts(asked: Given, rule: Correction | None) -> list[Finding]:
+def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
     """Bounds that cannot fire, hardly ever do, or nearly always do."""
     if rule is None or rule == OFF:
         return []

@@ -13,7 +13,7 @@ from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Level, Reading
 from trimtab.dialects.same import OPEN, plainest
 
-Leaves = dict[str, Any]
+Fields = dict[str, Any]
 """Dotted field → value; the name of a part itself → its kind, None where it is absent."""
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -43,33 +43,33 @@ OPENING = ("dual", "ratio_cap", "upper")
 """Bounds that a number beyond all ratios leaves open."""
 
 
-def wanted(value: Reading) -> dict[str, Leaves]:
-    """The leaves that a writing of each part has to reproduce; parts the reading does not speak of are left out."""
-    found: dict[str, Leaves] = {}
+def goal_fields(value: Reading) -> dict[str, Fields]:
+    """The fields that a writing of each part has to reproduce; parts the reading does not speak of are left out."""
+    found: dict[str, Fields] = {}
     if value.loss is not None or value.reduction is not None:
         spoken = {"loss": value.loss, "reduction": value.reduction}
         said = {name: each for name, each in spoken.items() if each is not None}
         beside = {name: getattr(value, name) for name in PARTS["loss"][2:]} if value.loss is not None else {}
         if value.reduction is None:
             beside.pop("rows", None)
-        found["loss"] = plain(said | beside)
+        found["loss"] = fields_of(said | beside)
     if value.advantage is not None:
-        found["advantage"] = plain({name: getattr(value, name) for name in PARTS["advantage"]})
+        found["advantage"] = fields_of({name: getattr(value, name) for name in PARTS["advantage"]})
     return found
 
 
-def plain(value: Mapping[str, Any] | LossPart | AdvantagePart | Reading) -> Leaves:
+def fields_of(value: Mapping[str, Any] | LossPart | AdvantagePart | Reading) -> Fields:
     """Every field of some parts in one mapping, what makes no difference left out."""
     parts = (
         value
         if isinstance(value, Mapping)
         else {name: getattr(value, name) for names in PARTS.values() for name in names if hasattr(value, name)}
     )
-    found: Leaves = {}
+    found: Fields = {}
     for name, each in parts.items():
-        _lay(found, name, _acting(each) if name == "shaping" else each)
+        _add_fields(found, name, _acting(each) if name == "shaping" else each)
     for path in list(found):
-        _settle(found, path)
+        _use_one_spelling(found, path)
     if found.get("kl", True) is None:
         found.pop("kl_to", None)
     if str(found.get("reduction.mode", "")).startswith("token"):
@@ -99,7 +99,7 @@ def _acting(steps: tuple[Shaping, ...]) -> tuple[Shaping, ...]:
     return tuple(step for step in opened if step != Shaping())
 
 
-def _share_reduction(found: Leaves, term: str) -> None:
+def _share_reduction(found: Fields, term: str) -> None:
     """A reduction of a term's own that is the policy term's is none of its own."""
     own = f"{term}.reduction"
     if found.get(f"{own}.mode") is not None and found[f"{own}.mode"] == found.get("reduction.mode"):
@@ -108,20 +108,20 @@ def _share_reduction(found: Leaves, term: str) -> None:
         found[own] = None
 
 
-def _lay(found: Leaves, name: str, value: Any) -> None:
+def _add_fields(found: Fields, name: str, value: Any) -> None:
     if isinstance(value, Config):
         fields = value.model_dump()
         found[name] = fields.pop("kind", "on")
         for field in fields:
-            _lay(found, f"{name}.{field}", getattr(value, field))
+            _add_fields(found, f"{name}.{field}", getattr(value, field))
     elif isinstance(value, tuple) and any(isinstance(each, Config) for each in cast("tuple[Any, ...]", value)):
         for place, each in enumerate(cast("tuple[Any, ...]", value)):
-            _lay(found, f"{name}.{place}", each)
+            _add_fields(found, f"{name}.{place}", each)
     else:
         found[name] = None if value == () else value
 
 
-def _settle(found: Leaves, path: str) -> None:
+def _use_one_spelling(found: Fields, path: str) -> None:
     """One spelling for what computes the same."""
     if path not in found:
         return
@@ -143,7 +143,7 @@ def _settle(found: Leaves, path: str) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a leaf is a number, which true and false are not."""
+    """Whether a field is a number, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -156,7 +156,7 @@ def agrees(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def differences(goal: Leaves, found: Leaves) -> dict[str, tuple[Any, Any]]:
+def differences(goal: Fields, found: Fields) -> dict[str, tuple[Any, Any]]:
     """Field → what was wanted and what was found, where they do not agree; what the goal does not speak of is free."""
     tops = {path.partition(".")[0] for path in goal}
     paths = [*goal, *(path for path in found if path not in goal and path.partition(".")[0] in tops)]
@@ -168,8 +168,8 @@ def heads(off: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
     return {path: ends for path, ends in off.items() if not any(path.startswith(f"{other}.") for other in off)}
 
 
-def told(value: Any) -> str:
-    """A leaf in words."""
+def in_words(value: Any) -> str:
+    """The value of a field in words."""
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -10,34 +10,34 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.dialect import Dialect
-from trimtab.dialects.inverse import kinds
-from trimtab.dialects.leaves import Leaves, heads, told
-from trimtab.dialects.proposals import sayings
+from trimtab.dialects.fields import Fields, heads, in_words
+from trimtab.dialects.writing.inverse import kinds
+from trimtab.dialects.writing.proposals import settings_for
 
 Lost = str | Callable[[], str]
 """What becomes of a part, in words; or how to find them, where that takes a search."""
 
 
-def obstacle(speech: Dialect, rule: Correction) -> str:
+def obstacle(dialect: Dialect, rule: Correction) -> str:
     """The first part that cannot be said by itself, else the combination; and the nearest that can."""
-    near = list(itertools.islice(_nearest(speech, rule), 2))
-    return _named(speech, rule) + (f" (nearest: {', or '.join(near)})" if near else "")
+    near = list(itertools.islice(_nearest(dialect, rule), 2))
+    return _in_words(dialect, rule) + (f" (nearest: {', or '.join(near)})" if near else "")
 
 
-def _named(speech: Dialect, rule: Correction) -> str:
+def _in_words(dialect: Dialect, rule: Correction) -> str:
     for gate in rule.gates:
         if gate.action == "clamp":
             continue
         alone = Correction(policies=rule.policies, gates=(gate,))
-        if any(sayings(speech, alone.but(weight=weight)) for weight in (None, rule.weight)):
+        if any(settings_for(dialect, alone.but(weight=weight)) for weight in (None, rule.weight)):
             continue
         named = f"a {_gate(gate)} with action {gate.action}"
         levels = ("geometric", "token", "sequence")
-        forced = next((each for each in levels if sayings(speech, alone.but(weight=Weight(level=each)))), None)
+        forced = next((each for each in levels if settings_for(dialect, alone.but(weight=Weight(level=each)))), None)
         return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
     if rule.weight is not None and rule.weight.level != "one":
         alone = Correction(policies=rule.policies, weight=rule.weight, normalize=rule.normalize)
-        if not sayings(speech, alone):
+        if not settings_for(dialect, alone):
             normal = ", normalised" if rule.normalize else ""
             return f"a weight at level {rule.weight.level} with outside {rule.weight.outside}{normal}"
     if not rule.gates and rule.policies == "bypass" and (rule.weight is None or rule.weight.level == "one"):
@@ -56,44 +56,44 @@ def _gate(gate: Gate) -> str:
     return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
 
 
-def _nearest(speech: Dialect, rule: Correction) -> Iterator[str]:
+def _nearest(dialect: Dialect, rule: Correction) -> Iterator[str]:
     """What the framework could say instead, the least loss first."""
-    yield from _other_vetoes(speech, rule)
-    yield from _other_budgets(speech, rule)
+    yield from _other_vetoes(dialect, rule)
+    yield from _other_budgets(dialect, rule)
     if rule.weight is not None:
-        yield from _other_weights(speech, rule, rule.weight)
+        yield from _other_weights(dialect, rule, rule.weight)
     for count in range(1, len(rule.gates) + 1):
         for dropped in itertools.combinations(rule.gates, count):
             rest = [each for each in rule.gates if each not in dropped]
-            if (rest or rule.weight) and sayings(speech, rule.but(gates=tuple(rest))):
+            if (rest or rule.weight) and settings_for(dialect, rule.but(gates=tuple(rest))):
                 yield f"the same without {' and '.join(f'the {_gate(each)}' for each in dropped)}"
 
 
-def _other_vetoes(speech: Dialect, rule: Correction) -> Iterator[str]:
+def _other_vetoes(dialect: Dialect, rule: Correction) -> Iterator[str]:
     for gate in rule.gates:
         for words, other in _vetoes(gate):
-            if sayings(speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
+            if settings_for(dialect, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
                 yield f"{words} in place of the veto"
 
 
-def _other_budgets(speech: Dialect, rule: Correction) -> Iterator[str]:
+def _other_budgets(dialect: Dialect, rule: Correction) -> Iterator[str]:
     for gate in rule.gates:
         other = gate.but(strict=not gate.strict) if gate.agg == "budget" else gate
-        if other != gate and sayings(
-            speech, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
+        if other != gate and settings_for(
+            dialect, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
         ):
             yield f"the same with strict {'true' if other.strict else 'false'}"
 
 
-def _other_weights(speech: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
+def _other_weights(dialect: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
     """The weight unbounded, or of another level."""
     bare = Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
-    if bare != weight and sayings(speech, rule.but(weight=bare)):
+    if bare != weight and settings_for(dialect, rule.but(weight=bare)):
         yield f"the same with {weight.level} weights that nothing bounds"
     limit = None if weight.limit is None else weight.limit.but(at="token")
     levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
     for level in levels:
-        if level != weight.level and sayings(speech, rule.but(weight=weight.but(level=level, limit=limit))):
+        if level != weight.level and settings_for(dialect, rule.but(weight=weight.but(level=level, limit=limit))):
             yield f"the same with {level} weights"
 
 
@@ -108,24 +108,24 @@ def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
     yield f"a {_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
 
 
-def missing(speech: Dialect, part: str) -> str:
+def missing(dialect: Dialect, part: str) -> str:
     """A framework whose settings for a part are not read."""
-    return f"no {part} of {speech.title}'s is read here, so none can be written"
+    return f"no {part} of {dialect.title}'s is read here, so none can be written"
 
 
-def lost_fields(speech: Dialect, part: str, hard: dict[str, tuple[Any, Any]], back: Leaves) -> str:
+def lost_fields(dialect: Dialect, part: str, hard: dict[str, tuple[Any, Any]], back: Fields) -> str:
     """The fields that would change, with what would become of them."""
     if part in hard:
-        known = kinds(speech, part)
-        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(speech, part)
+        known = kinds(dialect, part)
+        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(dialect, part)
     seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
-    return ", ".join(f"{path} {told(want)} would become {told(there)}" for path, (want, there) in seen.items())
+    return ", ".join(f"{path} {in_words(want)} would become {in_words(there)}" for path, (want, there) in seen.items())
 
 
-def refusal(speech: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
+def refusal(dialect: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
     """Every part that is lost and how, then what can be said without it."""
     words = {part: text if isinstance(text, str) else text() for part, text in lost.items()}
     named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in words.items())
     rest = [part for part in parts if part not in lost]
     offer = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
-    return f"{speech.title} cannot say {named}.{offer}"
+    return f"{dialect.title} cannot say {named}.{offer}"
