@@ -74,7 +74,7 @@ def words(word: Word, scope: Scope) -> list[str]:
             found.append(current)
             current = None
     found += [] if current is None or (gone and not current) else [current]
-    return [held(each, scope) for each in _braced(found[:LONGEST])]
+    return [or_hole(each, scope) for each in _brace_words(found[:LONGEST])]
 
 
 def text(word: Word, scope: Scope) -> str:
@@ -83,15 +83,15 @@ def text(word: Word, scope: Scope) -> str:
     for piece in word:
         several = _several(piece, scope)
         parts.append(" ".join(several) if several is not None else _text(piece, scope))
-    return held("".join(parts), scope)
+    return or_hole("".join(parts), scope)
 
 
-def held(value: str, scope: Scope) -> str:
+def or_hole(value: str, scope: Scope) -> str:
     """A value, or a hole where it grew out of all measure."""
     return value if len(value) <= LONGEST else scope.holes.hole("a value longer than 100000 characters", None)
 
 
-def _braced(found: list[str]) -> list[str]:
+def _brace_words(found: list[str]) -> list[str]:
     """`{a,b}` as two words, where a word is nothing else."""
     match = [re.fullmatch(r"([\w./-]*)\{(\d+)\.\.(\d+)\}", each) for each in found]
     return [
@@ -164,7 +164,7 @@ def _cause(inner: str, scope: Scope) -> str | None:
 
 
 def _parameter(piece: Parameter, scope: Scope) -> str:
-    value = _indexed(piece, scope)
+    value = _element(piece, scope)
     operand = piece.operand or ()
     if piece.operation in (":-", "-", ":=", "="):
         if value is not None and (value or not piece.operation.startswith(":")):
@@ -179,11 +179,11 @@ def _parameter(piece: Parameter, scope: Scope) -> str:
         return scope.holes.hole(f"${piece.name}" if piece.name else piece.written, piece.line)
     if piece.operation in ("", ":?", "?"):
         return value
-    done = _changed(piece, value, scope)
+    done = _substitute(piece, value, scope)
     return scope.holes.hole(piece.written, piece.line, "which is not worked out here") if done is None else done
 
 
-def _indexed(piece: Parameter, scope: Scope) -> str | None:
+def _element(piece: Parameter, scope: Scope) -> str | None:
     if piece.index is None:
         return scope.text(piece.name)
     value = scope.values.get(piece.name)
@@ -195,7 +195,7 @@ def _indexed(piece: Parameter, scope: Scope) -> str | None:
     return value[int(index)] if int(index) < len(value) else None
 
 
-def _changed(piece: Parameter, value: str, scope: Scope) -> str | None:
+def _substitute(piece: Parameter, value: str, scope: Scope) -> str | None:
     """A value with a pattern cut off or replaced, or in other letters; None for forms that are not worked out."""
     if piece.operation == "length":
         return value if piece.index is not None else str(len(value))

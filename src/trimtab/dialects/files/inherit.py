@@ -59,7 +59,7 @@ def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) ->
     if len(above) > DEEPEST or family.count > MOST:
         raise ConfigFileError(f"{path} needs at most {DEEPEST} generations and {MOST} files of parents, got more.")
     own: Nested = dict(family.tree(path))
-    listed = _listed(own)
+    listed = _defaults_of(own)
     steps = [each for each in listed if each != SELF]
     place = listed.index(SELF) if SELF in listed else len(listed)
     found: Nested = {}
@@ -68,12 +68,12 @@ def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) ->
             found = overlay(found, _under(package, own))
             continue
         for parent in _parents(entry, path, package, own, family):
-            inner = _read(parent, (*above, here), family, str(path))
+            inner = _parent_tree(parent, (*above, here), family, str(path))
             found = overlay(found, inner) if inner is not None else found
     return found
 
 
-def _listed(own: Nested) -> list[Any]:
+def _defaults_of(own: Nested) -> list[Any]:
     """What a file says it builds on, taken out of it."""
     defaults = own.get("defaults")
     if isinstance(defaults, str) or (isinstance(defaults, list) and _is_defaults(cast("list[Any]", defaults))):
@@ -93,7 +93,7 @@ def _is_defaults(listed: list[Any]) -> bool:
 def _parents(entry: Any, path: Path, package: str, own: Nested, family: Family) -> Iterator[Parent]:
     if isinstance(entry, str):
         name, _, at = entry.partition("@")
-        yield Parent(path.parent / _named(name, own, family), entry, _package(at or "_here_", package, ""))
+        yield Parent(path.parent / _file_name(name, own, family), entry, _package(at or "_here_", package, ""))
         return
     (group, named), *_ = cast("Nested", entry).items()
     group = str(group)
@@ -107,12 +107,12 @@ def _parents(entry: Any, path: Path, package: str, own: Nested, family: Family) 
     for each in [str(one) for one in names if one is not None]:
         chosen = each if overrides else family.choices.get(plain.strip("/"), each)
         family.choices[plain.strip("/")] = chosen
-        name = _named(chosen, own, family)
+        name = _file_name(chosen, own, family)
         start = family.root if plain.startswith("/") else path.parent
         yield Parent(start / plain.strip("/") / name, f"{plain}/{name}", _package(at, package, plain), optional)
 
 
-def _named(name: str, own: Nested, family: Family) -> str:
+def _file_name(name: str, own: Nested, family: Family) -> str:
     """A name with `${…}` filled in from what was chosen before."""
 
     def value(found: re.Match[str]) -> str:
@@ -131,7 +131,7 @@ def _package(at: str, package: str, group: str) -> str:
     return f"{package}.{inner}" if package and inner else package or inner
 
 
-def _read(parent: Parent, above: tuple[Path, ...], family: Family, child: str) -> Nested | None:
+def _parent_tree(parent: Parent, above: tuple[Path, ...], family: Family, child: str) -> Nested | None:
     written = parent.name.partition("@")[0]
     absolute = written.startswith(("/", "~")) and not parent.path.is_relative_to(family.root)
     for suffix in SUFFIXES:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
-from trimtab.dialects.files.walk import Started, Walk, commands
+from trimtab.dialects.files.walk import commands
 from trimtab.dialects.reading import Finding
 
 PROGRAMS = re.compile(
@@ -105,7 +106,7 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
     keys = keys_of(rest, walk.holes, scalar)
     parents = _parents(rest, keys, walk.holes)
     findings = (
-        *_said(each, rest, walk),
+        *_findings(each, rest, walk),
         *(Finding(flag, "surprise", BUILDS.format(name=name)) for flag, name in parents),
     )
     return Launch(keys, each.line, walk.holes.shown(program), findings, tuple(name for _, name in parents))
@@ -167,7 +168,7 @@ def _value(text: str, holes: Holes, scalar: Scalar) -> Any:
     return scalar(text) if unknown is None else unknown
 
 
-def _said(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Finding]:
+def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Finding]:
     """What the command takes from elsewhere."""
     if each.cut:
         yield Finding(

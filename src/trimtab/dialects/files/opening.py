@@ -42,10 +42,10 @@ def contents_of(source: Source, score: Score = len) -> Contents:
         return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
     path = Path(source)
     if path.suffix.lower() == ".py":
-        return _chosen(path, *from_python(text_of(path), str(path), scalar), score)
+        return _choose(path, *from_python(text_of(path), str(path), scalar), score)
     if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
         try:
-            return _chosen(path, launches(text_of(path), scalar), (), score)
+            return _choose(path, launches(text_of(path), scalar), (), score)
         except (ShellError, RecursionError) as error:
             reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise ConfigFileError(
@@ -72,7 +72,7 @@ def _is_shell(path: Path) -> bool:
         return False
 
 
-def _chosen(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Contents:
+def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Contents:
     programs = tuple(dict.fromkeys(each.program for each in found if each.program))
     if not found:
         raise ConfigFileError(

@@ -114,9 +114,9 @@ def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[s
     for call in _calls(node):
         _call(call, names, own, texts, scalar)
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        _assigned(node.targets[0], node.value, names, own)
+        _assign(node.targets[0], node.value, names, own)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        _assigned(node.target, node.value, names, own)
+        _assign(node.target, node.value, names, own)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         names.add(node.target.id, value_of(ast.BinOp(node.target, node.op, node.value), names, node.lineno))
 
@@ -207,7 +207,7 @@ def _argument(call: ast.Call, names: Names, own: dict[str, Any]) -> None:
             own.setdefault(flag_name(long), value)
 
 
-def _assigned(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]) -> None:
+def _assign(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]) -> None:
     found = value_of(value, names, target.lineno)
     if isinstance(target, ast.Name):
         names.add(target.id, found)

@@ -64,7 +64,7 @@ def _name(node: Any, names: Names, line: int, depth: int) -> Any:
     return names.known.get(node.id, Unknown(node.id, line))
 
 
-def _listed(node: Any, names: Names, line: int, depth: int) -> Any:
+def _list_value(node: Any, names: Names, line: int, depth: int) -> Any:
     return [value_of(each, names, line, depth) for each in node.elts if not isinstance(each, ast.Starred)]
 
 
@@ -81,7 +81,7 @@ def _dictionary(node: Any, names: Names, line: int, depth: int) -> Any:
     return found
 
 
-def _joined(node: Any, names: Names, line: int, depth: int) -> Any:
+def _text_value(node: Any, names: Names, line: int, depth: int) -> Any:
     """An f-string; what is unknown in it stays as a hole."""
     parts: list[str] = []
     for each in node.values:
@@ -126,7 +126,7 @@ def _number(sign: type, left: float, right: float) -> Any:
         return NotImplemented
 
 
-def _signed(node: Any, names: Names, line: int, depth: int) -> Any:
+def _unary_value(node: Any, names: Names, line: int, depth: int) -> Any:
     value = value_of(node.operand, names, line, depth)
     if isinstance(node.op, ast.Not):
         return NotImplemented if isinstance(value, Unknown) else not value
@@ -180,12 +180,12 @@ def _item(node: Any, names: Names, line: int, depth: int) -> Any:
 RULES: dict[type, Any] = {
     ast.Constant: _constant,
     ast.Name: _name,
-    ast.List: _listed,
-    ast.Tuple: _listed,
+    ast.List: _list_value,
+    ast.Tuple: _list_value,
     ast.Dict: _dictionary,
-    ast.JoinedStr: _joined,
+    ast.JoinedStr: _text_value,
     ast.BinOp: _sum,
-    ast.UnaryOp: _signed,
+    ast.UnaryOp: _unary_value,
     ast.IfExp: _either,
     ast.Call: _call,
     ast.Subscript: _item,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
+from trimtab.dialects.files.cut_off import goes_on, with_words_of
 from trimtab.dialects.files.grammar import (
     Case,
     Command,
@@ -19,12 +19,11 @@ from trimtab.dialects.files.grammar import (
     Text,
     Word,
 )
+from trimtab.dialects.files.here_documents import with_inputs
 from trimtab.dialects.files.shell_simple import Inputs, blank, gap, redirections, simple, skip_line
 from trimtab.dialects.files.shell_words import BREAKS, Reader, ShellError
 
 FUNCTION = re.compile(r"(?:function\s+([\w:.-]+)\s*(?:\(\s*\))?|([\w:.-]+)\s*\(\s*\))\s*(?=[{(\n])")
-FLAG = re.compile(r"--[A-Za-z]|[+~]{0,2}[A-Za-z_]\w*\.[\w.]*=")
-"""What no command is called: a flag, or a dotted key with a value."""
 KEYWORDS = {"if", "for", "while", "until", "case", "select", "{", "[["}
 
 
@@ -49,7 +48,7 @@ def _script(reader: Reader, ends: tuple[str, ...]) -> Script:
             skip_line(reader)
         elif letter == "\n":
             reader.at += 1
-            steps = _with_inputs(reader, steps, pending)
+            steps = with_inputs(reader, steps, pending)
             joint = ";" if joint == "&" else joint
         elif not letter or (letter == ")" and ")" in ends) or _closes(reader, ends):
             return Script(tuple(steps))
@@ -68,8 +67,8 @@ def _script(reader: Reader, ends: tuple[str, ...]) -> Script:
             command, inputs = _command(reader)
             if reader.at == before:
                 raise ShellError(f"a {reader.peek()!r} in line {reader.line()} that no command begins with")
-            if isinstance(command, Simple) and _goes_on(steps, command, joint):
-                steps[-1] = _joined(steps[-1], command)
+            if isinstance(command, Simple) and goes_on(steps, command, joint):
+                steps[-1] = with_words_of(steps[-1], command)
             else:
                 steps.append(Step(joint if steps else ";", command, negated))
             pending += [(len(steps) - 1, *each) for each in inputs]
@@ -91,35 +90,6 @@ def _joint(reader: Reader) -> str:
             return {";;&": ";;", ";&": ";;", "|&": "|"}.get(sign, sign)
     reader.at += 1
     return {"&": ";"}.get(reader.text[reader.at - 1], reader.text[reader.at - 1])
-
-
-# ── here-documents ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _with_inputs(reader: Reader, steps: list[Step], pending: list[tuple[int, str, bool, bool]]) -> list[Step]:
-    """The bodies of here-documents begun on the line that just ended, given to their commands."""
-    for place, end, is_plain, is_indented in pending:
-        body = _document(reader, end, is_indented)
-        command = steps[place].command
-        word: Word = (Text(body, quoted=True),) if is_plain else reader.inner(body)
-        if isinstance(command, Simple):
-            steps[place] = replace(steps[place], command=replace(command, inputs=(*command.inputs, word)))
-    pending.clear()
-    return steps
-
-
-def _document(reader: Reader, end: str, is_indented: bool) -> str:
-    lines: list[str] = []
-    while reader.at < len(reader.text):
-        stop = reader.text.find("\n", reader.at)
-        line = reader.text[reader.at : len(reader.text) if stop < 0 else stop]
-        reader.at = len(reader.text) if stop < 0 else stop + 1
-        own = line.lstrip("\t") if is_indented else line
-        if own.rstrip("\r") == end or (own.strip() == end and not is_indented and own.rstrip() == end):
-            reader.at = max(reader.at - 1, 0) if stop >= 0 else reader.at
-            break
-        lines.append(own)
-    return "\n".join(lines) + ("\n" if lines else "")
 
 
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +123,7 @@ def _compound(reader: Reader, line: int) -> tuple[Command, Inputs]:
     else:
         word = _keyword(reader)
         reader.at += len(word)
-        parse = {"{": _braced, "if": _if, "for": _for, "select": _for, "while": _while, "until": _until, "case": _case}
+        parse = {"{": _braces, "if": _if, "for": _for, "select": _for, "while": _while, "until": _until, "case": _case}
         found = parse.get(word, _test)(reader, line)
     reader.depth -= 1
     return found, redirections(reader)[1]
@@ -176,7 +146,7 @@ def _block(reader: Reader, *ends: str) -> Script:
     return body
 
 
-def _braced(reader: Reader, line: int) -> Command:
+def _braces(reader: Reader, line: int) -> Command:
     return Group(line, _block(reader, "}"))
 
 
@@ -309,32 +279,3 @@ def _pattern(reader: Reader) -> Word:
     found = reader.word()
     blank(reader)
     return found
-
-
-# ── commands that were cut off ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _goes_on(steps: list[Step], command: Command, joint: str) -> bool:
-    """Whether a command is the rest of the one before, which a comment or a blank after a backslash cut off."""
-    before = steps[-1].command if steps else None
-    if joint != ";" or not isinstance(before, Simple) or not isinstance(command, Simple) or not before.words:
-        return False
-    if not command.words or command.assignments:
-        return False
-    first = command.words[0][0] if command.words[0] else None
-    text = first.text if isinstance(first, Text) else ""
-    return bool(FLAG.match(text)) or bool(before.cut and not (isinstance(first, Text) and text))
-
-
-def _joined(before: Step, command: Simple) -> Step:
-    whole = before.command
-    assert isinstance(whole, Simple)
-    return replace(
-        before,
-        command=replace(
-            whole,
-            words=(*whole.words, *command.words),
-            outputs=(*whole.outputs, *command.outputs),
-            cut=whole.cut or command.line - 1,
-        ),
-    )

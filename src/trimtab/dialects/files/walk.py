@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from trimtab.dialects.files.arithmetic import total
-from trimtab.dialects.files.expansion import Scope, held, text, words
+from trimtab.dialects.files.effects import assign, change_script, output_of, scripts_in
+from trimtab.dialects.files.expansion import Scope, text, words
 from trimtab.dialects.files.grammar import (
-    Assignment,
     Case,
     Command,
     Function,
@@ -19,75 +19,23 @@ from trimtab.dialects.files.grammar import (
     Script,
     Simple,
     Step,
-    Substitution,
     Test,
     Text,
 )
 from trimtab.dialects.files.shell_script import script
 from trimtab.dialects.files.shell_simple import DECLARING
 from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.started import DEEPEST, MOST_CALLS, MOST_STEPS, MOST_WORDS, Started, Walk
 from trimtab.dialects.files.truth import truth
 from trimtab.dialects.files.unknown import HOLE, Holes, without_marks
 from trimtab.dialects.files.ways import BRANCHES, REPEATED, merge
 
 LONGEST = 300_000
-MOST_STEPS = 20_000
-MOST_CALLS = 20
-"""Times that one function is walked through."""
-DEEPEST = 200
-"""Levels of blocks, functions counted as 20 and texts run as scripts as 10; what lies deeper is not walked."""
-MOST_WORDS = 300_000
-"""Words handled, copies of variables and long texts counted with them."""
-SHELLS = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash"}
-FED = {*SHELLS, "sbatch", "srun", "ssh", "docker", "apptainer", "singularity", "salloc", "kubectl"}
-"""Commands whose here-document is a script."""
-
-
 OUTCOMES = {
     **dict.fromkeys(("true", ":", "set", "shopt", "cd", "echo", "printf", "mkdir", "ulimit", "sleep"), True),
     "false": False,
 }
 """Commands that say nothing here, and whether they succeed."""
-
-
-@dataclass(frozen=True)
-class Started:
-    """A command that the script would start."""
-
-    words: tuple[str, ...]
-    line: int
-    cut: int = 0
-    """The line of a comment that ends it early for the shell."""
-    values: dict[str, str] = field(default_factory=dict[str, str])
-    """Variables set for it alone."""
-
-
-@dataclass
-class Walk:
-    """What was found on the way through a script."""
-
-    holes: Holes
-    started: list[Started] = field(default_factory=list[Started])
-    functions: dict[str, Script] = field(default_factory=dict[str, Script])
-    called: dict[str, int] = field(default_factory=dict[str, int])
-    arrays: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Every array as last set, for files that only set some."""
-    sourced: list[str] = field(default_factory=list[str])
-    steps: int = 0
-    count: int = 0
-    depth: int = 0
-
-    def charge(self, found: list[str]) -> list[str]:
-        """The same words, counted; refused where a script makes too many."""
-        self.count += len(found) + sum(map(len, found)) // 64
-        if self.count > MOST_WORDS:
-            raise ShellError("a text that repeats itself without end")
-        return found
-
-    def apart(self, scope: Scope) -> Scope:
-        """A copy of the variables, counted."""
-        self.charge(list(scope.values))
-        return scope.copy()
 
 
 def commands(source: str, holes: Holes) -> Walk:
@@ -96,7 +44,7 @@ def commands(source: str, holes: Holes) -> Walk:
         raise ShellError(f"more than {LONGEST} characters, which no launch script has")
     walk = Walk(holes)
     scope = Scope(holes)
-    scope.printed = lambda piece, at: _printed(piece, at, walk)
+    scope.printed = lambda piece, at: output_of(piece, at, walk)
     _go(script(without_marks(source)), scope, walk)
     for name in [each for each in walk.functions if each not in walk.called]:
         _call(name, [], scope, walk)
@@ -111,12 +59,12 @@ def _go(body: Script, scope: Scope, walk: Walk) -> bool | None:
         if walk.steps > MOST_STEPS or walk.count > MOST_WORDS:
             raise ShellError(f"more than {MOST_STEPS} steps; a function or a text that repeats itself")
         chained = step.joint in ("&&", "||")
-        result = _joined(step, result, scope, walk) if chained else _command(step.command, scope, walk)
+        result = _join(step, result, scope, walk) if chained else _command(step.command, scope, walk)
         result = result if result is None or not step.negated else not result
     return result
 
 
-def _joined(step: Step, before: bool | None, scope: Scope, walk: Walk) -> bool | None:
+def _join(step: Step, before: bool | None, scope: Scope, walk: Walk) -> bool | None:
     """`a && b`, `a || b`: b is read unless a is known to prevent it; what it changes is unknown where a is."""
     runs = None if before is None else before == (step.joint == "&&")
     if runs is False:
@@ -163,39 +111,16 @@ def _simple(command: Simple, scope: Scope, walk: Walk) -> bool | None:
     found = walk.charge([each for word in command.words for each in words(word, scope)])
     if not found or found[0] in DECLARING:
         for each in command.assignments:
-            _assign(each, scope, walk)
+            assign(each, scope, walk)
         return True
     inner = walk.apart(scope) if command.assignments else scope
     for each in command.assignments:
-        _assign(each, inner, walk)
+        assign(each, inner, walk)
     own = {each.name: inner.text(each.name) or "" for each in command.assignments}
-    return _started(Started(tuple(found), command.line, command.cut, own), command, scope, walk)
+    return _start(Started(tuple(found), command.line, command.cut, own), command, scope, walk)
 
 
-def _assign(each: Assignment, scope: Scope, walk: Walk) -> None:
-    if each.is_array:
-        assert isinstance(each.value, tuple)
-        found = walk.charge([one for word in each.value for one in words(word, scope)])  # pyright: ignore[reportArgumentType]
-        before = scope.values.get(each.name, []) if each.appends else []
-        whole = [*([before] if isinstance(before, str) else before), *found]
-        scope.values[each.name] = whole
-        walk.arrays[each.name] = tuple(whole)
-        return
-    value, before = text(each.value, scope), scope.values.get(each.name)  # pyright: ignore[reportArgumentType]
-    if each.index is not None:
-        place, whole = text(each.index, scope), [before] if isinstance(before, str) else list(before or [])
-        if place.isdigit() and len(place) < 6 and int(place) <= len(whole):
-            scope.values[each.name] = [*whole[: int(place)], value, *whole[int(place) + 1 :]]
-    elif not each.appends:
-        scope.values[each.name] = value
-    elif isinstance(before, list):
-        scope.values[each.name] = [held(f"{before[0] if before else ''}{value}", scope), *before[1:]]
-    else:
-        start = scope.holes.hole(f"${each.name}", None) if before is None else before
-        scope.values[each.name] = held(start + value, scope)
-
-
-def _started(found: Started, command: Simple, scope: Scope, walk: Walk) -> bool | None:
+def _start(found: Started, command: Simple, scope: Scope, walk: Walk) -> bool | None:
     name = found.words[0]
     if name in walk.functions:
         return _call(name, list(found.words[1:]), scope, walk)
@@ -204,46 +129,12 @@ def _started(found: Started, command: Simple, scope: Scope, walk: Walk) -> bool 
     if name in OUTCOMES:
         return OUTCOMES[name]
     if name in ("unset", "shift", "source", ".", "read"):
-        _changes(found, command, scope, walk)
+        change_script(found, command, scope, walk)
         return None
-    for source in dict.fromkeys(_scripts(found, command, scope)):
+    for source in dict.fromkeys(scripts_in(found, command, scope)):
         _inside(source, found.line, scope, walk)
     walk.started.append(found)
     return None
-
-
-def _changes(found: Started, command: Simple, scope: Scope, walk: Walk) -> None:
-    """What commands that act on the script itself leave behind."""
-    name, rest = found.words[0], found.words[1:]
-    if name == "unset":
-        for each in rest:
-            scope.values.pop(each, None)
-    elif name == "shift":
-        count = rest[0] if rest else "1"
-        scope.arguments = (scope.arguments or [])[int(count) if count.isdigit() and len(count) < 6 else 0 :]
-    elif name == "read":
-        for each in [one for one in rest if one.isidentifier()][-1:]:
-            known = command.inputs and not HOLE.search(each)
-            scope.values[each] = text(command.inputs[0], scope) if known else scope.holes.hole(f"${each}", found.line)
-    else:
-        walk.sourced.append(" ".join(rest[:1]))
-
-
-def _scripts(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
-    """Texts that the command would itself run as scripts: of `eval`, `bash -c`, and here-documents."""
-    if found.words[0] == "eval":
-        yield " ".join(found.words[1:])
-    for place, word in enumerate(found.words[:-1]):
-        is_shell = place and found.words[place - 1].rpartition("/")[2] in SHELLS
-        if (word == "-c" or (word.startswith("-") and word.endswith("c") and len(word) <= 4)) and is_shell:
-            yield found.words[place + 1]
-    if found.words[0] in ("ssh", "sbatch", "srun", "tmux", "screen") and " " in found.words[-1]:
-        yield found.words[-1].removeprefix("--wrap=")
-    to_script = any(text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
-    if command.inputs and (
-        any(word in FED for word in found.words) or (found.words[0] in ("cat", "tee") and to_script)
-    ):
-        yield from (text(each, scope) for each in command.inputs)
 
 
 def _inside(source: str, line: int, scope: Scope, walk: Walk) -> None:
@@ -270,21 +161,6 @@ def _call(name: str, arguments: list[str], scope: Scope, walk: Walk) -> bool | N
     scope.arguments = before
     walk.depth -= 20
     return result
-
-
-def _printed(piece: Substitution, scope: Scope, walk: Walk) -> str | None:
-    """What `$(echo …)` and `$(cat <<END …)` print; None for all else."""
-    steps = piece.body.steps
-    if len(steps) != 1 or not isinstance(steps[0].command, Simple):
-        return None
-    command = steps[0].command
-    found = walk.charge([each for word in command.words for each in words(word, scope)])
-    if found[:1] == ["echo"] and not command.assignments:
-        plain = [each for each in found[1:] if each not in ("-n", "-e", "-E")]
-        return " ".join(plain)
-    if found == ["cat"] and len(command.inputs) == 1:
-        return text(command.inputs[0], scope)
-    return None
 
 
 # ── branches ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,91 @@
+"""What one command leaves behind or prints, and the scripts it would itself run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimtab.dialects.files.expansion import Scope, or_hole, text, words
+from trimtab.dialects.files.grammar import (
+    Assignment,
+    Simple,
+    Substitution,
+)
+from trimtab.dialects.files.started import Started, Walk
+from trimtab.dialects.files.unknown import HOLE
+
+SHELLS = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash"}
+FED = {*SHELLS, "sbatch", "srun", "ssh", "docker", "apptainer", "singularity", "salloc", "kubectl"}
+"""Commands whose here-document is a script."""
+
+
+def assign(each: Assignment, scope: Scope, walk: Walk) -> None:
+    """A variable, an element or an array set, or added to."""
+    if each.is_array:
+        assert isinstance(each.value, tuple)
+        found = walk.charge([one for word in each.value for one in words(word, scope)])  # pyright: ignore[reportArgumentType]
+        before = scope.values.get(each.name, []) if each.appends else []
+        whole = [*([before] if isinstance(before, str) else before), *found]
+        scope.values[each.name] = whole
+        walk.arrays[each.name] = tuple(whole)
+        return
+    value, before = text(each.value, scope), scope.values.get(each.name)  # pyright: ignore[reportArgumentType]
+    if each.index is not None:
+        place, whole = text(each.index, scope), [before] if isinstance(before, str) else list(before or [])
+        if place.isdigit() and len(place) < 6 and int(place) <= len(whole):
+            scope.values[each.name] = [*whole[: int(place)], value, *whole[int(place) + 1 :]]
+    elif not each.appends:
+        scope.values[each.name] = value
+    elif isinstance(before, list):
+        scope.values[each.name] = [or_hole(f"{before[0] if before else ''}{value}", scope), *before[1:]]
+    else:
+        start = scope.holes.hole(f"${each.name}", None) if before is None else before
+        scope.values[each.name] = or_hole(start + value, scope)
+
+
+def change_script(found: Started, command: Simple, scope: Scope, walk: Walk) -> None:
+    """What commands that act on the script itself leave behind."""
+    name, rest = found.words[0], found.words[1:]
+    if name == "unset":
+        for each in rest:
+            scope.values.pop(each, None)
+    elif name == "shift":
+        count = rest[0] if rest else "1"
+        scope.arguments = (scope.arguments or [])[int(count) if count.isdigit() and len(count) < 6 else 0 :]
+    elif name == "read":
+        for each in [one for one in rest if one.isidentifier()][-1:]:
+            known = command.inputs and not HOLE.search(each)
+            scope.values[each] = text(command.inputs[0], scope) if known else scope.holes.hole(f"${each}", found.line)
+    else:
+        walk.sourced.append(" ".join(rest[:1]))
+
+
+def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
+    """Texts that the command would itself run as scripts: of `eval`, `bash -c`, and here-documents."""
+    if found.words[0] == "eval":
+        yield " ".join(found.words[1:])
+    for place, word in enumerate(found.words[:-1]):
+        is_shell = place and found.words[place - 1].rpartition("/")[2] in SHELLS
+        if (word == "-c" or (word.startswith("-") and word.endswith("c") and len(word) <= 4)) and is_shell:
+            yield found.words[place + 1]
+    if found.words[0] in ("ssh", "sbatch", "srun", "tmux", "screen") and " " in found.words[-1]:
+        yield found.words[-1].removeprefix("--wrap=")
+    to_script = any(text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
+    if command.inputs and (
+        any(word in FED for word in found.words) or (found.words[0] in ("cat", "tee") and to_script)
+    ):
+        yield from (text(each, scope) for each in command.inputs)
+
+
+def output_of(piece: Substitution, scope: Scope, walk: Walk) -> str | None:
+    """What `$(echo …)` and `$(cat <<END …)` print; None for all else."""
+    steps = piece.body.steps
+    if len(steps) != 1 or not isinstance(steps[0].command, Simple):
+        return None
+    command = steps[0].command
+    found = walk.charge([each for word in command.words for each in words(word, scope)])
+    if found[:1] == ["echo"] and not command.assignments:
+        plain = [each for each in found[1:] if each not in ("-n", "-e", "-E")]
+        return " ".join(plain)
+    if found == ["cat"] and len(command.inputs) == 1:
+        return text(command.inputs[0], scope)
+    return None
