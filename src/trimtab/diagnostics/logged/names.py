@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from trimtab.diagnostics.logged import (
     roll,
     skyrl,
     slime,
+    swift,
     trl,
     verl,
 )
@@ -25,31 +27,29 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import InputError
 from trimtab.losses.metrics import PolicyMetrics
 
-CORRECTIONS: dict[str, Callable[[Seen], dict[str, Tensor]]] = {
-    "verl": verl.correction,
-    "areal": areal.correction,
-    "skyrl": skyrl.correction,
-    "trl": trl.trl_correction,
-    "ms-swift": trl.swift_correction,
-    "openrlhf": openrlhf.correction,
-    "slime": slime.correction,
-    "nemo-rl": nemo_rl.correction,
-    "roll": roll.correction,
-    "open-instruct": open_instruct.correction,
-    "prime-rl": prime_rl.correction,
-}
-"""Framework → its scalars of a correction."""
 
-LOSSES: dict[str, Callable[[Descended], dict[str, Tensor]]] = {
-    "verl": verl.loss,
-    "areal": areal.loss,
-    "skyrl": skyrl.loss,
-    "trl": trl.trl_loss,
-    "ms-swift": trl.swift_loss,
-    "openrlhf": openrlhf.loss,
-    "nemo-rl": nemo_rl.loss,
+@dataclass(frozen=True)
+class Scalars:
+    """What a framework logs: from the view of a correction, and from that of a loss where it logs any."""
+
+    correction: Callable[[Seen], dict[str, Tensor]]
+    loss: Callable[[Descended], dict[str, Tensor]] = lambda _: {}
+
+
+SCALARS: dict[str, Scalars] = {
+    "verl": Scalars(verl.correction, verl.loss),
+    "areal": Scalars(areal.correction, areal.loss),
+    "skyrl": Scalars(skyrl.correction, skyrl.loss),
+    "trl": Scalars(trl.correction, trl.loss),
+    "ms-swift": Scalars(swift.correction, swift.loss),
+    "openrlhf": Scalars(openrlhf.correction, openrlhf.loss),
+    "slime": Scalars(slime.correction),
+    "nemo-rl": Scalars(nemo_rl.correction, nemo_rl.loss),
+    "roll": Scalars(roll.correction),
+    "open-instruct": Scalars(open_instruct.correction),
+    "prime-rl": Scalars(prime_rl.correction),
 }
-"""Framework → its scalars of a loss."""
+"""Every framework whose scalars are known, by name: one row, one file beside this one."""
 
 
 @torch.no_grad()
@@ -59,11 +59,8 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     As the frameworks compute them: of the rows at hand, on one rank. Nothing for a batch without tokens.
     """
     if isinstance(metrics, Metrics):
-        return (
-            CORRECTIONS[reading.framework](Seen(metrics.trace, reading.logged_kl))
-            if metrics.trace.batch.valid.numel()
-            else {}
-        )
+        has_tokens = metrics.trace.batch.valid.numel()
+        return SCALARS[reading.framework].correction(Seen(metrics.trace, reading.logged_kl)) if has_tokens else {}
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
@@ -71,8 +68,9 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     if not metrics.terms.batch.valid.numel():
         return {}
     seen = Seen(metrics.correction.trace, reading.logged_kl) if isinstance(metrics.correction, Metrics) else None
-    found = {} if seen is None else CORRECTIONS[reading.framework](seen)
-    if reading.loss is None or reading.framework not in LOSSES:
+    found = {} if seen is None else SCALARS[reading.framework].correction(seen)
+    if reading.loss is None or reading.framework not in SCALARS:
         return found
-    descended = Descended(reading.loss, metrics.terms, metrics.surrogate, metrics, seen)
-    return found | LOSSES[reading.framework](descended)
+    return found | SCALARS[reading.framework].loss(
+        Descended(reading.loss, metrics.terms, metrics.surrogate, metrics, seen)
+    )
