@@ -152,7 +152,7 @@ def test_null_is_refused_with_the_default_where_the_framework_has_no_such_value(
     keys = [(dialect, key, path) for dialect, key, path in _keys() if key.default is not None and key.null == "refused"]
     silent: list[str] = []
     for dialect, key, path in keys:
-        objections = _objections(dialect.name, nested({path: None}))
+        objections = _objections(dialect.name, as_tree({path: None}))
         words = rf"{key.path} needs .*, got null\. Leave it out to take the default, "
         assert all(re.search(words, each) for each in objections), (dialect.name, path, objections)
         silent += [] if objections else [path]
