@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.core.layout import Layout, Packed
+from trimtab.core.ratio import indicator
 
 BLOCK = 64
 
@@ -53,13 +54,13 @@ def ends(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*t
 def last_trained(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """1 at the last trained token of each sequence."""
     place, last = _places(layout, trained)
-    return torch.eq(place, last, out=torch.empty_like(trained))
+    return indicator(place == last, trained.dtype)
 
 
 def after_last(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """1 at the slots after the last trained token of each sequence."""
     place, last = _places(layout, trained)
-    return torch.gt(place, last, out=torch.empty_like(trained))
+    return indicator(place > last, trained.dtype)
 
 
 def _places(layout: Layout, trained: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from trimtab.core.batch import Batch, Scope
 from trimtab.core.layout import Layout
 from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES, SIGN
 from trimtab.core.order import within_budget
-from trimtab.core.ratio import is_inside, log_bound, rounded
+from trimtab.core.ratio import above, at_most, below, is_inside, log_bound, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ def _stays(gate: Gate, low: Tensor, high: Tensor, scope: Scope) -> Tensor:
     return is_inside(low, lower, None).mul_(is_inside(high, None, upper))
 
 
-ACTS = {"negative_advantage": torch.lt, "nonpositive_advantage": torch.le, "positive_advantage": torch.gt}
+ACTS = {"negative_advantage": below, "nonpositive_advantage": at_most, "positive_advantage": above}
 
 
 def _passes(
@@ -159,11 +159,11 @@ def _passes(
     advantages, log_r = scope.batch.advantages, scope.batch.log_r[pair]
     assert advantages is not None
     if gate.when == "moving_away":
-        acts = torch.gt(advantages * log_r, 0.0, out=torch.empty_like(advantages))
+        acts = above(advantages * log_r, 0.0)
         return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False
     if units is not None and gate.advantage_of == "unit":
         total = units.sums(advantages if scope.full_rows else advantages * scope.tokens)
         mean = rounded(total / counted.clamp(min=1.0), stays.dtype)
-        return (1.0 - ACTS[gate.when](mean, 0.0, out=torch.empty_like(mean))).maximum(stays), True
-    acts = ACTS[gate.when](advantages, 0.0, out=torch.empty_like(advantages))
+        return (1.0 - ACTS[gate.when](mean, 0.0)).maximum(stays), True
+    acts = ACTS[gate.when](advantages, 0.0)
     return (1.0 - acts).maximum(stays if units is None else units.spread(stays)), False

@@ -18,7 +18,7 @@ from trimtab.core.gate import Verdict, bounds
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, is_inside, log_bound, rounded
+from trimtab.core.ratio import above, below, cleaned, is_inside, log_bound, rounded
 from trimtab.core.trace import (
     MOST,
     Trace,
@@ -192,16 +192,16 @@ def touched(trace: Trace) -> dict[str, Tensor]:
         return number - small_sum_of(inside.flatten().mul_(counted))
 
     sums = (beyond(None, weighed.weight.upper), beyond(weighed.weight.lower, None), number)
-    above, below, number = over_ranks(trace.ranks, *(each * share for each in sums))
-    return {"weight/touched_high": quotient(above, number), "weight/touched_low": quotient(below, number)}
+    high, low, number = over_ranks(trace.ranks, *(each * share for each in sums))
+    return {"weight/touched_high": quotient(high, number), "weight/touched_low": quotient(low, number)}
 
 
 def _statistic(found: Verdict) -> Tensor:
     """One value per unit in the space users think in; for `every`, that of the token outside, else of the farthest from neutral."""
     value = found.high
     if found.low is not found.high:
-        above, below = _sides(found)
-        upper = torch.where(above == below, found.high >= -found.low, above > below)
+        beyond, short = _sides(found)
+        upper = torch.where(beyond == short, found.high >= -found.low, beyond > short)
         value = torch.where(upper, found.high, found.low)
     return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value.clamp(-MOST, MOST)
 
@@ -234,9 +234,9 @@ def gate_verdict(index: int, name: str) -> Section:
 
     def section(trace: Trace) -> dict[str, Tensor]:
         found = trace.verdicts[index]
-        judged, lost, above, below = _fallen(trace, found)
+        judged, lost, beyond, short = _fallen(trace, found)
         gone = occupied(judged) * (lost == judged)
-        sums = (judged, lost, above, below, occupied(judged), gone)
+        sums = (judged, lost, beyond, short, occupied(judged), gone)
         number, fallen, high, low, rows, whole = over_ranks(trace.ranks, *(sum_of_rows(trace, each) for each in sums))
         parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, rows)}
         parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
@@ -286,9 +286,8 @@ def selection(trace: Trace) -> dict[str, Tensor]:
     """
     advantages = trace.batch.advantages
     assert advantages is not None
-    kept, valid = torch.gt(trace.weight, 0.0, out=torch.empty_like(trace.weight)), trace.batch.valid
-    up = torch.gt(advantages, 0.0, out=torch.empty_like(advantages))
-    down = torch.lt(advantages, 0.0, out=torch.empty_like(advantages))
+    kept, valid = above(trace.weight, 0.0), trace.batch.valid
+    up, down = above(advantages, 0.0), below(advantages, 0.0)
     marks = (small_sum_of(each) for each in (up, up * kept, down, down * kept, valid, kept))
     sums = (sum_of(each) for each in (advantages, advantages * kept))
     ups, ups_kept, downs, downs_kept, number, left, whole, net = over_ranks(trace.ranks, *marks, *sums)

@@ -7,6 +7,7 @@ exact. That is also what makes it fast: on a CPU a boolean `where` costs eight t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -25,16 +26,38 @@ def is_finite(value: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     return (value - value).eq_(0.0)
 
 
+def above(value: Tensor, bound: float | Tensor) -> Tensor:
+    """1.0 where value > bound, 0.0 elsewhere; never differentiated, as all four of these."""
+    return _compared(torch.gt, value, bound)
+
+
+def below(value: Tensor, bound: float | Tensor) -> Tensor:
+    """1.0 where value < bound, 0.0 elsewhere."""
+    return _compared(torch.lt, value, bound)
+
+
+def at_least(value: Tensor, bound: float | Tensor) -> Tensor:
+    """1.0 where value >= bound, 0.0 elsewhere."""
+    return _compared(torch.ge, value, bound)
+
+
+def at_most(value: Tensor, bound: float | Tensor) -> Tensor:
+    """1.0 where value <= bound, 0.0 elsewhere."""
+    return _compared(torch.le, value, bound)
+
+
+def _compared(comparison: Callable[..., Tensor], value: Tensor, bound: float | Tensor) -> Tensor:
+    # written straight into floats: the cast from bool, which this spares, is the slow part
+    return comparison(value.detach(), bound, out=torch.empty_like(value, requires_grad=False))
+
+
 def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | None) -> Float[Tensor, "*n"]:
-    """1.0 where lower <= value <= upper, 0.0 elsewhere; NaN is never inside."""
-    inside = torch.eq(value, value, out=torch.empty_like(value)) if lower is None and upper is None else None
-    if lower is not None:
-        inside = torch.ge(value, lower, out=torch.empty_like(value))
-    if upper is not None:
-        below = torch.le(value, upper, out=torch.empty_like(value))
-        inside = below if inside is None else inside.mul_(below)
-    assert inside is not None
-    return inside
+    """1.0 where lower <= value <= upper, 0.0 elsewhere; a bound left out is open, and NaN is never inside."""
+    sides = [at_least(value, lower)] if lower is not None else []
+    sides += [at_most(value, upper)] if upper is not None else []
+    if not sides:
+        return at_most(value, torch.inf)
+    return sides[0] if len(sides) == 1 else sides[0].mul_(sides[1])
 
 
 def cleaned(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trimtab.config.losses import Cispo, Topr
-from trimtab.core.ratio import is_inside
-from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
+from trimtab.core.ratio import above, below, is_inside
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 
 def cispo(loss: Cispo, terms: Terms) -> Surrogate:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import Clip, ClipCov, Gspo, Luspo
-from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
+from trimtab.core.ratio import above, at_most, below
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 Bounds = Clip | Gspo | Luspo | ClipCov
 """The losses that clip a ratio to [1 − low, 1 + high]."""
@@ -58,7 +59,7 @@ class _Clipped(torch.autograd.Function):
         free = advantages * (rho if cap is None else rho.clamp(max=cap))
         held = rho.clamp(low, high).mul_(advantages)
         # Inside the bounds both branches are one number with one slope, so a tie is open.
-        open_ = torch.le(free, held, out=torch.empty_like(free))
+        open_ = at_most(free, held)
         value = torch.minimum(free, held, out=held).neg_()
         if cap is not None:
             open_ *= 1.0 - above(rho, cap)

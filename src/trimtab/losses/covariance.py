@@ -11,9 +11,9 @@ from torch import Tensor
 
 from trimtab.config.losses import ClipCov, KlCov
 from trimtab.core.order import largest
-from trimtab.core.ratio import cleaned
+from trimtab.core.ratio import above, below, cleaned
 from trimtab.losses.clip import clipped, marks
-from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 
 def clip_cov(loss: ClipCov, terms: Terms) -> Surrogate:

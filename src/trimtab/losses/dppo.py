@@ -7,7 +7,8 @@ from torch import Tensor
 
 from trimtab.config.losses import DppoKl, DppoTv
 from trimtab.core.metric import binary_kl
-from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
+from trimtab.core.ratio import above, below
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 
 def dppo_tv(loss: DppoTv, terms: Terms) -> Surrogate:

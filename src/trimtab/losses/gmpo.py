@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trimtab.config.losses import Gmpo
+from trimtab.core.ratio import above, below
 from trimtab.losses.clip import sequence_advantages
-from trimtab.losses.terms import Surrogate, Terms, above, below, ratio
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 LEAST_WEIGHT = 1e-10
 """A weight of 0 has no logarithm; it enters the geometric mean as this."""

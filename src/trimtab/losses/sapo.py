@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trimtab.config.losses import Sapo
+from trimtab.core.ratio import above
 from trimtab.losses.clip import sequence_advantages
-from trimtab.losses.terms import Surrogate, Terms, above, ratio
+from trimtab.losses.terms import Surrogate, Terms, ratio
 
 
 def sapo(loss: Sapo, terms: Terms) -> Surrogate:

@@ -169,13 +169,3 @@ def ratio(log_ratio: Tensor, limit: float | None = None, upper: float | None = N
     if limit is not None or upper is not None:
         log_ratio = log_ratio.clamp(min=None if limit is None else -limit, max=upper if limit is None else limit)
     return _Exp.apply(log_ratio)  # pyright: ignore[reportReturnType]
-
-
-def above(value: Tensor, bound: float | Tensor) -> Tensor:
-    """1 where value > bound. Never differentiated."""
-    return torch.gt(value.detach(), bound, out=torch.empty_like(value, requires_grad=False))
-
-
-def below(value: Tensor, bound: float | Tensor) -> Tensor:
-    """1 where value < bound. Never differentiated."""
-    return torch.lt(value.detach(), bound, out=torch.empty_like(value, requires_grad=False))

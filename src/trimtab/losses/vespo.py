@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.losses import Vespo
-from trimtab.losses.terms import Surrogate, Terms, above, below
+from trimtab.core.ratio import above, below
+from trimtab.losses.terms import Surrogate, Terms
 
 
 def vespo(loss: Vespo, terms: Terms) -> Surrogate:

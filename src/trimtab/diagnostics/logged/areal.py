@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import Sapo
+from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.seen import Descended, Seen, Table, beyond, filled, greatest, least, mean
-from trimtab.losses.terms import above
 
 
 def _filtered(x: Seen) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.core.metric import k3
+from trimtab.core.ratio import above, below
 from trimtab.diagnostics.logged.seen import Seen, Table, filled
-from trimtab.losses.terms import above, below
 
 
 def _rows(x: Seen, value: Tensor, over: Tensor) -> Tensor:

@@ -19,11 +19,11 @@ from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
 from trimtab.core.gate import Verdict, bounds
 from trimtab.core.layout import Layout
-from trimtab.core.ratio import cleaned
+from trimtab.core.ratio import above, below, cleaned
 from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, bounded
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Surrogate, Terms, above, below
+from trimtab.losses.terms import Surrogate, Terms
 
 Viewed = TypeVar("Viewed")
 Table = Mapping[str, Callable[[Viewed], Tensor]]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import ImportancePg
+from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.seen import Descended, Judged, Seen, Table, deviation, filled, mean
-from trimtab.losses.terms import above
 
 LIMIT = 20.0
 

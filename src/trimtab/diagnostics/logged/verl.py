@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import ClipCov, DppoKl, DppoTv, Dro, Gmpo, KlCov, Reinforce
+from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
 from trimtab.diagnostics.logged.seen import (
     Descended,
@@ -22,7 +23,6 @@ from trimtab.diagnostics.logged.seen import (
     mean,
 )
 from trimtab.dialects.verl.correction import REJECTIONS
-from trimtab.losses.terms import above
 
 PREFIX = "rollout_corr/"
 
