@@ -14,6 +14,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
+from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
 from trimtab.errors import InputError
@@ -55,16 +56,15 @@ class Batch:
     _shared: Shared = field(default_factory=_nothing)
     _room: list[Tensor] = field(default_factory=_no_room)
 
-    @property
+    @once
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many valid tokens each sequence has."""
-        return self._once(("lengths",), lambda: self.layout.count(self.valid))
+        return self.layout.count(self.valid)
 
-    @property
+    @once
     def turns(self) -> Turns:
         """The contiguous runs of `valid` as units."""
-        index = self._once(("turns",), lambda: run_index(self.layout, self.valid))
-        return turns(self.layout, index)
+        return turns(self.layout, run_index(self.layout, self.valid))
 
     def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
         """The log-ratio of a pair, held within a limit that bites on tokens; gates with the same limit share it."""

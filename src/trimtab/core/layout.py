@@ -7,13 +7,14 @@ value per unit back over its tokens. Everything above it is written once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from trimtab.core.add import row_sums
+from trimtab.core.once import once
 from trimtab.core.ranks import ALONE, Ranks
 
 
@@ -75,10 +76,6 @@ class Padded(Layout):
         return unit.unsqueeze(-1)
 
 
-def _nothing() -> list[Tensor]:
-    return []
-
-
 @dataclass(frozen=True)
 class Packed(Layout):
     """Sequences end to end in `[tokens]`; sequence i is `cu_seqlens[i]:cu_seqlens[i + 1]`."""
@@ -86,7 +83,6 @@ class Packed(Layout):
     cu_seqlens: Int[Tensor, " bounds"]
     tokens: int
     ranks: Ranks = ALONE
-    _made: list[Tensor] = field(default_factory=_nothing)
 
     def sums(self, value: Tensor) -> Float[Tensor, " units"]:
         return self.ranks.joined(self._reduced(value.double(), "sum", 0.0))
@@ -101,16 +97,15 @@ class Packed(Layout):
         return torch.segment_reduce(value, how, offsets=self.cu_seqlens, unsafe=True, initial=empty)
 
     def spread(self, unit: Tensor) -> Tensor:
-        return unit.index_select(0, self._index())
+        return unit.index_select(0, self.index)
 
-    def _index(self) -> Int[Tensor, " tokens"]:
-        """The sequence of each token, made once; a third of the memory traffic of repeat_interleave."""
-        if not self._made:
-            ends = self.cu_seqlens[1:]
-            steps = torch.zeros(self.tokens + 1, dtype=torch.int32, device=ends.device)
-            steps.index_add_(0, ends, torch.ones_like(ends, dtype=torch.int32))
-            self._made.append(steps[:-1].cumsum(0, dtype=torch.int32))
-        return self._made[0]
+    @once
+    def index(self) -> Int[Tensor, " tokens"]:
+        """The sequence of each token; a third of the memory traffic of repeat_interleave."""
+        ends = self.cu_seqlens[1:]
+        steps = torch.zeros(self.tokens + 1, dtype=torch.int32, device=ends.device)
+        steps.index_add_(0, ends, torch.ones_like(ends, dtype=torch.int32))
+        return steps[:-1].cumsum(0, dtype=torch.int32)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from trimtab.core.trace import (
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 
-Section = Callable[[Trace], dict[str, Tensor]]
+Measure = Callable[[Trace], dict[str, Tensor]]
 
 
 def counts(trace: Trace) -> dict[str, Tensor]:
@@ -206,7 +206,7 @@ def _statistic(found: Verdict) -> Tensor:
     return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value.clamp(-MOST, MOST)
 
 
-def gate_statistic(index: int, name: str) -> Section:
+def gate_statistic(index: int, name: str) -> Measure:
     """What a gate measured."""
 
     def section(trace: Trace) -> dict[str, Tensor]:
@@ -219,7 +219,7 @@ def gate_statistic(index: int, name: str) -> Section:
     return section
 
 
-def gate_quantiles(index: int, name: str) -> Section:
+def gate_quantiles(index: int, name: str) -> Measure:
     """What a gate measured, where one unit cannot own the figure."""
 
     def section(trace: Trace) -> dict[str, Tensor]:
@@ -229,7 +229,7 @@ def gate_quantiles(index: int, name: str) -> Section:
     return section
 
 
-def gate_verdict(index: int, name: str) -> Section:
+def gate_verdict(index: int, name: str) -> Measure:
     """What a gate turned away, on which side."""
 
     def section(trace: Trace) -> dict[str, Tensor]:

@@ -6,51 +6,21 @@ Only valid units count: sequences without tokens never do, tokens without log-pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
+from functools import partial
 
 from trimtab.config.algebra import Gate
 from trimtab.core import measures
-from trimtab.core.measures import Section
+from trimtab.core.measures import Measure
+from trimtab.core.once import LazyMetrics
 from trimtab.core.trace import Trace
 
 
-def _nothing() -> dict[str, Tensor]:
-    return {}
+class Metrics(LazyMetrics):
+    """The metrics of one correction."""
 
-
-def _no_sections() -> dict[str, Section]:
-    return {}
-
-
-@dataclass(frozen=True, eq=False)
-class Metrics(Mapping[str, Tensor]):
-    """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
-
-    trace: Trace
-    _found: dict[str, Tensor] = field(default_factory=_nothing, repr=False)
-    _sections: dict[str, Section] = field(default_factory=_no_sections, repr=False)
-
-    @property
-    def _table(self) -> dict[str, Section]:
-        if not self._sections:
-            self._sections.update(_sections(self.trace))
-        return self._sections
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._found:
-            with torch.no_grad():
-                self._found.update(self._table[name](self.trace))
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
+    def __init__(self, trace: Trace) -> None:
+        super().__init__({name: partial(measure, trace) for name, measure in _measures(trace).items()})
+        self.trace = trace
 
 
 def gate_name(index: int, gate: Gate) -> str:
@@ -58,11 +28,11 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
-def _sections(trace: Trace) -> dict[str, Section]:
+def _measures(trace: Trace) -> dict[str, Measure]:
     """Each metric's name and the section it is worked out in; known from the rule alone."""
-    table: dict[str, Section] = {}
+    table: dict[str, Measure] = {}
 
-    def add(names: str, section: Section, prefix: str = "") -> None:
+    def add(names: str, section: Measure, prefix: str = "") -> None:
         table.update(dict.fromkeys([f"{prefix}{name}" for name in names.split()], section))
 
     add("tokens sequences missing_fraction kept_fraction kept_sequence_fraction all_rejected", measures.counts)

@@ -6,7 +6,6 @@ Fractions and means are over the kept tokens of the call, over all ranks; with p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -16,35 +15,24 @@ from trimtab.core.add import sum_of
 from trimtab.core.measures import LIMIT, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics
+from trimtab.core.once import LazyMetrics
 from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 
-Section = Callable[[], dict[str, Tensor]]
+Measured = Callable[[], dict[str, Tensor]]
 Seen = Metrics | dict[str, Tensor]
 """The metrics of a correction: still to be worked out, or worked out elsewhere."""
 
 
-def _nothing() -> dict[str, Tensor]:
-    return {}
+class PolicyMetrics(LazyMetrics):
+    """The metrics of one loss, and those of its correction under the names it does not use itself."""
 
-
-@dataclass(frozen=True, eq=False)
-class PolicyMetrics(Mapping[str, Tensor]):
-    """A read-only dict of 0-d tensors; a value is worked out, with its section, when it is first read."""
-
-    sections: dict[str, Section]
-    correction: Seen
-    terms: Terms
-    surrogate: Surrogate
-    _found: dict[str, Tensor] = field(default_factory=_nothing, repr=False)
+    def __init__(self, sections: dict[str, Measured], correction: Seen, terms: Terms, surrogate: Surrogate) -> None:
+        super().__init__(sections)
+        self.correction, self.terms, self.surrogate = correction, terms, surrogate
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.sections:
-            return self.correction[name]
-        if name not in self._found:
-            with torch.no_grad():
-                self._found.update(self.sections[name]())
-        return self._found[name]
+        return super().__getitem__(name) if name in self.sections else self.correction[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self.correction if name not in self.sections)
@@ -65,7 +53,7 @@ def policy_metrics(
 ) -> PolicyMetrics:
     """Every metric of one call. `means` are further values per token with the tokens they count on (entropy, KL)."""
     ranks, kept = terms.layout.ranks, terms.kept
-    table: dict[str, Section] = {"policy/loss": partial(_loss, loss.detach() / averaged_over, ranks)}
+    table: dict[str, Measured] = {"policy/loss": partial(_loss, loss.detach() / averaged_over, ranks)}
     never = {"clip_high": lambda: torch.zeros_like(kept), "clip_low": lambda: torch.zeros_like(kept)}
     for name, mark in (never | dict(surrogate.marks)).items():
         table[f"policy/{name}"] = partial(_fraction, f"policy/{name}", mark, kept, ranks)

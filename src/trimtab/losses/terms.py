@@ -17,11 +17,8 @@ from torch import Tensor
 
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
+from trimtab.core.once import once
 from trimtab.core.ratio import cleaned
-
-
-def _nothing() -> dict[str, Tensor]:
-    return {}
 
 
 def _no_marks() -> dict[str, Callable[[], Tensor]]:
@@ -42,8 +39,6 @@ class Terms:
     lengths: Float[Tensor, " rows"]
     """Tokens of each sequence, as the denominator counts them."""
     generator: torch.Generator | None = None
-    _made: dict[str, Tensor] = field(default_factory=_nothing, init=False, repr=False)
-    """What several terms of a loss share. A dict, because `cached_property` takes a lock, which cannot be compiled."""
 
     @property
     def layout(self) -> Layout:
@@ -60,24 +55,20 @@ class Terms:
         """1 on the tokens of a scope."""
         return self.kept if scope == "kept" else self.batch.valid
 
-    @property
+    @once
     def log_ratio(self) -> Float[Tensor, "*tokens"]:
         """log ρ of the kept tokens, with gradient."""
-        if "log_ratio" not in self._made:
-            self._made["log_ratio"] = self.log_ratio_over("kept")
-        return self._made["log_ratio"]
+        return self.log_ratio_over("kept")
 
     def log_ratio_over(self, scope: str) -> Float[Tensor, "*tokens"]:
         """log ρ of the tokens of a scope, with gradient; 0 elsewhere."""
         log_r, tokens = self.batch.log_r[f"current/{self.anchor}"], self.tokens(scope)
         return attached(self.current, log_r if tokens is self.batch.valid else log_r * tokens, tokens)
 
-    @property
+    @once
     def log_prob(self) -> Float[Tensor, "*tokens"]:
         """log current of the kept tokens, with gradient."""
-        if "log_prob" not in self._made:
-            self._made["log_prob"] = attached(self.current, cleaned(self.current.detach(), self.kept), self.kept)
-        return self._made["log_prob"]
+        return attached(self.current, cleaned(self.current.detach(), self.kept), self.kept)
 
     def sequence_mean(self, value: Float[Tensor, "*tokens"], scope: str, units: Layout | None = None) -> Tensor:
         """The mean of each sequence (or other unit) over the tokens of a scope; `value` is 0 elsewhere."""

@@ -1,0 +1,52 @@
+"""Values that are worked out when they are first read, and then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 - reads as a decorator, like `property`
+    """A property worked out at its first reading: `functools.cached_property` without its lock.
+
+    Python 3.11 takes that lock, and torch cannot compile it into a graph.
+    """
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__
+
+    @overload
+    def __get__(self, thing: None, owner: type) -> once[Value]: ...
+    @overload
+    def __get__(self, thing: object, owner: type | None = None) -> Value: ...
+    def __get__(self, thing: object | None, owner: type | None = None) -> once[Value] | Value:
+        if thing is None:
+            return self
+        found = self.make(thing)
+        object.__setattr__(thing, self.name, found)  # found before this descriptor from now on; frozen values too
+        return found
+
+
+class LazyMetrics(Mapping[str, Tensor]):
+    """A read-only dict of 0-d tensors; a value is worked out, with the others of its section, when it is first read."""
+
+    def __init__(self, sections: Mapping[str, Callable[[], dict[str, Tensor]]]) -> None:
+        self.sections = sections
+        self._found: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._found:
+            with torch.no_grad():
+                self._found.update(self.sections[name]())
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sections)
+
+    def __len__(self) -> int:
+        return len(self.sections)
