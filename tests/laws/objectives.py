@@ -62,7 +62,7 @@ CORRECTIONS: dict[str, Correction | None] = {
     "bypass-token-tis": preset("bypass-token-tis", upper=1.2),
     "m2po": preset("m2po", tau=0.005),
 }
-OF_THE_BATCH = {"m2po"}
+OF_THE_BATCH = {name for name, rule in CORRECTIONS.items() if rule is not None and rule.needs_whole_step}
 """Rules with a statistic over the whole batch: worked out once per step, not per micro-batch."""
 
 COVARIANCE = (config.ClipCov, config.KlCov)

@@ -16,6 +16,7 @@ from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, SEGMENTS, Set
 from trimtab.config import losses as config
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.core.correct import Corrected
+from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 from trimtab.losses.table import OBJECTIVES
 
@@ -62,6 +63,55 @@ def test_a_missing_log_prob_is_a_token_that_was_never_trained(
     assert torch.equal(value, other)
     assert torch.equal(grads["current"], absent["current"])
     assert not grads["current"][holes].any()
+
+
+# --- rows without advantage -------------------------------------------------------------------------------------------
+
+
+def _with_and_without_the_first_row(loss: Objective, data: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The gradient where the first row has advantage 0, and where it is left out of the same step."""
+    data["advantages"][0] = 0.0
+    setup, denominator = Setup(loss, REDUCTIONS[0], "none", extras=False), Denominator.of(data["mask"])
+    without = data["mask"].clone()
+    without[0] = False
+    return tuple(
+        gradients(setup, data | {"mask": mask}, denominator=denominator)[1]["current"]
+        for mask in (data["mask"], without)
+    )
+
+
+@given(st.sampled_from([*LOSSES, SEGMENTS]), samples())
+def test_a_loss_to_which_a_row_without_advantage_matters_says_so(loss: Objective, sample: Sample) -> None:
+    whole, without = _with_and_without_the_first_row(loss, tensors(sample))
+    if not loss.acts_without_advantage:
+        same(whole, without)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, SEGMENTS], ids=lambda loss: loss.kind)
+def test_a_loss_that_says_so_acts_without_advantage(loss: Objective) -> None:
+    generator = torch.Generator().manual_seed(0)
+    behavior = -3 * torch.rand(6, 9, generator=generator)
+    behavior[0] -= 5.0  # far from the other rows: with it the mean log-prob is another
+    shifts = (torch.randn(6, 9, generator=generator) * size for size in (0.3, 0.1))
+    proximal, current = (behavior + shift for shift in shifts)
+    advantages = torch.randn(6, 1, generator=generator).repeat(1, 9)
+    sample = Sample(behavior, proximal, current, advantages, torch.ones(6, 9, dtype=torch.bool), (9,) * 6)
+    whole, without = _with_and_without_the_first_row(loss, tensors(sample))
+    assert torch.allclose(whole, without) != loss.acts_without_advantage
+
+
+@given(setups(), samples())
+def test_a_loss_that_does_not_is_proportional_to_the_advantage(setup: Setup, sample: Sample) -> None:
+    if setup.loss.acts_without_advantage or setup.extras:
+        return
+    data = tensors(sample)
+    value, grads = gradients(setup, data)
+    other, twice = gradients(setup, data | {"advantages": 2 * data["advantages"]})
+    same(other, 2 * value)
+    same(twice["current"], 2 * grads["current"])
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
 
 
 @given(setups(), samples())

@@ -325,6 +325,19 @@ class Correction(Config):
         """Whether a gate looks at the advantage."""
         return any(gate.when != "always" for gate in self.gates)
 
+    @property
+    def needs_whole_step(self) -> bool:
+        """Whether what is decided about one token depends on all the others of the step: a budget, or weights over their mean.
+
+        Such a rule is worked out once per step and handed to the micro-batches in parts.
+        """
+        return self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether a gate or the weight looks at turns, which no rank may hold a part of only."""
+        return any(part.level == "segment" for part in (*self.gates, self.weight) if part is not None)
+
 
 def _side(bound: float | None) -> str:
     return "open" if bound is None else f"{bound:g}"

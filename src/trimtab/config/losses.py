@@ -57,6 +57,9 @@ class Objective(Config):
     """Whether it needs an anchor."""
     weighs_by_ratio: ClassVar[bool] = True
     """Whether ρ scales the gradient of a token, so that a weight of the same ratio counts it a second time."""
+    acts_without_advantage: ClassVar[bool] = False
+    """Whether a token whose advantage is 0 matters: it is pulled itself, or moves a mean over the others. If not, the loss is
+    proportional to the advantage, and a row without one can be left out."""
     own_reduction: ClassVar[Mode] = "token-mean"
     """The reduction where none is asked for."""
 
@@ -191,6 +194,7 @@ class Gmpo(Objective):
 class ClipCov(Objective):
     """Clip, with some tokens of high covariance between log-prob and advantage left out; arXiv 2505.22617."""
 
+    acts_without_advantage: ClassVar[bool] = True
     kind: Literal["clip-cov"] = Field(default="clip-cov", description="The name of this loss.")
     low: Low = 0.2
     high: High = 0.2
@@ -210,6 +214,7 @@ class ClipCov(Objective):
 class KlCov(Objective):
     """−Aρ, and coefficient·|log ρ| on the tokens of highest covariance; arXiv 2505.22617."""
 
+    acts_without_advantage: ClassVar[bool] = True
     kind: Literal["kl-cov"] = Field(default="kl-cov", description="The name of this loss.")
     fraction: Number = Field(default=2e-4, gt=0, le=1, description="The part of the kept tokens that is penalised.")
     coefficient: Number = Field(default=1.0, ge=0, description="The weight of |log ρ| on them.")
@@ -286,6 +291,7 @@ class Dro(Objective):
     """−A·log current + (beta/2)·(log ρ)²: squared drift instead of a clip; Kimi k1.5, arXiv 2501.12599."""
 
     weighs_by_ratio: ClassVar[bool] = False
+    acts_without_advantage: ClassVar[bool] = True
     kind: Literal["dro"] = Field(default="dro", description="The name of this loss.")
     beta: Number = Field(default=0.1, gt=0, description="The weight of the squared log-ratio.")
 

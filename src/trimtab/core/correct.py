@@ -97,7 +97,7 @@ def needed(
         raise InputError(
             "This correction needs advantages, got None. One of its gates acts by the sign of the advantage."
         )
-    if context_group is not None and _has_segments(rule):
+    if context_group is not None and rule.has_segments:
         raise InputError(
             "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
@@ -150,9 +150,3 @@ def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Ver
         if found.gate.action == "clamp":
             laid = torch.where(found.laid() > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
     return laid
-
-
-def _has_segments(rule: Correction) -> bool:
-    return (rule.weight is not None and rule.weight.level == "segment") or any(
-        gate.level == "segment" for gate in rule.gates
-    )

@@ -13,8 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trimtab.advantage.estimate import Advantages
-from trimtab.config.algebra import Correction
-from trimtab.config.losses import ClipCov, Dro, KlCov
 from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
@@ -23,9 +21,6 @@ from trimtab.train.forward import Scorer
 from trimtab.train.rows import Rows, whole_groups
 
 Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
-
-NEEDS_EVERY_ROW = (ClipCov, KlCov, Dro)
-"""Losses to which a row without advantage matters: it moves a mean, or is pulled back to the anchor."""
 
 
 @dataclass(eq=False)
@@ -80,7 +75,7 @@ class Update:
     def _useful(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
         config, everything = self.config, self.mask.any(-1)
-        if config.kl is not None or config.entropy_bonus is not None or isinstance(config.loss, NEEDS_EVERY_ROW):
+        if config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage:
             return everything
         strength = self.found.advantages if self.fixed is None else self.found.advantages * self.fixed.weight
         return everything & ((strength != 0) & self.mask).any(-1)
@@ -90,7 +85,7 @@ class Update:
         config, settings = self.config, self.config.learner
         counted = self.mask[part]
         corrected = self.fixed
-        if corrected is None and _needs_whole(config.correction):
+        if corrected is None and (config.correction.needs_whole_step or config.correction.denominator == "kept"):
             corrected = self._judged_whole(part)
         if corrected is not None:
             counted = (corrected.kept if config.correction.denominator == "kept" else corrected.trained)[part]
@@ -145,7 +140,7 @@ class Update:
 
     @torch.no_grad()
     def _judged_whole(self, part: Tensor) -> Corrected:
-        """A rule with statistics over the minibatch that looks at the current policy: one pass ahead of the gradient's."""
+        """A rule that looks at the current policy and at the whole minibatch: one pass ahead of the gradient's."""
         config = self.config
         current = self.scorer.all(self.rows, config.learner.micro_tokens).log_probs
         inside = torch.zeros(len(self.rows), dtype=torch.bool, device=part.device)
@@ -209,11 +204,6 @@ def _clipped(model: nn.Module, limit: float | None) -> float:
     if limit is not None and not found + 1e-6 <= limit:
         nn.utils.clip_grads_with_norm_(trained, limit, norm)
     return found
-
-
-def _needs_whole(rule: Correction) -> bool:
-    """Whether a rule has statistics that micro-batches cannot see on their own."""
-    return rule.denominator == "kept" or rule.normalize is not None or any(gate.level == "batch" for gate in rule.gates)
 
 
 def floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
