@@ -67,6 +67,8 @@ BY_HAND: dict[str, tuple[Objective, list[float], list[float], list[float] | None
         8.0,
         [2.0, 6.0],
     ),
+    # A < 0, a cap of 1.1 inside the clip: max(1.1, 1.15) = 1.15, the branch that the cap does not touch, with its slope
+    "gspo, ratio cap inside": (config.Gspo(low=0.2, high=0.2, ratio_cap=1.1), [1.15], [-1], None, 1.15, [1.15]),
     # GSPO's 8 times the length 2
     "luspo": (config.Luspo(low=0.2, high=0.2), [4.0, 1.0], [-1, -3], None, 16.0, [8.0, 8.0]),
     # factors min(2, 1.2) = 1.2 and 0.5; −A·f·log current with log current −1: A·f = 1.2 − 0.5

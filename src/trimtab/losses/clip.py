@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from trimtab.config.losses import Clip, ClipCov, Gspo, Luspo
-from trimtab.core.ratio import above, at_most, below
+from trimtab.core.ratio import above, below
 from trimtab.losses.terms import Surrogate, Terms, ratio
 
 Bounds = Clip | Gspo | Luspo | ClipCov
@@ -46,47 +45,22 @@ def luspo(loss: Luspo, terms: Terms) -> Surrogate:
     return Surrogate(value, marks(loss, rho, terms.advantages))
 
 
-class _Clipped(torch.autograd.Function):
-    """max(−Aρ, −A·clip(ρ)) by hand: plain autograd keeps a mask per branch, which costs more than all the rest of a loss.
-
-    The second output is the slope, for backward alone.
-    """
-
-    @staticmethod
-    def forward(
-        rho: Tensor, advantages: Tensor, low: float, high: float, dual: float | None, cap: float | None
-    ) -> tuple[Tensor, Tensor]:
-        free = advantages * (rho if cap is None else rho.clamp(max=cap))
-        held = rho.clamp(low, high).mul_(advantages)
-        # Inside the bounds both branches are one number with one slope, so a tie is open.
-        open_ = at_most(free, held)
-        value = torch.minimum(free, held, out=held).neg_()
-        if cap is not None:
-            open_ *= 1.0 - above(rho, cap)
-        if dual is not None:
-            most = advantages.abs().mul_(dual)
-            open_ *= 1.0 - above(value, most)
-            value = torch.minimum(value, most)
-        return value, open_.mul_(advantages).neg_()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None, None, None, None
-
-
 def clipped(
     bounds: Bounds, rho: Tensor, advantages: Tensor, *, dual: float | None = None, cap: float | None = None
 ) -> Tensor:
     """The clipped surrogate of a ratio: where A > 0 no gain above 1 + high, where A < 0 none below 1 − low."""
-    rho, advantages = torch.broadcast_tensors(rho, advantages)
-    found: Any = _Clipped.apply(rho, advantages, 1.0 - bounds.low, 1.0 + bounds.high, dual, cap)
-    return found[0]
+    # With low = high = 0.2 and dual = 3, the gain and its slope in ρ:
+    #   A = +1   ρ = 0.7   min( 0.7,  0.8) =  0.7   slope  1   it fell: pull it up
+    #            ρ = 1.1   min( 1.1,  1.1) =  1.1   slope  1
+    #            ρ = 1.5   min( 1.5,  1.2) =  1.2   slope  0   it rose far enough
+    #   A = −1   ρ = 0.7   min(−0.7, −0.8) = −0.8   slope  0   it fell far enough
+    #            ρ = 1.5   min(−1.5, −1.2) = −1.5   slope −1   it rose: push it down
+    #            ρ = 4.0   min(−4.0, −1.2) = −4.0, but at least −3: slope 0
+    free = advantages * (rho if cap is None else rho.clamp(max=cap))
+    held = advantages * rho.clamp(1.0 - bounds.low, 1.0 + bounds.high)
+    gain = torch.where(free <= held, free, held)  # a tie takes the slope of ρ; torch.minimum would halve it
+    least = None if dual is None else -dual * advantages.abs()
+    return -gain if least is None else -torch.where(gain < least, least, gain)
 
 
 def marks(
