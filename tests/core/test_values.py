@@ -12,10 +12,10 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.presets import preset
 from trimtab.core.batch import batch
-from trimtab.core.correct import Corrected, correct, judged
+from trimtab.core.correct import Corrected, correct, decide
+from trimtab.core.decisions import Decisions
 from trimtab.core.observe import Metrics
 from trimtab.core.ranks import ALONE
-from trimtab.core.trace import Trace
 from trimtab.errors import InputError
 
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
@@ -437,8 +437,8 @@ def test_metrics_speak_of_the_mask_that_was_given_whatever_becomes_of_it(kind: t
     policies = {"behavior": behavior, "proximal": behavior + torch.tensor([[0.0, LOG4, 0.0, 0.0]])}
     rule = preset("token-mis", upper=2.0)
 
-    def seen() -> Trace:
-        return judged(rule, batch(policies, rule.pairs, mask, advantages=None, cu_seqlens=None, ranks=ALONE))
+    def seen() -> Decisions:
+        return decide(rule, batch(policies, rule.pairs, mask, advantages=None, cu_seqlens=None, ranks=ALONE))
 
     wanted, later = dict(Metrics(seen())), seen()
     mask[0, :2] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,12 +19,6 @@ from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
 from trimtab.errors import InputError
 
-Shared = dict[tuple[object, ...], Tensor]
-
-
-def _nothing() -> Shared:
-    return {}
-
 
 def _no_edits() -> dict[str, int | None]:
     return {}
@@ -33,10 +27,6 @@ def _no_edits() -> dict[str, int | None]:
 def _edits(tensor: Tensor) -> int | None:
     """How often a tensor was changed in place, where torch counts."""
     return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
-
-
-def _no_room() -> list[Tensor]:
-    return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +43,6 @@ class Batch:
         None  # valid tokens of this rank whose advantage is NaN or infinite, and taken as 0
     )
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
-    _shared: Shared = field(default_factory=_nothing)
-    _room: list[Tensor] = field(default_factory=_no_room)
 
     @once
     def lengths(self) -> Float[Tensor, " rows"]:
@@ -67,16 +55,9 @@ class Batch:
         return turns(self.layout, run_index(self.layout, self.valid))
 
     def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
-        """The log-ratio of a pair, held within a limit that bites on tokens; gates with the same limit share it."""
-        if limit is None or limit.at != "token":
-            return self.log_r[pair]
-        bound = limit.bound
-        return self._once(("limited", pair, bound), lambda: self.log_r[pair].clamp(-bound, bound))
-
-    def row_total(self, pair: str, limit: Limit | None) -> Float[Tensor, " rows"]:
-        """The sum of the log-ratio over each sequence, in float64; gates and weights share it."""
-        bound = limit.bound if limit is not None and limit.at == "token" else None
-        return self._once(("total", pair, bound), lambda: self.layout.sums(self.limited(pair, limit)))
+        """The log-ratio of a pair, held within a limit that bites on tokens."""
+        bites = limit is not None and limit.at == "token"
+        return self.log_r[pair].clamp(-limit.bound, limit.bound) if bites else self.log_r[pair]
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
@@ -92,60 +73,6 @@ class Batch:
                 "Read them before, or pass a copy."
             )
         return given
-
-    def keep_room(self, *spare: Tensor) -> None:
-        """Offer tensors of the tokens' shape that are free to be written over."""
-        self._room.extend(spare)
-
-    def room(self) -> Tensor:
-        """A tensor of the tokens' shape to write in; give it back with `keep_room` when its content is no longer needed.
-
-        Fresh memory costs more than the arithmetic done in it.
-        """
-        return self._room.pop() if self._room else torch.empty_like(self.valid)
-
-    def _once(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
-        if key not in self._shared:
-            self._shared[key] = make()
-        return self._shared[key]
-
-
-@dataclass(frozen=True, eq=False)
-class Scope:
-    """Which tokens count: an indicator per token and, kept apart because it is so much smaller, one per sequence."""
-
-    batch: Batch
-    tokens: Float[Tensor, "*tokens"]
-    rows: Float[Tensor, " rows"] | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing has been rejected."""
-        return self.full_rows and self.rows is None
-
-    @property
-    def full_rows(self) -> bool:
-        """Whether only whole sequences have been rejected."""
-        return self.tokens is self.batch.valid
-
-    def laid(self) -> Float[Tensor, "*tokens"]:
-        """The indicator per token."""
-        return self.tokens if self.rows is None else self.tokens * self.batch.layout.spread(self.rows)
-
-    def lengths(self) -> Float[Tensor, " rows"]:
-        """How many of its tokens each sequence has."""
-        counted = self.batch.lengths if self.full_rows else self.batch.layout.count(self.tokens)
-        return self.alive(counted)
-
-    def alive(self, rows: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-        """A value per sequence, 0 for those rejected."""
-        return rows if self.rows is None else rows * self.rows
-
-    def without(self, passes: Tensor, by_row: bool) -> Scope:
-        """What is left when only `passes` (per sequence or per token) stay."""
-        if by_row:
-            return Scope(self.batch, self.tokens, passes if self.rows is None else self.rows * passes)
-        return Scope(self.batch, self.tokens * passes, self.rows)
 
 
 def batch(
@@ -167,15 +94,13 @@ def batch(
             )
     kind = working_type(*policies.values())
     masked = mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
-    valid, spare = indicator(masked, kind), None
-    log_r = {pair: _difference(policies, pair, kind) for pair in pairs}
-    for difference in log_r.values():
-        spare = torch.sub(difference, difference, out=spare)  # 0 where it is finite, NaN elsewhere
-        valid.mul_(spare.eq_(0.0))
-    for difference in log_r.values():
-        torch.nan_to_num_(difference, nan=0.0, posinf=0.0, neginf=0.0).mul_(valid)
+    differences = {pair: _difference(policies, pair, kind) for pair in pairs}
+    valid = indicator(masked, kind)
+    for difference in differences.values():
+        valid = valid * is_finite(difference)
+    log_r = {pair: cleaned(difference, valid) for pair, difference in differences.items()}
     valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
-    found = Batch(
+    return Batch(
         layout=layout,
         mask=masked,
         valid=valid,
@@ -185,9 +110,6 @@ def batch(
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
     )
-    if spare is not None:
-        found.keep_room(spare)
-    return found
 
 
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:

@@ -18,10 +18,10 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
-from trimtab.core.batch import Batch, Scope, batch, groups
-from trimtab.core.gate import Verdict, verdict
+from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.decisions import Decisions
+from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.observe import Metrics
-from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, normalized, weighing
 from trimtab.errors import InputError
 
@@ -105,48 +105,40 @@ def needed(
 
 
 def _corrected(rule: Correction, tokens: Batch) -> Corrected:
-    found, trained = judged(rule, tokens), tokens.valid.bool()
+    found = decide(rule, tokens)
     return Corrected(
         weight=found.weight,
-        kept=trained if found.kept.whole else found.stays.bool(),
-        trained=trained,
+        kept=found.kept.bool(),
+        trained=tokens.valid.bool(),
         log_r=found.log_r,
         metrics=Metrics(found),
         rule=rule,
     )
 
 
-def judged(rule: Correction, tokens: Batch) -> Trace:
+def decide(rule: Correction, tokens: Batch) -> Decisions:
     """What a rule decides about a batch, as indicators."""
-    everything = kept = Scope(tokens, tokens.valid)
-    alive: Tensor | None = None
-    verdicts: list[Verdict] = []
+    trained = kept = not_zeroed = tokens.valid
+    results: list[GateResult] = []
     for gate in rule.gates:
-        found = verdict(gate, gate.pair or rule.pair, kept if gate.scope == "kept" else everything)
-        verdicts.append(found)
+        found = gate_result(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else trained)
+        results.append(found)
         if gate.action == "reject":
-            kept = kept.without(found.passes if found.by_row else found.laid(), found.by_row)
+            kept = kept * found.passes
         elif gate.action == "zero":
-            alive = found.laid() if alive is None else alive * found.laid()
-    stays = kept.laid()
-    weight, weighed = stays, None
+            not_zeroed = not_zeroed * found.passes
+    weight, weighed = kept * not_zeroed, None
     if rule.weight is not None and rule.weight.level != "one":
-        weighed = weighing(rule.weight, rule.pair, kept if rule.weight.scope == "kept" else everything)
-        weight = torch.mul(
-            held := _held(rule, tokens, weighed, verdicts), stays, out=held if weighed.units is None else tokens.room()
-        )
-    if alive is not None:
-        weight = weight * alive
-    return Trace(
-        rule=rule, batch=tokens, verdicts=tuple(verdicts), weighing=weighed, kept=kept, stays=stays, weight=weight
-    )
+        weighed = weighing(rule.weight, rule.pair, tokens, kept if rule.weight.scope == "kept" else trained)
+        weight = weight * _clamped(weighed, normalized(weighed, tokens) if rule.normalize else weighed.value, results)
+    return Decisions(rule=rule, batch=tokens, results=tuple(results), weighing=weighed, kept=kept, weight=weight)
 
 
-def _held(rule: Correction, tokens: Batch, weighed: Weighing, verdicts: list[Verdict]) -> Tensor:
-    """The weight over the tokens, normalised if asked, then held at the bounds of the clamp gates that fired."""
-    value = normalized(weighed, tokens) if rule.normalize else weighed.value
-    laid = value if weighed.units is None else weighed.units.spread(value)
-    for found in verdicts:
+def _clamped(weighed: Weighing, value: Tensor, results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
+    """The weight over the tokens, held at the bounds of the clamp gates that fired."""
+    per_token = value if weighed.units is None else weighed.units.spread(value)
+    for found in results:
         if found.gate.action == "clamp":
-            laid = torch.where(found.laid() > 0, laid, laid.clamp(min=found.gate.lower, max=found.gate.upper))
-    return laid
+            held = per_token.clamp(min=found.gate.lower, max=found.gate.upper)
+            per_token = torch.where(found.passes > 0, per_token, held)
+    return per_token

@@ -14,14 +14,9 @@ from torch import Tensor
 
 from trimtab.core.add import small_sum_of, squares_of, sum_of
 from trimtab.core.batch import Batch
-from trimtab.core.gate import Verdict, bounds
-from trimtab.core.metric import k3
-from trimtab.core.order import quantiles
-from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import above, below, cleaned, is_inside, log_bound, rounded
-from trimtab.core.trace import (
+from trimtab.core.decisions import (
     MOST,
-    Trace,
+    Decisions,
     as_metric,
     described,
     occupied,
@@ -30,47 +25,50 @@ from trimtab.core.trace import (
     quotient,
     sum_of_rows,
 )
+from trimtab.core.gate import GateResult, bounds
+from trimtab.core.metric import k3
+from trimtab.core.order import quantiles
+from trimtab.core.ranks import Ranks
+from trimtab.core.ratio import above, below, cleaned, is_inside, log_bound, rounded
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 
-Measure = Callable[[Trace], dict[str, Tensor]]
+Measure = Callable[[Decisions], dict[str, Tensor]]
 
 
-def counts(trace: Trace) -> dict[str, Tensor]:
+def counts(made: Decisions) -> dict[str, Tensor]:
     """How many tokens and sequences there are, lack log-probs, and stay."""
-    batch, lengths = trace.batch, trace.kept.lengths()
-    alive, rows = sum_of_rows(trace, occupied(lengths)), sum_of_rows(trace, occupied(batch.lengths))
-    kept = sum_of_rows(trace, lengths)
+    batch, lengths = made.batch, made.batch.layout.count(made.kept)
+    rows, some_kept = (sum_of_rows(made.ranks, occupied(each)) for each in (batch.lengths, lengths))
     masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
-    masked, valid, kept, alive, rows = over_ranks(trace.ranks, masked, trace.number, kept, alive, rows)
+    masked, valid, kept, some_kept, rows = over_ranks(
+        made.ranks, masked, made.number, sum_of(made.kept), some_kept, rows
+    )
     return {
         "tokens": valid.float(),
         "sequences": rows.float(),
         "missing_fraction": quotient(masked - valid, masked),
         "kept_fraction": quotient(kept, valid),
-        "kept_sequence_fraction": quotient(alive, rows),
+        "kept_sequence_fraction": quotient(some_kept, rows),
         "all_rejected": (kept == 0).float(),
     }
 
 
-def drift(trace: Trace) -> dict[str, Tensor]:
+def drift(made: Decisions) -> dict[str, Tensor]:
     """How far the two policies lie apart on the tokens."""
-    batch, log_r = trace.batch, trace.log_r
-    held, excess = batch.room(), batch.room()
-    torch.clamp(log_r, -LIMIT, LIMIT, out=held)
-    torch.expm1(held, out=excess)  # r − 1: 0 on masked tokens, so nothing needs masking here
+    log_r = made.log_r
+    held = log_r.clamp(-LIMIT, LIMIT)
+    excess = held.expm1()  # r − 1: 0 on masked tokens, so nothing needs masking here
     square, linear = squares_of(excess), small_sum_of(excess)
-    product = batch.room()
-    weighted = small_sum_of(torch.addcmul(held, excess, held, out=product))  # r·ℓ = ℓ + (r − 1)·ℓ
+    weighted = small_sum_of(torch.addcmul(held, excess, held))  # r·ℓ = ℓ + (r − 1)·ℓ
     estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
     distances = torch.abs(log_r, out=held)
-    total = sum_of_rows(trace, batch.row_total(trace.rule.pair, None))
+    total = sum_of_rows(made.ranks, made.total_log_r)
     number, total, weighted, square, linear, estimate, distance = over_ranks(
-        trace.ranks, trace.number, total, weighted, square, linear, estimate, sum_of(distances)
+        made.ranks, made.number, total, weighted, square, linear, estimate, sum_of(distances)
     )
-    peak = trace.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
-    batch.keep_room(held, excess, product)
+    peak = made.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
     return {
         "drift/kl": quotient(0.0 - total, number),
         "drift/kl_reverse": quotient(weighted, number),
@@ -81,37 +79,28 @@ def drift(trace: Trace) -> dict[str, Tensor]:
     }
 
 
-def reverse(trace: Trace) -> dict[str, Tensor]:
+def reverse(made: Decisions) -> dict[str, Tensor]:
     """k3 in the other direction."""
-    estimate, number = over_ranks(trace.ranks, small_sum_of(k3(trace.log_r.clamp(-LIMIT, LIMIT).neg_())), trace.number)
+    estimate, number = over_ranks(made.ranks, small_sum_of(k3(made.log_r.clamp(-LIMIT, LIMIT).neg_())), made.number)
     return {"drift/k3_reverse": quotient(estimate, number)}
 
 
-def probabilities(trace: Trace) -> dict[str, Tensor]:
+def probabilities(made: Decisions) -> dict[str, Tensor]:
     """How far the probabilities lie apart."""
-    target, base = trace.rule.pair.split("/")
-    apart = (trace.batch.probability(target) - trace.batch.probability(base)).abs_()
-    total, number = over_ranks(trace.ranks, sum_of(apart), trace.number)
-    peak = trace.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
+    target, base = made.rule.pair.split("/")
+    apart = (made.batch.probability(target) - made.batch.probability(base)).abs_()
+    total, number = over_ranks(made.ranks, sum_of(apart), made.number)
+    peak = made.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
     return {"drift/prob_diff": quotient(total, number), "drift/prob_diff_max": as_metric(peak)}
 
 
-def _clean_behavior(batch: Batch) -> Tensor:
-    log_probs, valid = batch.log_probs("behavior"), batch.valid
-    if log_probs.dtype != valid.dtype:
-        return cleaned(log_probs, valid)
-    return torch.nan_to_num(log_probs, nan=0.0, posinf=0.0, neginf=0.0, out=batch.room()).mul_(valid)
-
-
-def perplexity(trace: Trace) -> dict[str, Tensor]:
+def perplexity(made: Decisions) -> dict[str, Tensor]:
     """How surprised each policy is, sequence by sequence."""
-    batch = trace.batch
+    batch = made.batch
     lengths = batch.lengths.clamp(min=1.0)
     present = occupied(batch.lengths)
-    behavior = batch.layout.sums(room := _clean_behavior(batch)) / lengths
-    batch.keep_room(room)
-    total_log_r = batch.row_total(trace.rule.pair, None)
-    apart = total_log_r / lengths  # log perplexity of behavior less that of the target
+    behavior = batch.layout.sums(cleaned(batch.log_probs("behavior"), batch.valid)) / lengths
+    apart = made.total_log_r / lengths  # log perplexity of behavior less that of the target
     most = math.log(MOST)
     rows = [
         (-behavior).clamp(max=most).exp(),
@@ -119,10 +108,10 @@ def perplexity(trace: Trace) -> dict[str, Tensor]:
         (-apart).clamp(max=most).exp(),
         -apart,
         apart.abs(),
-        (2 * total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
+        (2 * made.total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
     ]
     number, *sums = over_ranks(
-        trace.ranks, sum_of_rows(trace, present), *(sum_of_rows(trace, each * present) for each in rows)
+        made.ranks, sum_of_rows(made.ranks, present), *(sum_of_rows(made.ranks, each * present) for each in rows)
     )
     names = [
         "perplexity/behavior",
@@ -133,56 +122,51 @@ def perplexity(trace: Trace) -> dict[str, Tensor]:
     ]
     means = dict(zip([*names, "drift/chi2_sequence"], (quotient(each, number) for each in sums), strict=True))
     apart = rounded(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
-    ends = described(-apart * present, present, sum_of(present), trace.ranks, trace.ranks.row_share)
+    ends = described(-apart * present, present, sum_of(present), made.ranks, made.ranks.row_share)
     return means | {
         "perplexity/log_diff_max": as_metric(ends.greatest),
         "perplexity/log_diff_min": as_metric(ends.least),
     }
 
 
-def ratio(trace: Trace) -> dict[str, Tensor]:
+def ratio(made: Decisions) -> dict[str, Tensor]:
     """The raw ratio before any bound."""
-    batch = trace.batch
-    ratio, room = torch.clamp(trace.log_r, -LIMIT, LIMIT, out=batch.room()).exp_().mul_(batch.valid), batch.room()
-    found = described(ratio, batch.valid, trace.number, trace.ranks, least=0.0, room=room)
-    batch.keep_room(ratio, room)
-    return found.named("ratio/")
+    valid = made.batch.valid
+    value = made.log_r.clamp(-LIMIT, LIMIT).exp_().mul_(valid)
+    return described(value, valid, made.number, made.ranks, least=0.0).named("ratio/")
 
 
 def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
     return dict(zip(POINTS, quantiles(value, counted, list(POINTS.values()), ranks).unbind(), strict=True))
 
 
-def ratio_quantiles(trace: Trace) -> dict[str, Tensor]:
+def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
-    ratio = trace.log_r.clamp(-LIMIT, LIMIT).exp_()
-    middle = quantiles(trace.log_r.abs(), trace.batch.valid, [0.5], trace.ranks)
-    found = prefixed("ratio/", _points(ratio, trace.batch.valid, trace.ranks))
+    ratio = made.log_r.clamp(-LIMIT, LIMIT).exp_()
+    middle = quantiles(made.log_r.abs(), made.batch.valid, [0.5], made.ranks)
+    found = prefixed("ratio/", _points(ratio, made.batch.valid, made.ranks))
     return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
-def weight(trace: Trace) -> dict[str, Tensor]:
+def weight(made: Decisions) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
-    left = trace.count(trace.stays, trace.kept.lengths())
-    value, room = torch.clamp(trace.weight, max=MOST, out=trace.batch.room()), trace.batch.room()
-    found = described(value, trace.stays, left, trace.ranks, least=0.0, room=room)
-    trace.batch.keep_room(value, room)
-    (trained,) = over_ranks(trace.ranks, trace.number)
+    found = described(made.weight.clamp(max=MOST), made.kept, sum_of(made.kept), made.ranks, least=0.0)
+    (trained,) = over_ranks(made.ranks, made.number)
     square = found.variance + found.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
     return found.named("weight/") | {"weight/ess": quotient(found.number * found.mean.square(), square * trained)}
 
 
-def weight_quantiles(trace: Trace) -> dict[str, Tensor]:
+def weight_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The weight where one token cannot own the figure."""
-    return prefixed("weight/", _points(trace.weight.clamp(max=MOST), trace.stays, trace.ranks))
+    return prefixed("weight/", _points(made.weight.clamp(max=MOST), made.kept, made.ranks))
 
 
-def touched(trace: Trace) -> dict[str, Tensor]:
+def touched(made: Decisions) -> dict[str, Tensor]:
     """The fraction of tokens whose raw ratio lies beyond a bound of the weight, each side apart."""
-    weighed = trace.weighing
+    weighed = made.weighing
     assert weighed is not None
-    counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else trace.ranks.row_share
+    counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else made.ranks.row_share
     number = small_sum_of(counted)
 
     def beyond(lower: float | None, upper: float | None) -> Tensor:
@@ -192,11 +176,11 @@ def touched(trace: Trace) -> dict[str, Tensor]:
         return number - small_sum_of(inside.flatten().mul_(counted))
 
     sums = (beyond(None, weighed.weight.upper), beyond(weighed.weight.lower, None), number)
-    high, low, number = over_ranks(trace.ranks, *(each * share for each in sums))
+    high, low, number = over_ranks(made.ranks, *(each * share for each in sums))
     return {"weight/touched_high": quotient(high, number), "weight/touched_low": quotient(low, number)}
 
 
-def _statistic(found: Verdict) -> Tensor:
+def _statistic(found: GateResult) -> Tensor:
     """One value per unit in the space users think in; for `every`, that of the token outside, else of the farthest from neutral."""
     value = found.high
     if found.low is not found.high:
@@ -209,12 +193,12 @@ def _statistic(found: Verdict) -> Tensor:
 def gate_statistic(index: int, name: str) -> Measure:
     """What a gate measured."""
 
-    def section(trace: Trace) -> dict[str, Tensor]:
-        found = trace.verdicts[index]
-        share = 1.0 if found.units is None else trace.ranks.row_share
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        share = 1.0 if found.units is None else made.ranks.row_share
         present = occupied(found.counted)
         held = _statistic(found) * present
-        return described(held, present, small_sum_of(present), trace.ranks, share).named(name)
+        return described(held, present, small_sum_of(present), made.ranks, share).named(name)
 
     return section
 
@@ -222,22 +206,25 @@ def gate_statistic(index: int, name: str) -> Measure:
 def gate_quantiles(index: int, name: str) -> Measure:
     """What a gate measured, where one unit cannot own the figure."""
 
-    def section(trace: Trace) -> dict[str, Tensor]:
-        found = trace.verdicts[index]
-        return prefixed(name, _points(_statistic(found), occupied(found.counted), trace.ranks))
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        return prefixed(name, _points(_statistic(found), occupied(found.counted), made.ranks))
 
     return section
 
 
-def gate_verdict(index: int, name: str) -> Measure:
+def gate_rejections(index: int, name: str) -> Measure:
     """What a gate turned away, on which side."""
 
-    def section(trace: Trace) -> dict[str, Tensor]:
-        found = trace.verdicts[index]
-        judged, lost, beyond, short = _fallen(trace, found)
-        gone = occupied(judged) * (lost == judged)
-        sums = (judged, lost, beyond, short, occupied(judged), gone)
-        number, fallen, high, low, rows, whole = over_ranks(trace.ranks, *(sum_of_rows(trace, each) for each in sums))
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found, count = made.results[index], made.batch.layout.count
+        fails = found.scope * (1.0 - found.passes)
+        high, low = (side if found.units is None else found.units.spread(side) for side in _sides(found))
+        here, lost, beyond, short = (count(each) for each in (found.scope, fails, fails * high, fails * low))
+        sums = (here, lost, beyond, short, occupied(here), occupied(here) * (lost == here))
+        number, fallen, high, low, rows, whole = over_ranks(
+            made.ranks, *(sum_of_rows(made.ranks, each) for each in sums)
+        )
         parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, rows)}
         parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
         return prefixed(name, {part: quotient(*fraction) for part, fraction in parts.items()})
@@ -245,31 +232,17 @@ def gate_verdict(index: int, name: str) -> Measure:
     return section
 
 
-def _fallen(trace: Trace, found: Verdict) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens judged, lost, lost above the upper bound and lost below the lower one, per sequence."""
-    high, low = _sides(found)
-    if found.by_row:
-        judged = found.scope.lengths()
-        lost = judged * (1.0 - found.passes)
-        return judged, lost, lost * high, lost * low
-    scope, total = found.scope.laid(), trace.batch.layout.total
-    fails = scope * (1.0 - found.laid())
-    if found.units is not None:
-        high, low = found.units.spread(high), found.units.spread(low)
-    return total(scope), total(fails), total(fails * high), total(fails * low)
-
-
-def _sides(found: Verdict) -> tuple[Tensor, Tensor]:
+def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
     """Which units lie above the upper bound, and which below the lower one."""
     if found.gate.agg == "budget":
-        return 1.0 - found.stays, torch.zeros_like(found.stays)
+        return 1.0 - found.inside, torch.zeros_like(found.inside)
     lower, upper = bounds(found.gate)
     return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
 
 
-def unvalued(trace: Trace) -> dict[str, Tensor]:
+def unvalued(made: Decisions) -> dict[str, Tensor]:
     """How much of what is trained came without a usable advantage."""
-    return missing_advantages(trace.batch)
+    return missing_advantages(made.batch)
 
 
 def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
@@ -279,18 +252,18 @@ def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
     return {"advantage/missing_fraction": quotient(lost, number)}
 
 
-def selection(trace: Trace) -> dict[str, Tensor]:
+def selection(made: Decisions) -> dict[str, Tensor]:
     """Does the filter keep right answers as often as wrong ones? A kept set with negative mean advantage only pushes down.
 
     Kept is here what acts: a token that was zeroed is lost to the step like one that was rejected.
     """
-    advantages = trace.batch.advantages
+    advantages = made.batch.advantages
     assert advantages is not None
-    kept, valid = above(trace.weight, 0.0), trace.batch.valid
+    kept, valid = above(made.weight, 0.0), made.batch.valid
     up, down = above(advantages, 0.0), below(advantages, 0.0)
     marks = (small_sum_of(each) for each in (up, up * kept, down, down * kept, valid, kept))
     sums = (sum_of(each) for each in (advantages, advantages * kept))
-    ups, ups_kept, downs, downs_kept, number, left, whole, net = over_ranks(trace.ranks, *marks, *sums)
+    ups, ups_kept, downs, downs_kept, number, left, whole, net = over_ranks(made.ranks, *marks, *sums)
     return {
         "selection/kept_given_positive": quotient(ups_kept, ups),
         "selection/kept_given_negative": quotient(downs_kept, downs),

@@ -41,9 +41,6 @@ FROM_LOG_RATIO: dict[tuple[str, str | None], Callable[[Tensor], Tensor]] = {
     ("second_moment", None): lambda log_r: log_r.square(),
 }
 
-SIGN: dict[tuple[str, str | None], float] = {("ratio", None): 1.0, ("k1", "forward"): -1.0, ("k1", "reverse"): 1.0}
-"""Metrics that are ± the log-ratio: their sums need no pass over the tokens of their own."""
-
 FROM_PROBABILITIES: dict[tuple[str, str | None], Callable[[Tensor, Tensor], Tensor]] = {
     ("binary_kl", "forward"): lambda p, q: binary_kl(q, p),
     ("binary_kl", "reverse"): binary_kl,

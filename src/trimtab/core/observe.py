@@ -10,17 +10,17 @@ from functools import partial
 
 from trimtab.config.algebra import Gate
 from trimtab.core import measures
+from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
 from trimtab.core.once import LazyMetrics
-from trimtab.core.trace import Trace
 
 
 class Metrics(LazyMetrics):
     """The metrics of one correction."""
 
-    def __init__(self, trace: Trace) -> None:
-        super().__init__({name: partial(measure, trace) for name, measure in _measures(trace).items()})
-        self.trace = trace
+    def __init__(self, decisions: Decisions) -> None:
+        super().__init__({name: partial(measure, decisions) for name, measure in _measures(decisions).items()})
+        self.decisions = decisions
 
 
 def gate_name(index: int, gate: Gate) -> str:
@@ -28,7 +28,7 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
-def _measures(trace: Trace) -> dict[str, Measure]:
+def _measures(decisions: Decisions) -> dict[str, Measure]:
     """Each metric's name and the section it is worked out in; known from the rule alone."""
     table: dict[str, Measure] = {}
 
@@ -45,15 +45,15 @@ def _measures(trace: Trace) -> dict[str, Measure]:
     add("p01 p50 p99", measures.ratio_quantiles, "ratio/")
     add("abs_log_r_p50", measures.ratio_quantiles, "drift/")
     add("mean std min max ess", measures.weight, "weight/")
-    if trace.weighing is not None:
+    if decisions.weighing is not None:
         add("touched_high touched_low", measures.touched, "weight/")
         add("p01 p50 p99", measures.weight_quantiles, "weight/")
-    for index, gate in enumerate(trace.rule.gates):
+    for index, gate in enumerate(decisions.rule.gates):
         name = f"{gate_name(index, gate)}/"
         add("mean std min max", measures.gate_statistic(index, name), name)
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
-        add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_verdict(index, name), name)
-    if trace.batch.advantages is not None:
+        add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
+    if decisions.batch.advantages is not None:
         add("missing_fraction", measures.unvalued, "advantage/")
         add("kept_given_positive kept_given_negative net_advantage mean_advantage", measures.selection, "selection/")
     return table

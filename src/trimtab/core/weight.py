@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Weight
-from trimtab.core.batch import Batch, Scope
+from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import is_inside, log_bound, rounded
 
 
 @dataclass(frozen=True, eq=False)
 class Weighing:
-    """A weight per unit before it is laid over the tokens, with the raw ratio it came from (in log space)."""
+    """A weight per unit before it is spread over the tokens, with the raw ratio it came from (in log space)."""
 
     weight: Weight
     log_raw: Float[Tensor, "*units"]
@@ -25,42 +25,28 @@ class Weighing:
     units: Layout | None  # None: each token is a unit
 
 
-def weighing(weight: Weight, pair: str, scope: Scope) -> Weighing:
-    """The bounded ratio of each unit. A ratio too large for the type takes its largest number, never inf."""
-    batch = scope.batch
-    if weight.level in ("token", "segment"):
-        scope = Scope(batch, scope.laid())
-    units = {"token": None, "segment": batch.turns if weight.level == "segment" else None}.get(
-        weight.level, batch.layout
-    )
-    log_r = batch.limited(pair, weight.limit)
-    if units is None:
-        counted, gathered = scope.tokens, log_r if scope.full_rows else log_r * scope.tokens
-    elif units is batch.layout and scope.full_rows:
-        counted, gathered = scope.lengths(), scope.alive(batch.row_total(pair, weight.limit))
-    else:
-        counted = units.count(scope.tokens) if units is not batch.layout else scope.lengths()
-        gathered = units.sums(log_r * scope.tokens)
-        gathered = scope.alive(gathered) if units is batch.layout else gathered
-    if weight.level in ("geometric", "segment"):
-        gathered = gathered / counted.clamp(min=1.0)
-    gathered = gathered if units is None else rounded(gathered, log_r.dtype)
+def weighing(weight: Weight, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Weighing:
+    """The bounded ratio of each unit, gathered over `scope`. A ratio too large for the type takes its largest number, never inf."""
+    log_raw, counted = batch.limited(pair, weight.limit) * scope, scope
+    units = None if weight.level == "token" else batch.turns if weight.level == "segment" else batch.layout
+    if units is not None:
+        counted, total = units.count(scope), units.sums(log_raw)
+        product = weight.level == "sequence"
+        log_raw = rounded(total if product else total / counted.clamp(min=1.0), log_raw.dtype)
     if weight.limit is not None and weight.limit.at == "gathered":
-        gathered = gathered.clamp(-weight.limit.bound, weight.limit.bound)
-    value = bounded(gathered, weight, out=batch.room() if units is None else None)
-    return Weighing(weight, gathered, value, counted, units)
+        log_raw = log_raw.clamp(-weight.limit.bound, weight.limit.bound)
+    return Weighing(weight, log_raw, bounded(log_raw, weight), counted, units)
 
 
-def bounded(log_raw: Tensor, weight: Weight, out: Tensor | None = None) -> Tensor:
+def bounded(log_raw: Tensor, weight: Weight) -> Tensor:
     """A raw ratio, given in log space, held within the bounds of a weight, or 0 outside them.
 
     What lies outside is found by logarithms, as in gates: e^(log 3) is not 3 in floating point, and bounds are closed.
     """
-    raw, most = torch.exp(log_raw, out=out), torch.finfo(log_raw.dtype).max
+    raw, most = log_raw.exp(), torch.finfo(log_raw.dtype).max
     if weight.outside == "clamp":
         return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)
-    inside = is_inside(log_raw, log_bound(weight.lower), log_bound(weight.upper))
-    return raw.clamp_(max=most).mul_(inside)
+    return raw.clamp_(max=most) * is_inside(log_raw, log_bound(weight.lower), log_bound(weight.upper))
 
 
 def normalized(weighing: Weighing, batch: Batch) -> Tensor:

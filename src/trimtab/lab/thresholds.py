@@ -192,7 +192,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     import torch
 
     from trimtab.core.batch import batch, groups
-    from trimtab.core.correct import judged
+    from trimtab.core.correct import decide
 
     rule = Correction(gates=(gate,))
     mask = _padded(rows, "mask", 0.0).bool()
@@ -205,7 +205,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
         cu_seqlens=None,
         ranks=groups(None, None),
     )
-    found = judged(rule, tokens).verdicts[0]
+    found = decide(rule, tokens).results[0]
     right = torch.tensor([row.correct for row in rows])
     advantage = _padded(rows, "advantage", 0.0)
     if found.units is None:  # each token is a unit
@@ -220,7 +220,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     low, high = flat(found.low), flat(found.high)
     return Units(
         _statistic(gate, low, high),
-        flat(found.stays) > 0,
+        flat(found.inside) > 0,
         flat(found.counted),
         flat(right) > 0,
         flat(advantage),

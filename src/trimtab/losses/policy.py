@@ -20,7 +20,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import preset
 from trimtab.core.batch import batch, groups
-from trimtab.core.correct import Corrected, judged, needed
+from trimtab.core.correct import Corrected, decide, needed
 from trimtab.core.observe import Metrics
 from trimtab.core.ratio import cleaned, indicator
 from trimtab.core.reduce import Denominator, check_group, counted, share
@@ -100,7 +100,7 @@ def policy_loss(
         check_group(group, len(tokens.lengths))
     whole = tokens.valid
     terms = Terms(tokens, anchor, current.to(whole.dtype), whole, whole, tokens.lengths, generator)
-    terms, seen = _judged(correction, terms)
+    terms, seen = _decided(correction, terms)
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     weight = terms.weight if surrogate.weight is None else surrogate.weight
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
@@ -149,14 +149,14 @@ def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction:
 
 
 @torch.no_grad()
-def _judged(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
+def _decided(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
     """The terms with the correction's verdict, and its metrics."""
     tokens = terms.batch
     if correction is None:
         return terms, {}
     if isinstance(correction, Correction):
-        found = judged(correction, tokens)
-        kept, weight, seen = found.stays, found.weight, Metrics(found)
+        found = decide(correction, tokens)
+        kept, weight, seen = found.kept, found.weight, Metrics(found)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = cleaned(correction.weight, kept), correction.metrics

@@ -63,7 +63,7 @@ class Terms:
     def log_ratio_over(self, scope: str) -> Float[Tensor, "*tokens"]:
         """log ρ of the tokens of a scope, with gradient; 0 elsewhere."""
         log_r, tokens = self.batch.log_r[f"current/{self.anchor}"], self.tokens(scope)
-        return attached(self.current, log_r if tokens is self.batch.valid else log_r * tokens, tokens)
+        return attached(self.current, log_r * tokens, tokens)
 
     @once
     def log_prob(self) -> Float[Tensor, "*tokens"]:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.core.batch import batch, groups
-from trimtab.core.correct import judged
-from trimtab.core.gate import Verdict
+from trimtab.core.correct import decide
+from trimtab.core.gate import GateResult
 from trimtab.errors import RunError
 from trimtab.train.learner import Stepped
 
@@ -97,11 +97,11 @@ def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str
         cu_seqlens=None,
         ranks=groups(None, None),
     )
-    found = {place: _bounds(each, keep) for place, each in enumerate(judged(rule, tokens).verdicts)}
+    found = {place: _bounds(each, keep) for place, each in enumerate(decide(rule, tokens).results)}
     return {place: text for place, text in found.items() if text}
 
 
-def _bounds(found: Verdict, keep: float) -> str | None:
+def _bounds(found: GateResult, keep: float) -> str | None:
     counted = found.counted > 0
     if found.gate.agg in ("every", "budget") or not bool(counted.any()):
         return None

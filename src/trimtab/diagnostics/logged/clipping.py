@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import Cispo, Clip, Gspo, Luspo
+from trimtab.core.ratio import above, below
 from trimtab.diagnostics.logged.seen import Descended
-from trimtab.losses.terms import above, below
 
 Clipping = Clip | Gspo | Luspo
 

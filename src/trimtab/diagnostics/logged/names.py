@@ -59,15 +59,15 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     As the frameworks compute them: of the rows at hand, on one rank. Nothing for a batch without tokens.
     """
     if isinstance(metrics, Metrics):
-        has_tokens = metrics.trace.batch.valid.numel()
-        return SCALARS[reading.framework].correction(Seen(metrics.trace, reading.logged_kl)) if has_tokens else {}
+        has_tokens = metrics.decisions.batch.valid.numel()
+        return SCALARS[reading.framework].correction(Seen(metrics.decisions, reading.logged_kl)) if has_tokens else {}
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
         )
     if not metrics.terms.batch.valid.numel():
         return {}
-    seen = Seen(metrics.correction.trace, reading.logged_kl) if isinstance(metrics.correction, Metrics) else None
+    seen = Seen(metrics.correction.decisions, reading.logged_kl) if isinstance(metrics.correction, Metrics) else None
     found = {} if seen is None else SCALARS[reading.framework].correction(seen)
     if reading.loss is None or reading.framework not in SCALARS:
         return found

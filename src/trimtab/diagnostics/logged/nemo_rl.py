@@ -36,10 +36,10 @@ SEQUENCES: Table[Judged] = {
     "max_seq_mult_prob_error": lambda x: greatest(x.rows, x.seen.present),
     "mean_seq_mult_prob_error": lambda x: mean(x.rows, x.seen.present),
     "min_seq_mult_prob_error": lambda x: least(x.rows, x.seen.present),
-    "max_seq_mult_prob_error_after_mask": lambda x: greatest(x.rows, x.seen.present * x.verdict.passes),
-    "mean_seq_mult_prob_error_after_mask": lambda x: mean(x.rows, x.seen.present * x.verdict.passes),
-    "min_seq_mult_prob_error_after_mask": lambda x: least(x.rows, x.seen.present * x.verdict.passes),
-    "num_masked_seqs": lambda x: (x.seen.present * (1.0 - x.verdict.passes)).sum(),
+    "max_seq_mult_prob_error_after_mask": lambda x: greatest(x.rows, x.seen.present * x.verdict.inside),
+    "mean_seq_mult_prob_error_after_mask": lambda x: mean(x.rows, x.seen.present * x.verdict.inside),
+    "min_seq_mult_prob_error_after_mask": lambda x: least(x.rows, x.seen.present * x.verdict.inside),
+    "num_masked_seqs": lambda x: (x.seen.present * (1.0 - x.verdict.inside)).sum(),
 }
 
 
@@ -48,7 +48,7 @@ def _outside(x: Seen) -> Tensor | None:
     assert x.weighed is not None
     for each in x.gates("zero"):
         left = x.layout.peak(x.kept).clamp(min=0.0)
-        return mean(1.0 - each.verdict.passes, left)
+        return mean(1.0 - each.verdict.inside, left)
     weight = x.weighed.weight
     if weight.upper is None:
         return None

@@ -11,7 +11,7 @@ def _filtered(x: Seen) -> Tensor:
     """Tokens outside the bounds; of whole sequences, rows, and there a row without tokens counts as filtered."""
     for each in x.gates("zero"):
         if each.gate.level == "sequence":
-            return (1.0 - each.verdict.passes * x.present).mean()
+            return (1.0 - each.verdict.inside * x.present).mean()
         return x.mean(each.fails)
     assert x.weighed is not None
     high, low = beyond(x.raw, x.weighed.weight.lower, x.weighed.weight.upper)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
-from trimtab.core.gate import Verdict, bounds
+from trimtab.core.decisions import Decisions
+from trimtab.core.gate import GateResult, bounds
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import above, below, cleaned
-from trimtab.core.trace import Trace
 from trimtab.core.weight import Weighing, bounded
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms
@@ -69,7 +69,7 @@ class Judged:
     """One gate of a correction, as it judged."""
 
     gate: Gate
-    verdict: Verdict
+    verdict: GateResult
     seen: Seen
 
     @property
@@ -103,14 +103,14 @@ class Judged:
     @cached_property
     def fails(self) -> Float[Tensor, "*tokens"]:
         """1 on the tokens turned away."""
-        return (1.0 - self.verdict.laid()) * self.seen.valid
+        return (1.0 - self.verdict.passes) * self.seen.valid
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
     """A correction on its rows."""
 
-    trace: Trace
+    trace: Decisions
     kl: str = "k3"
     """The estimate of the KL that is logged, where a framework's users choose it."""
 
@@ -132,7 +132,7 @@ class Seen:
     @property
     def kept(self) -> Float[Tensor, "*tokens"]:
         """1 on the tokens that the gates left."""
-        return self.trace.stays
+        return self.trace.kept
 
     @property
     def lengths(self) -> Float[Tensor, " rows"]:
@@ -185,7 +185,7 @@ class Seen:
 
     def gates(self, *actions: str) -> list[Judged]:
         """The gates with one of these actions, in order."""
-        found = [Judged(each.gate, each, self) for each in self.trace.verdicts]
+        found = [Judged(each.gate, each, self) for each in self.trace.results]
         return [each for each in found if each.gate.action in actions] if actions else found
 
     @property
@@ -215,7 +215,7 @@ class Seen:
         assert weighed is not None
         found = self.laid(self.unit_weight, weighed.units)
         for each in self.gates("zero"):
-            found = found * each.verdict.laid()
+            found = found * each.verdict.passes
         return found
 
 

@@ -31,7 +31,7 @@ RATIO: Table[Seen] = {
 }
 
 SEQUENCES: Table[Judged] = {
-    "masked_ratio": lambda x: (1.0 - x.verdict.passes).mean(),
+    "masked_ratio": lambda x: (1.0 - x.verdict.inside).mean(),
     "over_high_ratio": lambda x: x.sides[0].mean(),
     "under_low_ratio": lambda x: x.sides[1].mean(),
 }
@@ -42,7 +42,7 @@ NAMES = {"mean": "geo_sequence_mask", "sum": "product_sequence_mask"}
 
 def _gate(x: Judged) -> dict[str, Tensor]:
     if x.gate.level == "token":
-        return {"token_mask_ratio": mean(x.fails, x.verdict.scope.laid())}
+        return {"token_mask_ratio": mean(x.fails, x.verdict.scope)}
     return filled(SEQUENCES, x, f"{NAMES.get(x.gate.agg or '', 'outlier_seq')}_")
 
 
@@ -53,7 +53,7 @@ def _capped(x: Seen) -> dict[str, Tensor]:
         return {}
     left = x.valid
     for each in x.gates():
-        left = left if each.gate.agg in NAMES else left * each.verdict.laid()
+        left = left if each.gate.agg in NAMES else left * each.verdict.passes
     if weighed.units is None:
         return {"tis_token_clip_high_ratio": mean(above(x.held(LIMIT).exp(), upper), left)}
     product = x.layout.total(x.log_r * left).clamp(-LIMIT, LIMIT).exp()

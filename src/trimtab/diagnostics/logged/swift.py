@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.config.losses import Cispo
+from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.clipping import Clipping, cispo_clips, clips, clips_high, clips_low
 from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
 from trimtab.diagnostics.logged.seen import Descended, Seen, Table, filled, mean
-from trimtab.losses.terms import above
 
 
 def _threshold(x: Seen) -> float:

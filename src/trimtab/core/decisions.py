@@ -12,8 +12,9 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.core.add import squares_of, sum_of
-from trimtab.core.batch import Batch, Scope
-from trimtab.core.gate import Verdict
+from trimtab.core.batch import Batch
+from trimtab.core.gate import GateResult
+from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import rounded
 from trimtab.core.weight import Weighing
@@ -23,25 +24,20 @@ MOST = 1e38
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
-    """Everything `correct` worked out on its way, for the metrics to read."""
+class Decisions:
+    """What `correct` decided, with everything it worked out on its way, for the metrics to read."""
 
     rule: Correction
     batch: Batch
-    verdicts: tuple[Verdict, ...]
+    results: tuple[GateResult, ...]
     weighing: Weighing | None
-    kept: Scope
-    stays: Float[Tensor, "*tokens"]  # `kept` over the tokens
+    kept: Float[Tensor, "*tokens"]
     weight: Float[Tensor, "*tokens"]
 
-    def count(self, tokens: Tensor, rows: Tensor) -> Float[Tensor, ""]:
-        """How many of the indicated tokens this rank holds; `rows`, their number per sequence, spares a pass over them."""
-        return sum_of(rows if self.ranks.context is None else tokens)
-
-    @property
+    @once
     def number(self) -> Float[Tensor, ""]:
         """How many valid tokens this rank holds."""
-        return self.count(self.batch.valid, self.batch.lengths)
+        return sum_of(self.batch.valid)
 
     @property
     def ranks(self) -> Ranks:
@@ -52,6 +48,11 @@ class Trace:
     def log_r(self) -> Float[Tensor, "*tokens"]:
         """The log-ratio of the rule's own pair."""
         return self.batch.log_r[self.rule.pair]
+
+    @once
+    def total_log_r(self) -> Float[Tensor, " rows"]:
+        """Its sum over each sequence, in float64."""
+        return self.batch.layout.sums(self.log_r)
 
 
 def over_ranks(ranks: Ranks, *sums: Tensor) -> tuple[Tensor, ...]:
@@ -71,9 +72,9 @@ def as_metric(value: Tensor) -> Tensor:
     return rounded(value, torch.float32)
 
 
-def sum_of_rows(trace: Trace, rows: Tensor) -> Tensor:
+def sum_of_rows(ranks: Ranks, rows: Tensor) -> Tensor:
     """This rank's part of a sum over sequences."""
-    return sum_of(rows) * trace.ranks.row_share
+    return sum_of(rows) * ranks.row_share
 
 
 def occupied(rows: Tensor) -> Tensor:
@@ -98,37 +99,31 @@ class Description:
 
 
 def described(
-    held: Tensor,
-    present: Tensor,
-    number: Tensor,
-    ranks: Ranks,
-    share: float = 1.0,
-    least: float = -math.inf,
-    room: Tensor | None = None,
+    held: Tensor, present: Tensor, number: Tensor, ranks: Ranks, share: float = 1.0, least: float = -math.inf
 ) -> Description:
-    """Mean, variance, least and greatest of the present values; `held` is 0 where they are not, and `room` is written over.
+    """Mean, variance, least and greatest of the present values; `held` is 0 where they are not.
 
     Two passes, so that nothing cancels. Where no value is below `least` >= 0, the absent zeros cannot be the greatest. Values of
     either sign lie within ±MOST, so that none is farther from the mean than float32 reaches.
     """
-    room = torch.empty_like(held) if room is None else room
+    scratch = torch.empty_like(held)  # for two values per token: fresh memory costs more than the arithmetic done in it
     number, total = over_ranks(ranks, number * share, sum_of(held) * share)
     some = number.clamp(min=1e-300)
     mean = total / some
     centre = mean.to(held.dtype)  # the mean but for a rounding
-    (second,) = over_ranks(ranks, squares_of(torch.addcmul(held, present, -centre, out=room)) * share)
+    (second,) = over_ranks(ranks, squares_of(torch.addcmul(held, present, -centre, out=scratch)) * share)
     variance = (second / some - (mean - centre).square()).clamp(min=0.0)
-    high, low = ranks.greatest(_ends(held, present, room, least)).double().unbind()
+    high, low = ranks.greatest(_ends(held, present, scratch, least)).double().unbind()
     return Description(
         number, mean, variance, torch.where(number > 0, 0.0 - low, 0.0), torch.where(number > 0, high, 0.0)
     )
 
 
-def _ends(held: Tensor, present: Tensor, room: Tensor, least: float) -> Tensor:
-    """The greatest present value and minus the least; `room` is written over."""
+def _ends(held: Tensor, present: Tensor, scratch: Tensor, least: float) -> Tensor:
+    """The greatest present value and minus the least; `scratch` is written over."""
     if not held.numel():
         return held.new_full((2,), -torch.inf)
-    outside = torch.sub(present, 1.0, out=room).mul_(torch.finfo(held.dtype).max)  # 0 or the lowest number
+    outside = torch.sub(present, 1.0, out=scratch).mul_(torch.finfo(held.dtype).max)  # 0 or the lowest number
     high = held.amax() if least >= 0 else (held + outside).amax()
     return torch.stack([high, outside.sub_(held).amax()])
 
