@@ -17,7 +17,7 @@ from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
 from trimtab.advantage.normalise import Sample, levels, standardised
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
-from trimtab.core.batch import column_laid, layout_of
+from trimtab.core.batch import column_per_token, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
@@ -56,7 +56,7 @@ class Episodes:
     tasked: Float[Tensor, " rows"]  # rows that get a task reward
     votes: Float[Tensor, " rows"]
     failed: Float[Tensor, " rows"]
-    stays: Float[Tensor, " rows"]  # neither failed nor dropped
+    not_dropped: Float[Tensor, " rows"]  # neither failed nor dropped
     truncated: Bool[Tensor, " rows"] | None  # rows that did not end
 
     @property
@@ -83,7 +83,7 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
     layout = layout_of(given.mask, given.cu_seqlens, ranks)
     rows = inputs.row_count(layout, given.mask)
     if given.kept is not None:
-        given = replace(given, kept=column_laid(given.kept, rows, given.mask, layout))
+        given = replace(given, kept=column_per_token(given.kept, rows, given.mask, layout))
     by_token = columns is None and given.rewards.shape == given.mask.shape and tuple(given.rewards.shape) != (rows,)
     _check(given, shaping, rows, by_token, columns)
     kind = working_type(given.rewards, given.values, given.token_rewards, given.baselines, given.bootstrap)
@@ -93,8 +93,8 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
         scored = indicator(given.ended, torch.float64)
     finite = _finite_rows(given, layout, masked, scored, by_token)
     tasked = finite * scored
-    stays = tasked if shaping.no_eos == "drop" else finite
-    trained = masked * layout.spread(stays.to(kind))
+    not_dropped = tasked if shaping.no_eos == "drop" else finite
+    trained = masked * layout.spread(not_dropped.to(kind))
     voting, votes = _votes(given, layout, trained, tasked, baseline)
     found = levels(rows, given.group, given.groups, given.mask.device, ranks)
     per_token = cleaned(given.rewards, trained) * layout.spread(tasked.to(kind)) if by_token else None
@@ -114,7 +114,7 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
         tasked=tasked,
         votes=votes,
         failed=1.0 - finite,
-        stays=stays,
+        not_dropped=not_dropped,
         truncated=None if given.ended is None else given.ended == 0,
     )
 
@@ -131,7 +131,7 @@ def _check(given: Given, shaping: Shaping, rows: int, by_token: bool, columns: i
         inputs.check_tokens(name, getattr(given, name), mask)
     for name in ("bootstrap", "baselines", "ended"):
         inputs.check_rows(name, getattr(given, name), rows, mask.device)
-    inputs.check_group(given.group, given.groups, rows, mask.device)
+    inputs.check_group_ids(given.group, given.groups, rows, mask.device)
     if shaping.no_eos != "keep":
         inputs.check_given(f"Shaping with no_eos {shaping.no_eos}", "ended", given.ended)
     if shaping.changes_rewards and (by_token or columns is not None):

@@ -19,7 +19,7 @@ from trimtab.advantage.episodes import Episodes, Given, episodes
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Sample, moments, standardised
-from trimtab.advantage.outcome import OUTCOMES, Scores, bounded, group_centred, rounding_of
+from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.config.advantages import estimator as estimator_named
 from trimtab.errors import InputError
@@ -165,9 +165,11 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
-            task = bounded(estimator, group_centred(estimator.singleton, batch.sample(batch.reward))) * batch.votes
+            task = (
+                within_bounds(estimator, group_centred(estimator.singleton, batch.sample(batch.reward))) * batch.votes
+            )
         elif task is not None:
-            task = bounded(estimator, task) * batch.tasked
+            task = within_bounds(estimator, task) * batch.tasked
         elif (estimator.lower, estimator.upper) != (None, None):
             raise InputError(
                 "ReinforcePlusPlus with lower or upper needs one reward per sequence, got one per token. Bound them before."
@@ -199,7 +201,7 @@ def _bootstrapped(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] |
     after, truncated = batch.given.bootstrap, batch.truncated
     if after is None or truncated is None or shaping.no_eos == "zero":
         return None
-    return torch.where(truncated & (batch.stays > 0), after.detach().double(), 0.0)
+    return torch.where(truncated & (batch.not_dropped > 0), after.detach().double(), 0.0)
 
 
 def _whitened(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:

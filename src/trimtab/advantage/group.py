@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -39,23 +38,6 @@ def grouped(ids: Int[Tensor, " rows"], count: int | None, ranks: Ranks) -> Group
     """Groups from ids. With a `count` the ids are indices already; without, they are gathered and numbered (a host sync)."""
     if count is not None:
         return Groups(ids.long(), count, ranks)
-    known = torch.unique(gathered(ids.long(), ranks)[0])
+    (everyone,), _ = ranks.gathered(ids.long())
+    known = torch.unique(everyone)
     return Groups(torch.searchsorted(known, ids.long()), len(known), ranks)
-
-
-def gathered(local: Tensor, ranks: Ranks) -> tuple[Tensor, slice]:
-    """The rows of every rank in rank order, and where this rank's own stand. Two collectives, whatever a rank holds."""
-    group = ranks.whole
-    if group is None:
-        return local, slice(0, len(local))
-    number = dist.get_world_size(group)
-    lengths = local.new_zeros(number, dtype=torch.int64)
-    lengths[dist.get_rank(group)] = len(local)
-    dist.all_reduce(lengths, group=group)
-    sizes: list[int] = lengths.tolist()  # the one place where the host must know: shapes differ by rank
-    own = local.new_zeros((max(sizes), *local.shape[1:]))
-    own[: len(local)] = local
-    parts = [torch.empty_like(own) for _ in sizes]
-    dist.all_gather(parts, own, group=group)
-    start = sum(sizes[: dist.get_rank(group)])
-    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]), slice(start, start + len(local))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from trimtab.core.checks import check_device
 from trimtab.core.layout import Layout, Packed
 from trimtab.errors import InputError
 
@@ -33,7 +34,8 @@ def check_rows(name: str, value: Tensor | None, rows: int, device: torch.device)
     """One value per sequence."""
     if value is not None and tuple(value.shape) != (rows,):
         raise InputError(f"{name} needs one value per sequence ({rows},), got shape {tuple(value.shape)}.")
-    _check_device(name, value, device)
+    if value is not None:
+        check_device(name, value, device)
 
 
 def check_tokens(name: str, value: Tensor | None, mask: Tensor) -> None:
@@ -42,7 +44,8 @@ def check_tokens(name: str, value: Tensor | None, mask: Tensor) -> None:
         raise InputError(
             f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(value.shape)}. One value per token, same index everywhere."
         )
-    _check_device(name, value, mask.device)
+    if value is not None:
+        check_device(name, value, mask.device)
 
 
 def check_either(name: str, value: Tensor | None, rows: int, mask: Tensor) -> None:
@@ -51,7 +54,8 @@ def check_either(name: str, value: Tensor | None, rows: int, mask: Tensor) -> No
         raise InputError(
             f"{name} needs one value per sequence ({rows},) or per token {tuple(mask.shape)}, got shape {tuple(value.shape)}."
         )
-    _check_device(name, value, mask.device)
+    if value is not None:
+        check_device(name, value, mask.device)
 
 
 def check_columns(name: str, value: Tensor, rows: int, columns: int, device: torch.device) -> None:
@@ -60,7 +64,7 @@ def check_columns(name: str, value: Tensor, rows: int, columns: int, device: tor
         raise InputError(
             f"{name} needs one row per sequence and one column per weight ({rows}, {columns}), got shape {tuple(value.shape)}."
         )
-    _check_device(name, value, device)
+    check_device(name, value, device)
 
 
 def check_given(who: str, name: str, value: Tensor | None) -> None:
@@ -75,7 +79,7 @@ def check_unread(who: str, name: str, value: Tensor | None) -> None:
         raise InputError(f"{who} needs no {name}, got a tensor. It does not read it; drop it.")
 
 
-def check_group(group: Tensor | None, count: int | None, rows: int, device: torch.device) -> None:
+def check_group_ids(group: Tensor | None, count: int | None, rows: int, device: torch.device) -> None:
     """One whole number per sequence, below the count if there is one."""
     if group is None:
         if count is not None:
@@ -88,7 +92,7 @@ def check_group(group: Tensor | None, count: int | None, rows: int, device: torc
         )
     if group.dtype == torch.bool or group.is_floating_point() or group.is_complex():
         raise InputError(f"group needs whole numbers, got {group.dtype}. Number the prompts.")
-    _check_device("group", group, device)
+    check_device("group", group, device)
     if count is not None and group.device.type == "cpu" and rows and not torch.compiler.is_compiling():
         low, high = group.aminmax()
         if low < 0 or high >= count:
@@ -96,8 +100,3 @@ def check_group(group: Tensor | None, count: int | None, rows: int, device: torc
                 f"group with groups={count} needs ids from 0 to {count - 1}, got {int(low)} … {int(high)}. "
                 "Leave groups out to have them numbered."
             )
-
-
-def _check_device(name: str, value: Tensor | None, device: torch.device) -> None:
-    if value is not None and value.device != device:
-        raise InputError(f"{name} needs to be on {device}, got {value.device}. Move it with .to(mask.device).")

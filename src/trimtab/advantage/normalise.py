@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.advantage.group import Groups, grouped, one_group
-from trimtab.advantage.inputs import check_given, check_group, check_not_empty, check_tokens, row_count
+from trimtab.advantage.inputs import check_given, check_group_ids, check_not_empty, check_tokens, row_count
 from trimtab.config.advantages import Level, Normalise, Singleton
 from trimtab.core.batch import layout_of
 from trimtab.core.layout import Layout
@@ -43,7 +43,7 @@ class Sample:
         rows = torch.stack([term if self.layout is None else self.layout.total(term) for term in terms], -1)
         return groups.spread(groups.total(rows)).unbind(-1)
 
-    def laid(self, row: Tensor) -> Tensor:
+    def per_unit(self, row: Tensor) -> Tensor:
         """One value per row, over its units."""
         return row if self.layout is None else self.layout.spread(row)
 
@@ -67,7 +67,7 @@ def moments(sample: Sample, level: Level) -> Moments:
     weighted = sample.weight * sample.value
     number, total, raw = sample.total(level, sample.weight, weighted, weighted * sample.value)
     mean = total / number.clamp(min=1.0)
-    (squares,) = sample.total(level, (sample.value - sample.laid(mean)).square_().mul_(sample.weight))
+    (squares,) = sample.total(level, (sample.value - sample.per_unit(mean)).square_().mul_(sample.weight))
     return Moments(number, mean, squares, (squares > CONSTANT * raw).double())
 
 
@@ -86,7 +86,7 @@ def standardised(norm: Normalise, sample: Sample) -> Float[Tensor, "*units"]:
         variance = squares / (spread.number - (1.0 if norm.unbiased else 0.0)).clamp(min=1.0)
         varies = (squares > CONSTANT * raw).double()
     spread = replace(spread, varies=varies)
-    return value / sample.laid(divisor(spread, variance, norm.eps, norm.eps_at, norm.singleton))
+    return value / sample.per_unit(divisor(spread, variance, norm.eps, norm.eps_at, norm.singleton))
 
 
 def divisor(found: Moments, variance: Tensor, eps: float, eps_at: str, singleton: Singleton) -> Float[Tensor, " rows"]:
@@ -105,9 +105,9 @@ def centred(
     number = found.number
     # x − (n·mean − x)/(n − 1) = (x − mean)·n/(n − 1); whoever does not vote is no part of the mean anyway
     others = number / (number - 1.0).clamp(min=1.0) if leave_one_out else torch.ones_like(number)
-    factor = sample.weight.clamp(max=1.0).mul_(sample.laid(found.varies * others - 1.0)).add_(1.0)
-    value = (sample.value - sample.laid(found.mean)).mul_(factor)
-    return torch.where(sample.laid(number == 1), sample.value, value) if singleton == "raw" else value
+    factor = sample.weight.clamp(max=1.0).mul_(sample.per_unit(found.varies * others - 1.0)).add_(1.0)
+    value = (sample.value - sample.per_unit(found.mean)).mul_(factor)
+    return torch.where(sample.per_unit(number == 1), sample.value, value) if singleton == "raw" else value
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def normalised(
     layout = None if values.ndim == 1 and cu_seqlens is None else layout_of(mask, cu_seqlens, ranks)
     rows = len(values) if layout is None else row_count(layout, mask)
     check_not_empty(rows, process_group)
-    check_group(group, groups, rows, values.device)
+    check_group_ids(group, groups, rows, values.device)
     if "group" in (norm.mean, norm.std):
         check_given("Normalise over groups", "group", group)
     counted = indicator(mask, torch.float64) * is_finite(values.double())

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.advantage.group import gathered
 from trimtab.advantage.normalise import Moments, Sample, centred, divisor, moments
 from trimtab.config.advantages import (
     Gdpo,
@@ -50,7 +49,7 @@ def rounding_of(kind: torch.dtype) -> float:
 def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     """(R − mean) / (std + eps)"""
     found = _grouped(config, scores)
-    return bounded(config, found) if isinstance(config, Grpo) else found
+    return within_bounds(config, found) if isinstance(config, Grpo) else found
 
 
 def _grouped(config: Grpo | Gdpo, scores: Scores) -> Tensor:
@@ -63,14 +62,14 @@ def _grouped(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     return value / divisor(found, found.variance(config.unbiased), config.eps, "std", config.singleton)
 
 
-def bounded(config: Grpo | Rloo | ReinforcePlusPlus, value: Tensor) -> Tensor:
+def within_bounds(config: Grpo | Rloo | ReinforcePlusPlus, value: Tensor) -> Tensor:
     """What the baseline left, within the estimator's bounds."""
     return value if (config.lower, config.upper) == (None, None) else value.clamp(config.lower, config.upper)
 
 
 def rloo(config: Rloo, scores: Scores) -> Tensor:
     """R − mean of the others"""
-    return bounded(config, _less_the_others(config.singleton, scores.sample))
+    return within_bounds(config, _less_the_others(config.singleton, scores.sample))
 
 
 def _less_the_others(singleton: Singleton, sample: Sample) -> Tensor:
@@ -148,7 +147,7 @@ def pass_k(config: PassK, scores: Scores) -> Tensor:
     sample = scores.sample
     groups = sample.levels["group"]
     index = torch.where(sample.weight > 0, groups.index, groups.count)  # whoever does not vote is apart
-    both, own = gathered(torch.stack([sample.value, index.double()], -1), groups.ranks)
+    (both,), own = groups.ranks.gathered(torch.stack([sample.value, index.double()], -1))
     gain = _gain(both[:, 0], both[:, 1].long(), groups.count + 1, config.k)[own]
     found = moments(sample, "group")
     if config.std:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
+from trimtab.core.checks import check_all, check_device
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
@@ -56,8 +57,9 @@ class Batch:
 
     def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
         """The log-ratio of a pair, held within a limit that bites on tokens."""
-        bites = limit is not None and limit.at == "token"
-        return self.log_r[pair].clamp(-limit.bound, limit.bound) if bites else self.log_r[pair]
+        if limit is None or limit.at != "token":
+            return self.log_r[pair]
+        return self.log_r[pair].clamp(-limit.bound, limit.bound)
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
@@ -97,7 +99,7 @@ def batch(
     differences = {pair: _difference(policies, pair, kind) for pair in pairs}
     valid = indicator(masked, kind)
     for difference in differences.values():
-        valid = valid * is_finite(difference)
+        valid.mul_(is_finite(difference))
     log_r = {pair: cleaned(difference, valid) for pair, difference in differences.items()}
     valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
     return Batch(
@@ -120,11 +122,8 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
 def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) -> Tensor:
     """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them)."""
     rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
-    if advantages.device != mask.device:
-        raise InputError(
-            f"advantages need to be on {mask.device}, got {advantages.device}. Move them with .to(mask.device)."
-        )
-    advantages = column_laid(advantages, rows, mask, layout)
+    check_device("advantages", advantages, mask.device, plural=True)
+    advantages = column_per_token(advantages, rows, mask, layout)
     if advantages.shape != mask.shape:
         if advantages.shape != (rows,):
             raise InputError(
@@ -134,7 +133,7 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
     return advantages.to(valid.dtype)
 
 
-def column_laid(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:
+def column_per_token(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:
     """`[sequences, 1]` laid over the tokens: one per sequence in every layout, also where there are as many tokens as sequences."""
     return layout.spread(value.squeeze(-1)).expand(mask.shape) if value.shape == (rows, 1) else value
 
@@ -156,33 +155,30 @@ def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
         raise InputError(
             f"cu_seqlens needs one dimension of int32 or int64 with a leading 0, got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}."
         )
-    if cu_seqlens.device != mask.device:
-        raise InputError(
-            f"cu_seqlens needs to be on {mask.device}, got {cu_seqlens.device}. Move it with .to(mask.device)."
-        )
+    check_device("cu_seqlens", cu_seqlens, mask.device)
     _check_boundaries(cu_seqlens, mask.numel())
     return Packed(cu_seqlens=cu_seqlens, tokens=mask.numel(), ranks=ranks)
 
 
 def _check_boundaries(cu_seqlens: Tensor, tokens: int) -> None:
-    """Boundaries start at 0, never go back and end at the token count. On a GPU the check stays on the GPU."""
-    if torch.compiler.is_compiling():
-        return
-    if cu_seqlens.device.type != "cpu":
-        fits = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == tokens) & (cu_seqlens.diff() >= 0).all()
-        torch._assert_async(fits, "cu_seqlens needs to start at 0, never go back and end at the number of tokens.")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-        return
-    bounds: list[int] = cu_seqlens.tolist()
-    if bounds[0] != 0 or bounds[-1] != tokens:
-        raise InputError(
-            f"cu_seqlens needs to start at 0 and end at the number of tokens ({tokens}), got {bounds[0]} … {bounds[-1]}. "
+    """Boundaries start at 0, never go back and end at the token count."""
+    ends = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == tokens)
+    check_all(
+        ends,
+        f"cu_seqlens needs to start at 0 and end at the number of tokens ({tokens})",
+        lambda: (
+            f"{int(cu_seqlens[0])} … {int(cu_seqlens[-1])}. "
             "Leave padding tokens out, or give them a sequence of their own with a False mask."
-        )
-    for index, (here, there) in enumerate(pairwise(bounds)):
-        if there < here:
-            raise InputError(
-                f"cu_seqlens needs to never go back, got {here} then {there} at index {index + 1}. Pass cumulative lengths."
-            )
+        ),
+    )
+    check_all(
+        cu_seqlens.diff() >= 0, "cu_seqlens needs to never go back", lambda: _first_step_back(cu_seqlens.tolist())
+    )
+
+
+def _first_step_back(bounds: list[int]) -> str:
+    index, (here, there) = next((at, pair) for at, pair in enumerate(pairwise(bounds), 1) if pair[1] < pair[0])
+    return f"{here} then {there} at index {index}. Pass cumulative lengths."
 
 
 def _check_like(name: str, tensor: Tensor, mask: Tensor) -> None:
@@ -190,8 +186,7 @@ def _check_like(name: str, tensor: Tensor, mask: Tensor) -> None:
         raise InputError(
             f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(tensor.shape)}. One log-prob per token, same index everywhere."
         )
-    if tensor.device != mask.device:
-        raise InputError(f"{name} needs to be on {mask.device}, got {tensor.device}. Move it with .to(mask.device).")
+    check_device(name, tensor, mask.device)
 
 
 def groups(process_group: ProcessGroup | None, context_group: ProcessGroup | None) -> Ranks:

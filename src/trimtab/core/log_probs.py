@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from trimtab.core.checks import check_all, check_device
 from trimtab.core.head import Head
 from trimtab.core.ratio import working_type
 from trimtab.core.softmax import RunningSoftmax, logit_gradient, scaling
@@ -199,7 +200,7 @@ def _temperatures(temperature: float | Tensor, targets: Tensor, dtype: torch.dty
                 f"temperature needs one floating-point number, or one per token {tuple(targets.shape)}, "
                 f"got {temperature.dtype} {tuple(temperature.shape)}."
             )
-        _check_device("temperature", temperature, targets)
+        check_device("temperature", temperature, targets.device)
         return temperature.expand(targets.shape).reshape(-1)
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ConfigError(
@@ -224,7 +225,7 @@ def _ids(vocabulary: Tensor, targets: Tensor) -> Int[Tensor, " ids"]:
             f"vocabulary needs one dimension of int32 or int64 ids, at least one, got {vocabulary.dtype} "
             f"{tuple(vocabulary.shape)}. Turn a mask into ids with mask.nonzero().squeeze(1)."
         )
-    _check_device("vocabulary", vocabulary, targets)
+    check_device("vocabulary", vocabulary, targets.device)
     return vocabulary.long()
 
 
@@ -238,13 +239,7 @@ def _places(targets: Int[Tensor, " tokens"], ids: Int[Tensor, " ids"], entries: 
 
 
 def _check_ids(needs: str, ids: Tensor, fit: Tensor, rule: str) -> None:
-    """Ids fit a rule. On a GPU the check stays on the GPU."""
-    if torch.compiler.is_compiling():
-        return
-    if ids.device.type != "cpu":
-        torch._assert_async(fit.all(), f"{needs} {rule}.")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    elif not bool(fit.all()):
-        raise InputError(f"{needs} {rule}, got {int(ids[~fit][0])}.")
+    check_all(fit, f"{needs} {rule}", lambda: f"{int(ids[~fit][0])}.")
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -254,7 +249,7 @@ def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, tensor in named.items():
         if not tensor.is_floating_point():
             raise InputError(f"{name} needs floating-point numbers, got {tensor.dtype}.")
-        _check_device(name, tensor, hidden)
+        check_device(name, tensor, hidden.device)
     if hidden.ndim == 0 or weight.ndim != 2 or len(weight) == 0 or weight.shape[-1] != hidden.shape[-1]:
         raise InputError(
             f"weight needs shape [entries, width] with the width of hidden {tuple(hidden.shape)}, got {tuple(weight.shape)}. "
@@ -271,14 +266,7 @@ def _check_targets(targets: Tensor, tokens: Tensor, name: str, entries: int) -> 
         )
     if targets.dtype not in (torch.int32, torch.int64):
         raise InputError(f"targets need int32 or int64 ids, got {targets.dtype}.")
-    _check_device("targets", targets, tokens)
+    check_device("targets", targets, tokens.device)
     _check_ids(
         "targets need", targets, targets < entries, f"ids below {entries} (the vocabulary), or negative to be ignored"
     )
-
-
-def _check_device(name: str, tensor: Tensor, like: Tensor) -> None:
-    if tensor.device != like.device:
-        raise InputError(
-            f"{name} needs to be on {like.device}, got {tensor.device}. Move it with .to({str(like.device)!r})."
-        )

@@ -59,6 +59,22 @@ class Ranks:
         """Maxima over a sequence's parts; `partial` is consumed."""
         return _reduced(partial, dist.ReduceOp.MAX, self.context)
 
+    def gathered(self, *local: Tensor) -> tuple[tuple[Tensor, ...], slice]:
+        """Tensors of one value per row with the rows of every rank, in rank order, and where this rank's own stand.
+
+        Ranks hold different numbers of rows, which the host reads once; one collective more for each tensor.
+        """
+        rows = len(local[0])
+        if self.whole is None:
+            return local, slice(0, rows)
+        lengths = local[0].new_zeros(self.number, dtype=torch.int64)
+        lengths[self.place] = rows
+        sizes: list[int] = self.summed(
+            lengths
+        ).tolist()  # the one place where the host must know: shapes differ by rank
+        start = sum(sizes[: self.place])
+        return tuple(_gathered(each, sizes, self.whole) for each in local), slice(start, start + rows)
+
 
 ALONE = Ranks()
 """One process that holds everything."""
@@ -83,3 +99,11 @@ def _reduced(value: Tensor, op: dist.ReduceOp.RedOpType, group: ProcessGroup | N
     value = value.contiguous()
     dist.all_reduce(value, op=op, group=group)
     return value
+
+
+def _gathered(local: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+    padded = local.new_zeros((max(sizes), *local.shape[1:]))
+    padded[: len(local)] = local
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.losses import Reduction
 from trimtab.core.batch import batch, groups
+from trimtab.core.checks import check_all
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator, is_finite
@@ -39,7 +39,8 @@ class Prompts:
         if len(self.ids) == 0:
             return self.tokens.new_zeros(len(group))
         place = torch.searchsorted(self.ids, group.to(self.ids.dtype)).clamp(max=len(self.ids) - 1)
-        _check(self.ids[place] == group, "group needs ids that the denominator counted, got others. Count every row.")
+        rule = "group needs ids that the denominator counted"
+        check_all(self.ids[place] == group, rule, lambda: "others. Count every row.")
         return self.tokens[place]
 
 
@@ -160,31 +161,13 @@ def _inverse(count: Tensor) -> Tensor:
 def _prompts(group: Tensor, tokens: Tensor, ranks: Ranks) -> Prompts:
     """Equal ids become neighbours by sorting, and each run of them one total: no number is read on the host."""
     ids, tokens = group.to(torch.int64), tokens.double()
-    if ranks.whole is not None:
-        ids, tokens = _gathered(ids, tokens, ranks.whole)
+    (ids, tokens), _ = ranks.gathered(ids, tokens)
     ids, order = ids.sort()
     opens = torch.ones_like(ids)
     opens[1:] = ids[1:] != ids[:-1]
     run = opens.cumsum(0) - 1
     totals = torch.zeros_like(tokens).index_add_(0, run, tokens[order])
     return Prompts(ids, totals[run], totals.gt(0).sum(dtype=torch.float64))
-
-
-def _gathered(ids: Tensor, tokens: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-    """The rows of every rank. Ranks hold different numbers of rows, which the host reads once."""
-    world = dist.get_world_size(group)
-    sizes = ids.new_empty(world)
-    dist.all_gather(list(sizes.split(1)), ids.new_tensor([len(ids)]), group=group)
-    rows: list[int] = sizes.tolist()
-    return _all(ids, rows, group), _all(tokens, rows, group)
-
-
-def _all(value: Tensor, rows: list[int], group: ProcessGroup) -> Tensor:
-    padded = value.new_zeros(max(rows))
-    padded[: len(value)] = value
-    found = [torch.empty_like(padded) for _ in rows]
-    dist.all_gather(found, padded, group=group)
-    return torch.cat([each[:number] for each, number in zip(found, rows, strict=True)])
 
 
 def check_group(group: Tensor | None, rows: int) -> None:
@@ -224,13 +207,3 @@ def _matched(value: Tensor | Sequence[Tensor] | None, masks: Tensor | Sequence[T
     if len(found) != number:
         raise InputError(f"Denominator needs one tensor per mask, got {len(found)} for {number} masks.")
     return found
-
-
-def _check(fits: Tensor, message: str) -> None:
-    """Raise on the host where the data are there anyway, assert on the device elsewhere."""
-    if torch.compiler.is_compiling():
-        return
-    if fits.device.type != "cpu":
-        torch._assert_async(fits.all(), message)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    elif not bool(fits.all()):
-        raise InputError(message)

@@ -100,7 +100,7 @@ def policy_loss(
         check_group(group, len(tokens.lengths))
     whole = tokens.valid
     terms = Terms(tokens, anchor, current.to(whole.dtype), whole, whole, tokens.lengths, generator)
-    terms, seen = _decided(correction, terms)
+    terms, seen = _with_decisions(correction, terms)
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     weight = terms.weight if surrogate.weight is None else surrogate.weight
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
@@ -149,8 +149,8 @@ def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction:
 
 
 @torch.no_grad()
-def _decided(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
-    """The terms with the correction's verdict, and its metrics."""
+def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
+    """The terms with what the correction decided, and its metrics."""
     tokens = terms.batch
     if correction is None:
         return terms, {}

@@ -86,7 +86,7 @@ class Update:
         counted = self.mask[part]
         corrected = self.fixed
         if corrected is None and (config.correction.needs_whole_step or config.correction.denominator == "kept"):
-            corrected = self._judged_whole(part)
+            corrected = self._whole_correction(part)
         if corrected is not None:
             counted = (corrected.kept if config.correction.denominator == "kept" else corrected.trained)[part]
         group = self.rows.group[part] if config.reduction.mode == "prompt-mean" else None
@@ -139,7 +139,7 @@ class Update:
         return None
 
     @torch.no_grad()
-    def _judged_whole(self, part: Tensor) -> Corrected:
+    def _whole_correction(self, part: Tensor) -> Corrected:
         """A rule that looks at the current policy and at the whole minibatch: one pass ahead of the gradient's."""
         config = self.config
         current = self.scorer.all(self.rows, config.learner.micro_tokens).log_probs
