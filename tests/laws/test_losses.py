@@ -74,10 +74,11 @@ def _with_and_without_the_first_row(loss: Objective, data: dict[str, Tensor]) ->
     setup, denominator = Setup(loss, REDUCTIONS[0], "none", extras=False), Denominator.of(data["mask"])
     without = data["mask"].clone()
     without[0] = False
-    return tuple(
+    first, second = (
         gradients(setup, data | {"mask": mask}, denominator=denominator)[1]["current"]
         for mask in (data["mask"], without)
     )
+    return first, second
 
 
 @given(st.sampled_from([*LOSSES, SEGMENTS]), samples())

@@ -130,7 +130,7 @@ def decide(rule: Correction, tokens: Batch) -> Decisions:
     weight, weighed = kept * not_zeroed, None
     if rule.weight is not None and rule.weight.level != "one":
         weighed = weighing(rule.weight, rule.pair, tokens, kept if rule.weight.scope == "kept" else trained)
-        weight = weight * _clamped(weighed, normalized(weighed, tokens) if rule.normalize else weighed.value, results)
+        weight.mul_(_clamped(weighed, normalized(weighed, tokens) if rule.normalize else weighed.value, results))
     return Decisions(rule=rule, batch=tokens, results=tuple(results), weighing=weighed, kept=kept, weight=weight)
 
 

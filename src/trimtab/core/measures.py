@@ -219,13 +219,14 @@ def gate_rejections(index: int, name: str) -> Measure:
     def section(made: Decisions) -> dict[str, Tensor]:
         found, count = made.results[index], made.batch.layout.count
         fails = found.scope * (1.0 - found.passes)
-        high, low = (side if found.units is None else found.units.spread(side) for side in _sides(found))
-        here, lost, beyond, short = (count(each) for each in (found.scope, fails, fails * high, fails * low))
-        sums = (here, lost, beyond, short, occupied(here), occupied(here) * (lost == here))
-        number, fallen, high, low, rows, whole = over_ranks(
-            made.ranks, *(sum_of_rows(made.ranks, each) for each in sums)
+        here, lost = count(found.scope), count(fails)
+        rows = (here, lost, occupied(here), occupied(here) * (lost == here))
+        of_unit, share = (fails, 1.0) if found.units is None else (found.units.count(fails), made.ranks.row_share)
+        sides = (sum_of(of_unit * side) * share for side in _sides(found))
+        number, fallen, some, whole, high, low = over_ranks(
+            made.ranks, *(sum_of_rows(made.ranks, each) for each in rows), *sides
         )
-        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, rows)}
+        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, some)}
         parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
         return prefixed(name, {part: quotient(*fraction) for part, fraction in parts.items()})
 

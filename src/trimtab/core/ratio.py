@@ -62,7 +62,8 @@ def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | No
 
 def cleaned(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The value where counted, 0 elsewhere, whatever stood there."""
-    return torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0) * counted
+    finite = torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0)
+    return finite.mul_(counted) if finite.shape == counted.shape else finite * counted
 
 
 def rounded(value: Float[Tensor, "*n"], kind: torch.dtype) -> Float[Tensor, "*n"]:
