@@ -190,7 +190,7 @@ class Dialect:
     own_keys: str = NEVER
     """Keys that only it has: a pattern of full names."""
     others: tuple[str, ...] = ()
-    """Names of theirs that resemble ours and are no misspelling."""
+    """FullNames of theirs that resemble ours and are no misspelling."""
     is_loss: bool = False
     """Whether its correction and its loss are one section, so that each speaks of the other."""
     apart: tuple[str, ...] = ()
@@ -215,21 +215,21 @@ class Dialect:
         return {key.label: key for key in self.keys}
 
     @cached_property
-    def places(self) -> Names:
+    def places(self) -> FullNames:
         """Every full name of every key."""
-        return Names(path for key in self.keys for path in key.paths)
+        return FullNames(path for key in self.keys for path in key.paths)
 
     @cached_property
-    def sections(self) -> Names:
+    def sections(self) -> FullNames:
         """Every full name under which keys stand."""
-        return Names(section for key in self.keys for path in key.paths for section in above(path))
+        return FullNames(section for key in self.keys for path in key.paths for section in above(path))
 
     def is_whole(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings look like a whole file of the framework."""
         return any(key.partition(".")[0] in self.roots for key in settings)
 
 
-class Names:
+class FullNames:
     """Full names, found by what users write for them: the name, the end of it, or the name nested deeper."""
 
     def __init__(self, paths: Iterable[str]) -> None:

@@ -45,21 +45,30 @@ def look_up(
         close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
         hint = close if close.startswith("Did") else "Check that these are its settings."
         raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
-    said = [key for key in dialect.keys if key.label in taken and not _is_unsaid(key, settings[taken[key.label]])]
-    values: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for key in said:
-        try:
-            values[key.label] = _value(dialect, key, settings[taken[key.label]])
-        except ConfigError as error:
-            problems.append(Problem(key.part, error))
-            values[key.label] = problems[-1]
+    values, problems = _values(dialect, settings, taken)
     if problems and not partial:
         raise problems[0].error
     values |= _unknown_by_section(dialect, settings, values)
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
     found.places, found.problems = taken, problems
     return found
+
+
+def _values(
+    dialect: Dialect, settings: Mapping[str, Any], taken: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The values by label; one that cannot be is a problem there."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key in dialect.keys:
+        if key.label not in taken or _is_unsaid(key, settings[taken[key.label]]):
+            continue
+        try:
+            values[key.label] = _value(dialect, key, settings[taken[key.label]])
+        except ConfigError as error:
+            problems.append(Problem(key.part, error))
+            values[key.label] = problems[-1]
+    return values, problems
 
 
 def _unknown_by_section(dialect: Dialect, settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Unknown]:

@@ -15,6 +15,9 @@ ALL: dict[str, Any] = {"baseline": "all"}
 RAW: dict[str, Any] = {"baseline": "all", "singleton": "raw"}
 """…and a group of one keeps its reward."""
 
+Table = dict[str, Callable[[Any], Any]]
+"""A framework's name for a loss or an estimator → ours, made from its settings."""
+
 
 @dataclass(frozen=True)
 class LossPart:
@@ -51,7 +54,7 @@ def refuse(said: Any, what: str, why: str) -> None:
         raise ConfigError(f"{what} cannot be said: {why}.")
 
 
-def row(table: Mapping[str, Callable[[Any], Any]], key: str, name: str, given: Any) -> Any:
+def row(table: Table, key: str, name: str, given: Any) -> Any:
     """What a table says under a name; a name that is not there is refused."""
     if name not in table:
         raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")

@@ -29,16 +29,16 @@ PASSED = {
     "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
-MOST = 12
+MOST_NAMED = 12
 
 
 def unread_findings(asked: Given) -> Iterator[Finding]:
     """One note with every such key that says something."""
     named = [key for key in asked.unread_keys if _concerns(key) and asked.value_written(key) not in (None, {}, [])]
     if named:
-        more = f" and {len(named) - MOST} more" if len(named) > MOST else ""
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         yield Finding(
-            ", ".join(named[:MOST]) + more,
+            ", ".join(named[:MOST_NAMED]) + more,
             "note",
             "By the name this concerns a correction, a ratio, a clip or a KL; it is not read here, so what it does is not in this "
             "reading.",

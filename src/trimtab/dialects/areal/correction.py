@@ -24,7 +24,7 @@ DOCUMENTED = METRICS | {
     "kl_k3": {"metric": "k3", "direction": "forward"},
     "binary_kl": {"metric": "binary_kl", "direction": "max"},
 }
-UNITS = {"sum": "sequence", "mean": "geometric", "max": "max"}
+UNIT_OF = {"sum": "sequence", "mean": "geometric", "max": "max"}
 
 
 def correction_of(given: Given) -> Correction:
@@ -73,7 +73,7 @@ def _rejection(given: Given, section: dict[str, Any]) -> Correction:
         if action == "clamp":
             return Correction(weight=weight_of("token", lower, upper))
         return Correction(gates=ratio_gate("token", lower, upper), weight=Weight(level="token"))
-    unit = UNITS[section["agg"]]
+    unit = UNIT_OF[section["agg"]]
     if section["token_action"] is not None:
         first = ratio_gate("geometric", lower, upper)
         if section["token_action"] == "clamp":

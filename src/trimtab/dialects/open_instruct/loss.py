@@ -11,7 +11,7 @@ from trimtab.dialects.objectives import LossPart, refuse
 from trimtab.dialects.values import number
 from trimtab.errors import ConfigError
 
-ESTIMATORS: dict[str, dict[str, Any]] = {
+KL_ESTIMATORS: dict[str, dict[str, Any]] = {
     "0": {"estimator": "k1"},
     "1": {"estimator": "k2"},
     "2": {"estimator": "k3"},
@@ -47,4 +47,4 @@ def _reduction(given: Given) -> Reduction:
 def _kl(given: Given) -> KlPenalty | None:
     if not given["beta"] or not given["load_ref_policy"] or not given.has("beta", "kl_estimator"):
         return None
-    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **ESTIMATORS[given["kl_estimator"]])
+    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[given["kl_estimator"]])

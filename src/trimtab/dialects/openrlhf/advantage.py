@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse, row
+from trimtab.dialects.objectives import ALL, AdvantagePart, Table, refuse, row
 from trimtab.dialects.openrlhf.loss import two_numbers
 from trimtab.errors import ConfigError
 
 BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")
-Table = dict[str, Callable[[Given], Any]]
 ESTIMATORS: Table = {
     "gae": lambda g: Gae(
         gamma=g["gamma"],

@@ -7,7 +7,7 @@ from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.errors import UnknownNameError, nearest
 
-OTHERS = {
+WITHOUT_ESTIMATOR = {
     "rae": "its baseline is a running mean per agent",
     "hierarchical_grpo": "its groups are roles within a problem",
     "opd": "it distils a teacher and has no reward",
@@ -28,7 +28,7 @@ def advantage_of(given: Given) -> AdvantagePart:
         "prime-rl length_penalty",
         "rewards are shaped by lengths relative to the group. Shape them yourself and leave it out",
     )
-    refuse(name in OTHERS, f"prime-rl algo.type {name}", OTHERS.get(name, ""))
+    refuse(name in WITHOUT_ESTIMATOR, f"prime-rl algo.type {name}", WITHOUT_ESTIMATOR.get(name, ""))
     grpo: Estimator = Opo(baseline="all") if given["length_weighted_baseline"] else Grpo(std=False, baseline="all")
     kinds: dict[str, Estimator] = {"grpo": grpo, "default": grpo, "max_rl": MaxRl(eps=0.0, baseline="all")}
     if name not in kinds:

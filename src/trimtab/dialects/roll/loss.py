@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduction_of, refuse, row
+from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
 from trimtab.errors import ConfigError
 
 REDUCTIONS = {name: name for name in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")}
-Table = dict[str, Callable[[Given], Any]]
 
 
 def _ppo(given: Given) -> Objective:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimtab.config import advantages as adv
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, refuse, row
-from trimtab.dialects.skyrl.loss import Table, kl_penalty
+from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
+from trimtab.dialects.skyrl.loss import kl_penalty
 
 ESTIMATORS: Table = {
     "grpo": lambda g: adv.Grpo(std=g["grpo_norm_by_std"], **RAW),

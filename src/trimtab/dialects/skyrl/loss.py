@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduction_of, row
-
-Table = dict[str, Callable[[Given], Any]]
+from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, row
 
 
 def _clip(given: Given) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from trimtab.config import advantages as adv
 from trimtab.config.advantages import Normalise
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, refuse, row
-from trimtab.dialects.verl.loss import Table, kl_estimator
+from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
+from trimtab.dialects.verl.loss import kl_estimator
 
 ESTIMATORS: Table = {
     "gae": lambda g: adv.Gae(gamma=g["gamma"], lam=g["lam"], **ALL),

@@ -35,7 +35,7 @@ from trimtab.dialects.writing.proposals import as_tree, proposals, settings_for
 from trimtab.dialects.writing.refusals import Lost, lost_fields, missing, obstacle, refusal
 from trimtab.errors import ConfigError, ConfigWarning
 
-MOST = 6
+MOST_WAYS = 6
 """Ways of saying a correction that are tried with a loss beside it."""
 
 
@@ -94,7 +94,7 @@ def _attempt(dialect: Dialect, asked: Reading, goals: dict[str, Fields]) -> Atte
         rest = _beside(dialect, replace(asked, correction=None), goals, {}) if goals else Attempt({}, {})
         return Attempt(rest.settings, {"correction": partial(obstacle, dialect, asked.correction), **rest.lost})
     tried: list[Attempt] = []
-    for settings in ways[:MOST]:
+    for settings in ways[:MOST_WAYS]:
         tried.append(_beside(dialect, asked, goals, settings))
         if not tried[-1].lost:
             break
