@@ -20,14 +20,16 @@ from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 
 Measured = Callable[[], dict[str, Tensor]]
-Seen = Metrics | dict[str, Tensor]
+CorrectionMetrics = Metrics | dict[str, Tensor]
 """The metrics of a correction: still to be worked out, or worked out elsewhere."""
 
 
 class PolicyMetrics(LazyMetrics):
     """The metrics of one loss, and those of its correction under the names it does not use itself."""
 
-    def __init__(self, sections: dict[str, Measured], correction: Seen, terms: Terms, surrogate: Surrogate) -> None:
+    def __init__(
+        self, sections: dict[str, Measured], correction: CorrectionMetrics, terms: Terms, surrogate: Surrogate
+    ) -> None:
         super().__init__(sections)
         self.correction, self.terms, self.surrogate = correction, terms, surrogate
 
@@ -48,7 +50,7 @@ def policy_metrics(
     *,
     loss: Tensor,
     averaged_over: int,
-    correction: Seen,
+    correction: CorrectionMetrics,
     means: Mapping[str, tuple[Tensor, Tensor]],
 ) -> PolicyMetrics:
     """Every metric of one call. `means` are further values per token with the tokens they count on (entropy, KL)."""

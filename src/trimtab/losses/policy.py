@@ -26,7 +26,7 @@ from trimtab.core.ratio import cleaned, indicator
 from trimtab.core.reduce import Denominator, check_group, counted, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.kl import kl_term
-from trimtab.losses.metrics import PolicyMetrics, Seen, policy_metrics
+from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Terms, attached, total
 
@@ -149,7 +149,7 @@ def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction:
 
 
 @torch.no_grad()
-def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, Seen]:
+def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> tuple[Terms, CorrectionMetrics]:
     """The terms with what the correction decided, and its metrics."""
     tokens = terms.batch
     if correction is None:
