@@ -68,7 +68,7 @@ def test_tensors_that_do_not_fit_are_refused(changes: dict[str, Any], words: str
         policy_loss(config.Clip(), **tensors(**changes))
 
 
-@pytest.mark.parametrize("loss", ["clip", None, Reduction(mode="token-mean")])
+@pytest.mark.parametrize("loss", [3, None, Reduction(mode="token-mean")])
 def test_only_a_loss_is_a_loss(loss: Any) -> None:
     with pytest.raises(ConfigError, match="needs a loss such as"):
         policy_loss(loss, **tensors())

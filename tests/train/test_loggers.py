@@ -240,7 +240,7 @@ def test_a_logger_that_cannot_start_is_refused_and_those_before_it_closed(
 
 
 def test_a_run_directory_that_cannot_be_written_is_said_as_such(wandb: Calls, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"loggers\.json cannot be written"):
+    with pytest.raises(RecordError, match=r"loggers\.json needs its folder"):
         open_loggers(["wandb"], folder=tmp_path / "absent", project="p", warn=silent)
 
 

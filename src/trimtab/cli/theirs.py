@@ -21,9 +21,9 @@ OURS = {".yaml", ".yml", ".json"}
 def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
     """A correction of ours by name or file; None for a file that is a framework's."""
     path = Path(name)
-    if not (is_file_name(name) or path.is_file()):
+    if not (is_file_name(name) or _is_file(path)):
         return correction_from(name, changes)
-    if path.suffix.lower() not in OURS and path.is_file():
+    if path.suffix.lower() not in OURS and _is_file(path):
         return None
     try:
         return correction_from(name, changes)
@@ -31,6 +31,13 @@ def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
         if changes or _sign(path) is None:
             raise
         return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _sign(path: Path) -> Sign | None:
