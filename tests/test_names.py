@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import trimtab
+from trimtab.cli.train import configured
 from trimtab.config.losses import EntropyBonus, Gspo, KlPenalty
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, UnknownNameError
@@ -76,4 +77,4 @@ def test_a_run_takes_names_and_coefficients():
 @pytest.mark.parametrize("kind", ["gae", "remax"])
 def test_an_estimator_that_a_run_has_nothing_for_is_refused_when_it_is_read(kind: str):
     with pytest.raises(ConfigError, match=f"needs an advantage from rewards alone, got {kind}"):
-        Train.from_settings({"advantage": {"kind": kind}})
+        configured([f"advantage.kind={kind}"])

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from trimtab.cli.app import app
 from trimtab.config.training import Train
 from trimtab.dialects import read
-from trimtab.errors import ConfigError
 
 AREAL = """
 actor:
@@ -104,13 +103,14 @@ def test_without_a_target_every_part_is_printed_under_the_names_of_a_training_fi
     assert "# KL in the reward, which such a file has no name for: {coefficient: 0.001, estimator: k1}\n" in out
     found = yaml.safe_load(out)
     assert list(found) == ["correction", "loss", "reduction", "kl", "entropy_bonus", "advantage"]
-    with pytest.raises(ConfigError, match="got gae, which needs a critic's values"):  # there is none in a run here
-        Train.from_settings(found)
-    train = Train.from_settings({name: part for name, part in found.items() if name != "advantage"})
+    train = Train.from_settings(found)
     reading = read("verl", file)
     assert (train.correction, train.loss, train.kl) == (reading.correction, reading.loss, reading.kl)
-    assert train.entropy_bonus == reading.entropy
+    assert (train.entropy_bonus, train.advantage) == (reading.entropy, reading.advantage)
     own.write_text(out)
+    code, _, errors = run("train", str(own), "--dry-run")
+    assert code == 2
+    assert "got gae, which needs a critic's values" in errors  # there is none in a run here
     assert run("explain", str(own))[0] == 0
     code, out, _ = run("compare", str(own), f"verl:{file}")
     assert (code, out) == (1, "The advantage differs: reward_kl none in A, on in B.\n")  # it has no name there

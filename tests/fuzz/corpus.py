@@ -17,7 +17,7 @@ from tests.report.test_directory import on_disk
 from trimtab.config.files import explained_yaml, to_yaml
 from trimtab.config.presets import PRESETS
 from trimtab.config.training import Train
-from trimtab.dialects.examples import EXAMPLES, objectives
+from trimtab.dialects import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 @cache
 def frameworks() -> dict[str, list[Any]]:
     """Per framework: whole files as users keep them, and small ones of one option each."""
-    small = {name: [*rows.values(), *objectives(name).values()] for name, rows in EXAMPLES.items()}
+    shown = {name: each.examples for name, each in DIALECTS.items()}
+    small = {name: [*each.corrections.values(), *each.objectives.values()] for name, each in shown.items()}
     return {name: [WHOLE[name], WHOLE[name], *small[name]] for name in WHOLE}
 
 

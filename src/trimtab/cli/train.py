@@ -140,7 +140,7 @@ def configured(given: Iterable[str]) -> Train:
     file = words.pop(0) if words and "=" not in words[0] else None
     settings = plain_settings(file, words)
     try:
-        return Train.from_settings(settings)
+        return Train.from_settings(settings).runnable()
     except ConfigError as error:
         raise type(error)(f"{file}: {error}" if file else str(error)) from None
 

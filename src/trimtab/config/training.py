@@ -263,6 +263,10 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        return self
+
+    def runnable(self) -> Train:
+        """This run, if it can be run here; what can be said, read and compared is more than that."""
         if self.advantage.kind in NEED_MORE:
             raise ConfigError(
                 f"trimtab train needs an advantage from rewards alone, got {self.advantage.kind}, which needs "

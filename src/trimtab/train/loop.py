@@ -62,7 +62,7 @@ class Result:
 def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
     """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
     shown = Guarded(display or Silent())
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.runnable().threads)
     keep_freed_memory()
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
