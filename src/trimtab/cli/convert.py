@@ -235,21 +235,26 @@ def _yaml_files(places: list[Path]) -> list[Path]:
 # ── in words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+WORST_FIRST = ("defect", "surprise", "note")
+STYLES = {"refused": "bold red", "defect": "bold red", "surprise": "yellow"}
+
+
 def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
-    """A page about a framework's file: its findings first, then what it computes."""
+    """A page about a framework's file: what it computes, what is wrong with that, the worst first, and then the whole."""
     dialect = dialect_of(reading.framework)
     refused = [("refused", f"{each.part}: {each.text}") for each in reading.refused]
-    found = [(each.level, f"{each.key}: {each.text}") for each in reading.findings]
+    found = sorted(reading.findings, key=lambda each: WORST_FIRST.index(each.level))
     page: list[RenderableType] = [
         Text(f"{file.name}, read as {dialect.title} {dialect.version}", style="bold"),
         *([Text(why, style="dim")] if why else []),
-        *show.lines(Section("Not read", tuple(refused))),
-        *show.lines(Section("Findings", tuple(found))),
     ]
-    if reading.correction is not None:
-        page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(reading.correction))]
-        for section in sections(reading.correction):
-            page += show.lines(section)
+    rule = reading.correction
+    if rule is not None:
+        page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
+    page += show.lines(Section("Not read", tuple(refused)), STYLES)
+    page += show.lines(Section("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in found)), STYLES)
+    for section in [] if rule is None else sections(rule):
+        page += show.lines(section)
     page += show.lines(Section("Besides", tuple(_besides(reading))))
     page += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return page

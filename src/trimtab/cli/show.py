@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -105,11 +105,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, f
     return made
 
 
-def lines(section: Section) -> list[RenderableType]:
-    """A section under its title, labels in one column."""
+def lines(section: Section, styles: Mapping[str, str] | None = None) -> list[RenderableType]:
+    """A section under its title, labels in one column, each in its style; nothing for a section without lines."""
+    if not section.lines:
+        return []
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in section.lines:
-        grid.add_row(f"  {label}", text)
+        grid.add_row(Text(f"  {label}", style=(styles or {}).get(label, "dim")), text)
     return [Text(""), heading(section.title), grid]
