@@ -218,3 +218,9 @@ def test_responses_no_verifier_could_score_are_said_to_be_left_out() -> None:
     found = titled(findings(run(50, rollout__failed=0.1)), "A verifier failed")
     assert found is not None
     assert found.sentence.endswith("They neither vote nor train.")
+
+
+def test_a_run_that_ends_without_groups_is_not_said_to_have_learnt_all_it_can() -> None:
+    # 100 steps: 16 groups at first, none in the last fifth, when every verifier failed; nothing is divided by them.
+    curves = {"advantage__groups": lambda s: 16.0 if s < 60 else 0.0, "advantage__zero_variance_groups": 1.0}
+    assert titled(findings(run(100, **curves)), "Little left to learn from") is None

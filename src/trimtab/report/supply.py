@@ -50,9 +50,10 @@ def responses(run: Run) -> Iterator[Finding]:
 def silent_groups(run: Run) -> Iterator[Finding]:
     """Groups whose answers are all right or all wrong teach nothing."""
     groups, alike = run.series("advantage/groups").finite, run.series("advantage/zero_variance_groups").finite
-    if len(groups) and len(alike) and groups.median > 0:
+    if len(groups) and len(alike):
         tail = max(1, len(alike) // 5)
-        share = float(np.mean(alike.values[-tail:]) / np.mean(groups.values[-tail:]))
+        lately = float(np.mean(groups.values[-tail:]))
+        share = float(np.mean(alike.values[-tail:])) / lately if lately > 0 else 0.0
         if share > 0.8:
             yield Finding(
                 "note",
