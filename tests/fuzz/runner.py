@@ -68,13 +68,18 @@ class Outcome:
 
 def run(seed: int, numbers: Sequence[int], *, workers: int, batch: int = 200) -> Iterator[Outcome]:
     """The outcome of every case, as they come."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as home:  # also of children that are ended
+        yield from _run(seed, numbers, workers, batch, Path(home))
+
+
+def _run(seed: int, numbers: Sequence[int], workers: int, batch: int, home: Path) -> Iterator[Outcome]:
     waiting = [list(numbers[at : at + batch]) for at in range(0, len(numbers), batch)]
     running: dict[int, tuple[int, list[int], bytes]] = {}
     warm_up()
     while waiting or running:
         while waiting and len(running) < workers:
             part = waiting.pop(0)
-            reader, pid = _forked(seed, part)
+            reader, pid = _forked(seed, part, home)
             running[reader] = (pid, part, b"")
         for reader in list(running):
             pid, part, text = running[reader]
@@ -102,7 +107,7 @@ def _gathered(pid: int, part: list[int], text: bytes) -> tuple[list[Outcome], li
     return told, []
 
 
-def _forked(seed: int, part: list[int]) -> tuple[int, int]:
+def _forked(seed: int, part: list[int], home: Path) -> tuple[int, int]:
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads that wait hold nothing a child needs
@@ -118,7 +123,7 @@ def _forked(seed: int, part: list[int]) -> tuple[int, int]:
             os.dup2(nothing.fileno(), 2)
         _limit()
         for number in part:
-            found = outcome(case(seed, number))
+            found = outcome(case(seed, number), home)
             os.write(writer, json.dumps(vars(found)).encode() + b"\n")
         code = 0
     finally:
@@ -139,16 +144,16 @@ def _watch(event: str, _: Any) -> None:
         raise RanError(event)
 
 
-def outcome(one: Case) -> Outcome:
+def outcome(one: Case, home: Path) -> Outcome:
     """Run one case in a folder of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    home = os.getcwd()
+    folder = Path(tempfile.mkdtemp(dir=home))
+    before = os.getcwd()
     try:
         _lay_out(folder, one)
         os.chdir(folder)
         return _called(one, folder)
     finally:
-        os.chdir(home)
+        os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
 
 
