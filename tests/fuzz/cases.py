@@ -154,7 +154,12 @@ def a_run(rng: Random) -> dict[str, bytes]:
 
 
 def report(rng: Random) -> tuple[list[str], dict[str, bytes]]:
-    return ["report", "run"], a_run(rng)
+    """Of one run, or of it beside a sound one."""
+    files = a_run(rng)
+    if rng.random() < 0.6:
+        return ["report", "run", *rng.choice(([], ["--charts", "charts"]))], files
+    sound = {f"other/{name}": text.encode() for name, text in corpus.run_files().items()}
+    return ["report", "run", "other", *rng.choice(([], ["--charts", "charts"]))], files | sound
 
 
 def resume(rng: Random) -> tuple[list[str], dict[str, bytes]]:

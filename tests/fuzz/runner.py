@@ -162,8 +162,8 @@ def _lay_out(folder: Path, one: Case) -> None:
     for name, data in one.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
-        if name.startswith("run/"):
-            (folder / "run/rollouts").mkdir(exist_ok=True)
+        if name.endswith("/run.json"):
+            (folder / name).with_name("rollouts").mkdir(exist_ok=True)
 
 
 def _called(one: Case, folder: Path) -> Outcome:

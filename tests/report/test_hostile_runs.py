@@ -13,7 +13,7 @@ import pytest
 from tests.report import made
 from tests.report.test_directory import on_disk
 from trimtab.errors import RecordError
-from trimtab.report import write
+from trimtab.report import write, write_charts, write_comparison
 from trimtab.report.directory import read, write_page
 from trimtab.report.page import html
 
@@ -56,6 +56,7 @@ SETTINGS = {
     "a correction of text": ("correction: {weight: much}", "needs settings, metrics and events as a run writes them"),
     "gates of numbers": ("correction: {gates: [1]}", "needs settings, metrics and events as a run writes them"),
     "a record of text": ("record: {every: often}", "config.yaml needs numbers under record, got {'every': 'often'}"),
+    "a record without end": ("record: {every: .inf}", "config.yaml needs numbers under record"),
     "a record that is a list": ("record: [1]", "config.yaml needs numbers under record, got [1]"),
     "an evaluation of text": ("evaluate: {problems: many}", "needs settings, metrics and events as a run writes them"),
 }
@@ -115,3 +116,36 @@ def test_a_place_that_takes_no_report_is_told_without_word_of_resuming(tmp_path:
     with pytest.raises(RecordError) as refusal:
         write_page(Path(os.devnull) / "page.html", "")
     assert "resume" not in str(refusal.value)
+
+
+def test_a_place_that_takes_no_comparison_or_charts_is_told_too(tmp_path: Path) -> None:
+    one, other = on_disk(tmp_path / "a", steps=6), on_disk(tmp_path / "b", steps=6)
+    (tmp_path / "file").write_text("")
+    for ask in (
+        lambda: write_comparison([one, other], tmp_path / "nowhere" / "page.html"),
+        lambda: write_charts([one], tmp_path / "file"),
+        lambda: write_charts([one, other], tmp_path / "file" / "charts"),
+    ):
+        with pytest.raises(RecordError, match=r"cannot be (written|made): .*[Cc]hoose another") as refusal:
+            ask()
+        assert "resume" not in str(refusal.value)
+
+
+def test_what_charts_and_comparisons_cannot_draw_is_one_sentence(tmp_path: Path) -> None:
+    one, other = on_disk(tmp_path / "a", steps=6), on_disk(tmp_path / "b", steps=6)
+    (one / "config.yaml").write_text("correction: {weight: much, gates: [1]}\nevaluate: {problems: many}\n")
+    with pytest.raises(RecordError, match="needs settings, metrics and events as a run writes them"):
+        write_charts([one], tmp_path / "charts")
+    with pytest.raises(RecordError, match="needs settings, metrics and events as a run writes them"):
+        write_comparison([one, other], tmp_path / "page.html")
+    assert not (tmp_path / "charts").exists()
+
+
+def test_a_time_that_is_next_to_nothing_is_no_warning(tmp_path: Path) -> None:
+    path = on_disk(tmp_path, steps=12)
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps(line | {"time/step": 1e-320, "time/wait": 1.0}) + "\n" for line in lines)
+    (path / "metrics.jsonl").write_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert write(path).exists()

@@ -324,7 +324,7 @@ def _settings(path: Path) -> dict[str, Any]:
         cast("dict[str, Any]", record).get(name, 1) if isinstance(record, dict) else None
         for name in ("every", "rollouts")
     ]
-    if not all(isinstance(each, int | float) and each == each for each in kept):
+    if not all(isinstance(each, int | float) and abs(each) < 2**53 for each in kept):
         raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {shown(record)}.")
     return found
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.errors import RecordError
+from trimtab.errors import RecordError, TrimtabError
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
 from trimtab.report.page import html
@@ -21,15 +22,25 @@ def write(path: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a run directory, finished or not; whole or not at all. Where it went: `report.html` in it, or `out`."""
     where = RunDirectory.read(path).report if out is None else Path(out)
     run = read(path)
-    try:
+    with drawing(path):
         page = html(run)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # Its files are no promise: settings of any shape, events with any facts. What a report cannot draw, it says.
-        raise RecordError(
-            f"{path} needs settings, metrics and events as a run writes them, got others: {type(error).__name__}: {error}."
-        ) from error
     write_page(where, page)
     return where
+
+
+@contextmanager
+def drawing(*paths: str | Path) -> Generator[None]:
+    """What a report cannot draw, said: the files of a run are no promise, and hold settings, events and numbers of any kind."""
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
+    except TrimtabError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RecordError(
+            f"{', '.join(map(str, paths))} needs settings, metrics and events as a run writes them, got others: "
+            f"{type(error).__name__}: {error}."
+        ) from error
 
 
 def write_page(where: Path, page: str) -> None:

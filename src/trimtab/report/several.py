@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab.errors import RecordError
-from trimtab.records.files import write_whole
 from trimtab.report.compare import SHEET, compared_charts, comparison
-from trimtab.report.directory import read
+from trimtab.report.directory import drawing, read, write_page
 from trimtab.report.drawn import Drawn
 from trimtab.report.page import sections
 from trimtab.report.palette import rules
@@ -21,7 +20,9 @@ from trimtab.report.tokens import tokens
 
 def write_comparison(paths: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page that compares these run directories; whole or not at all."""
-    write_whole(Path(out), comparison(named(paths)).encode("utf-8", "replace"))
+    with drawing(*paths):
+        page = comparison(named(paths))
+    write_page(Path(out), page)
     return Path(out)
 
 
@@ -39,20 +40,25 @@ def named(paths: Sequence[str | Path]) -> list[Run]:
 
 def write_charts(paths: Sequence[str | Path], folder: str | Path) -> list[Path]:
     """Write every chart of a run, or of the comparison of several, as an SVG file of its own; where they went."""
+    with drawing(*paths):
+        charts, style = _charts(paths)
+        pictures = [picture(chart.svg, style) for chart in charts]
+    written = [Path(folder) / name for name in file_names(each.id for each in charts)]
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be made: {error.strerror}. Choose another folder.") from error
+    for where, drawn in zip(written, pictures, strict=True):
+        write_page(where, drawn)
+    return written
+
+
+def _charts(paths: Sequence[str | Path]) -> tuple[list[Drawn], str]:
+    """The charts of a run or of a comparison, and the style they need on paper."""
     if len(paths) == 1:
         run = read(paths[0])
-        charts: list[Drawn] = [each for section in sections(run, tokens(run)) for each in section.charts]
-        style = paper_style()
-    else:
-        charts = compared_charts(named(paths))
-        style = paper_style(rules(max(0, len(paths) - len(SHEET))))
-    written: list[Path] = []
-    for name, chart in zip(file_names(each.id for each in charts), charts, strict=True):
-        where = Path(folder) / name
-        where.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(where, picture(chart.svg, style).encode("utf-8", "replace"))
-        written.append(where)
-    return written
+        return [each for section in sections(run, tokens(run)) for each in section.charts], paper_style()
+    return compared_charts(named(paths)), paper_style(rules(max(0, len(paths) - len(SHEET))))
 
 
 def file_names(identities: Iterable[str]) -> list[str]:
