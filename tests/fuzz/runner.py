@@ -10,6 +10,7 @@ import faulthandler
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -81,7 +82,7 @@ def _run(seed: int, numbers: Sequence[int], workers: int, batch: int, home: Path
             part = waiting.pop(0)
             reader, pid = _forked(seed, part, home)
             running[reader] = (pid, part, b"")
-        for reader in list(running):
+        for reader in select.select(list(running), [], [])[0]:
             pid, part, text = running[reader]
             chunk = os.read(reader, 1 << 20)
             if chunk:
