@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
-from trimtab.config.words import bounds, statistic, weight_formula
+from trimtab.config.words import inequality, statistic, weight_formula
 from trimtab.config.worked import Token, outcome
 
 PATH = Path(__file__).parent / "corrections.svg"
@@ -141,7 +141,7 @@ def _line(rule: Correction, row: Row, ratios: tuple[float, ...], style: str) -> 
 
 def caption(rule: Correction) -> str:
     """The gates and the weight on one line."""
-    gates = ", ".join(bounds(statistic(gate), gate.lower, gate.upper) for gate in rule.gates)
+    gates = ", ".join(inequality(statistic(gate), gate.lower, gate.upper) for gate in rule.gates)
     weight = weight_formula(rule.weight).replace(" over the sequence", "")
     return f"keep if {gates} · w = {weight}" if gates else f"w = {weight}"
 

@@ -22,7 +22,7 @@ from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
-from trimtab.config.words import Section, formulas, number, sections
+from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
 from trimtab.lab.book import Book, read_book
 from trimtab.lab.markdown import page_files
@@ -94,8 +94,8 @@ def preset_section(preset: Preset) -> str:
     """A preset: formulas, words, examples, parameters, source, names elsewhere, YAML."""
     rule = preset()
     usual = ("Log-ratio", "Loss" if (rule.denominator, rule.applies_to) == ("trained", "policy") else "")
-    steps = [section for section in sections(rule) if section.title not in usual]
-    needs = dict(sections(rule)[0].lines)["needs"]
+    steps = [section for section in passages(rule) if section.title not in usual]
+    needs = dict(passages(rule)[0].lines)["needs"]
     parts = [
         f"## {preset.name}\n\n{preset.meaning}\n\n",
         "```text\n" + "\n".join(formulas(rule)) + "\n```\n\n",
@@ -117,7 +117,7 @@ def preset_section(preset: Preset) -> str:
     return "".join([*parts, f"```yaml\n{to_yaml(rule)}```\n\n"])
 
 
-def bullet(section: Section) -> str:
+def bullet(section: Passage) -> str:
     """A section as one list item."""
     texts = {label: text for label, text in section.lines if (label, text) != ("acts", "always")}
     return f"- **{section.title}** " + "; ".join(f"{label}: {cell(text)}" for label, text in texts.items()) + ".\n"
@@ -125,7 +125,7 @@ def bullet(section: Section) -> str:
 
 def parameters(preset: Preset) -> str:
     """The parameters with their defaults, as code."""
-    found = [f"`{name}={'null' if value is None else number(value)}`" for name, value in preset.parameters.items()]
+    found = [f"`{name}={'null' if value is None else as_written(value)}`" for name, value in preset.parameters.items()]
     return ", ".join(found) or "none"
 
 
@@ -136,7 +136,7 @@ def divergences() -> str:
             f"`{name}`",
             direction or "",
             f"{formula},  {facts.where}" if facts.where and direction == "forward" else formula,
-            number(facts.neutral),
+            as_written(facts.neutral),
             facts.words,
         )
         for name, facts in METRICS.items()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trimtab.advantage.estimate import advantages
-from trimtab.advantage.scan import BLOCK, scanned
+from trimtab.advantage.scan import BLOCK, reverse_scan
 from trimtab.config.advantages import Gae, Normalise, ReinforcePlusPlus, ReMax, Shaping
 
 
@@ -21,7 +21,7 @@ def test_the_scan_is_the_loop(length: int) -> None:
         running = float(add[at]) + float(decay[at]) * running
         wanted.append(running)
     before = decay.clone(), add.clone()
-    torch.testing.assert_close(scanned(decay, add), torch.tensor(wanted[::-1], dtype=torch.float64))
+    torch.testing.assert_close(reverse_scan(decay, add), torch.tensor(wanted[::-1], dtype=torch.float64))
     assert torch.equal(before[0], decay)
     assert torch.equal(before[1], add)
 

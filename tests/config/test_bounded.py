@@ -19,7 +19,7 @@ from trimtab.config.bounded import (
     text_of,
     yaml_data,
 )
-from trimtab.dialects.settings import documents, flat, tree
+from trimtab.dialects.settings import documents, flat_settings, tree
 from trimtab.errors import ConfigFileError
 
 ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
@@ -122,7 +122,7 @@ def test_a_tag_or_a_number_that_is_none_is_refused_with_its_place(value, loader)
 
 @pytest.mark.parametrize("word", ["!!int x", "!!float .", "!!timestamp x", "9" * 5000, "[" * 30_000, "*a", "&a [*a]"])
 def test_a_flag_that_is_no_value_is_its_text(word):
-    assert flat(["--some-flag", word, f"--other={word}", f"a.b={word}"]) == {
+    assert flat_settings(["--some-flag", word, f"--other={word}", f"a.b={word}"]) == {
         "some_flag": word, "other": word, "a.b": word
     }  # fmt: skip
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, preset
 from trimtab.config import advantages, losses
-from trimtab.config.files import MOST_BYTES, correction_from, load, plain, to_yaml
+from trimtab.config.files import MOST_BYTES, correction_from, load, plain_data, to_yaml
 from trimtab.config.presets import preset_names
 from trimtab.errors import ConfigError, ConfigFileError, ConfigWarning, UnknownNameError
 
@@ -60,9 +60,9 @@ def test_losses_and_estimators_survive_yaml_and_json(value, written):
     assert load(type(value), path) == value
     assert type(value).from_settings(json.loads(json.dumps(value.settings()))) == value
     if isinstance(value, losses.Objective):
-        assert losses.loss_from(plain(path)) == value
+        assert losses.loss_from(plain_data(path)) == value
     if isinstance(value, advantages.Estimator):
-        assert advantages.estimator(**plain(path)) == value
+        assert advantages.estimator(**plain_data(path)) == value
 
 
 @given(

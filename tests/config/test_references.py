@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from trimtab import Correction, preset
 from trimtab.cli.train import configured
 from trimtab.config.bounded import settings_of, yaml_of
-from trimtab.config.files import explained_yaml, load, plain, plain_settings, to_yaml
-from trimtab.config.references import escaped, without_references
+from trimtab.config.files import explained_yaml, load, plain_data, plain_settings, to_yaml
+from trimtab.config.references import escape_references, without_references
 from trimtab.config.training import Train
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigFileError
 
 
@@ -41,7 +41,7 @@ FOUND = {
 
 @pytest.mark.parametrize(("text", "expected"), FOUND.items())
 def test_a_reference_is_what_it_points_at(text, expected, written):
-    assert plain(written(text))["b"] == expected
+    assert plain_data(written(text))["b"] == expected
 
 
 REFUSED = {
@@ -65,7 +65,10 @@ REFUSED = {
 def test_anything_else_is_refused_with_its_place(value, reason, written, monkeypatch):
     monkeypatch.setenv("SECRET", "canary")
     path = written(yaml_of({"a": 1, "b": {"c": 1}, "record": {"project": value}}))
-    for ask in (lambda: plain(path), lambda: plain_settings(None, ["a=1", "b={c: 1}", f"record.project={value!r}"])):
+    for ask in (
+        lambda: plain_data(path),
+        lambda: plain_settings(None, ["a=1", "b={c: 1}", f"record.project={value!r}"]),
+    ):
         with pytest.raises(ConfigFileError) as refusal:
             ask()
         assert "record.project needs" in str(refusal.value)
@@ -78,8 +81,8 @@ def test_a_resolver_is_not_run_on_the_way_of_an_override_either(written, monkeyp
     monkeypatch.setenv("SECRET", "canary")
     path = written("a: ${oc.env:SECRET}\nrecord: {project: x}")
     with pytest.raises(ConfigFileError, match="got the resolver"):
-        plain(path, ["record.project=b"])
-    assert plain(path, ["a.b=1"])["a"] == {"b": 1}  # what stood there is gone
+        plain_data(path, ["record.project=b"])
+    assert plain_data(path, ["a.b=1"])["a"] == {"b": 1}  # what stood there is gone
 
 
 def test_the_environment_stays_out_of_a_run(monkeypatch):
@@ -91,9 +94,9 @@ def test_the_environment_stays_out_of_a_run(monkeypatch):
 @pytest.mark.parametrize("value", ["${oc.env:SECRET}", "x ${oc.env:SECRET}", "${oc.decode:1}"])
 def test_what_a_frameworks_file_would_resolve_stays_text(value, written, monkeypatch):
     monkeypatch.setenv("SECRET", "canary")
-    assert flat(written(yaml_of({"a": {"b": value}}))) == {"a.b": value}
-    assert flat({"a": {"b": value}}) == {"a.b": value}
-    assert flat([f"a.b={value}"]) == {"a.b": value}
+    assert flat_settings(written(yaml_of({"a": {"b": value}}))) == {"a.b": value}
+    assert flat_settings({"a": {"b": value}}) == {"a.b": value}
+    assert flat_settings([f"a.b={value}"]) == {"a.b": value}
 
 
 GROWING = {
@@ -109,7 +112,7 @@ GROWING = {
 @pytest.mark.parametrize("what", GROWING)
 def test_references_that_grow_or_circle_are_refused(what, written):
     with pytest.raises(ConfigFileError, match=r"needs (references|a reference) that"):
-        plain(written(GROWING[what]))
+        plain_data(written(GROWING[what]))
 
 
 ODD = ["${", "1e-4", "2020-01-01", "a\\${b}", "\\"]
@@ -120,7 +123,7 @@ trees = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 @given(trees)
 def test_any_tree_survives_being_written(tree):
-    assert without_references(settings_of(yaml_of(escaped(tree))), "text") == tree
+    assert without_references(settings_of(yaml_of(escape_references(tree))), "text") == tree
 
 
 def test_text_with_a_sign_of_a_reference_survives_yaml(written):

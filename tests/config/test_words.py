@@ -9,16 +9,16 @@ from hypothesis import given
 from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, preset
 from trimtab.config.presets import preset_names
-from trimtab.config.words import bounds, formulas, number, sections, weight_formula
+from trimtab.config.words import as_written, formulas, inequality, passages, weight_formula
 from trimtab.errors import ConfigWarning
 
 
 def text(rule: Correction) -> str:
-    return "\n".join(f"{label} {line}" for part in sections(rule) for label, line in [("", part.title), *part.lines])
+    return "\n".join(f"{label} {line}" for part in passages(rule) for label, line in [("", part.title), *part.lines])
 
 
 def test_the_two_stage_rule_in_words():
-    found = {part.title: dict(part.lines) for part in sections(preset("geo-rs+token-mis", token_upper=2.0))}
+    found = {part.title: dict(part.lines) for part in passages(preset("geo-rs+token-mis", token_upper=2.0))}
     assert list(found) == [
         "Log-ratio",
         "Gate 1 · ratio of each sequence",
@@ -77,12 +77,12 @@ def test_a_weight_as_a_formula(weight, formula):
     [(None, 2.0, "x ≤ 2"), (0.5, None, "x ≥ 0.5"), (-0.2, 1e-5, "−0.2 ≤ x ≤ 1e-05"), (None, None, "x, no bounds")],
 )
 def test_bounds_as_an_inequality(lower, upper, expected):
-    assert bounds("x", lower, upper) == expected
+    assert inequality("x", lower, upper) == expected
 
 
 @pytest.mark.parametrize("value", [1.0001, 0.99999999, 2.0, 100.0, 1e-4])
 def test_a_number_is_shown_without_losing_digits(value):
-    assert float(number(value)) == value
+    assert float(as_written(value)) == value
 
 
 VARIANTS = {
@@ -124,7 +124,7 @@ def test_every_choice_of_a_correction_reads_differently(field, choices):
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_has_words_for_everything(name):
-    for part in sections(preset(name)):
+    for part in passages(preset(name)):
         for label, line in part.lines:
             assert line, (name, part.title, label)
             assert "None" not in line

@@ -10,7 +10,7 @@ import pytest
 from tests.dialects.test_findings import ROWS as FINDINGS
 from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.lookup import look_up
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigError
 
 Row = tuple[str, dict[str, Any], str, str, str]
@@ -349,7 +349,9 @@ def test_settings_set_off_the_remark_about_them(
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_remark_is_set_off_by_some_settings_and_not_by_all(name: str) -> None:
     remarks = DIALECTS[name].remarks
-    asked = [look_up(DIALECTS[name], flat(settings)) for each, settings, *_ in [*FINDINGS, *ROWS] if each == name]
+    asked = [
+        look_up(DIALECTS[name], flat_settings(settings)) for each, settings, *_ in [*FINDINGS, *ROWS] if each == name
+    ]
     for remark in remarks:
         said = [remark.when(one) for one in asked]
         assert any(said), f"never: {remark.key}: {remark.text}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.settings import flags, flat
+from trimtab.dialects.settings import flags, flat_settings
 from trimtab.errors import ConfigFileError
 
 WHOLE = """
@@ -65,7 +65,7 @@ def test_toml_and_references_are_followed(tmp_path: Path) -> None:
     file = tmp_path / "rl.toml"
     file.write_text('[trainer.loss]\ntype = "ipo"\nipo_threshold = 0.2\n')
     assert read("prime-rl", file).correction == read("prime-rl", {"type": "ipo", "ipo_threshold": 0.2}).correction
-    assert flat({"a": {"b": "${c}"}, "c": 3, "d": "${nowhere.x}"}) == {"a.b": 3, "c": 3, "d": "${nowhere.x}"}
+    assert flat_settings({"a": {"b": "${c}"}, "c": 3, "d": "${nowhere.x}"}) == {"a.b": 3, "c": 3, "d": "${nowhere.x}"}
 
 
 def test_keys_of_no_concern_are_passed_over_and_their_references_too() -> None:

@@ -16,7 +16,7 @@ from trimtab.dialects.files.launch import launches, most
 from trimtab.dialects.files.opening import scalar
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown
-from trimtab.dialects.files.walk import commands
+from trimtab.dialects.files.walk import walk_script
 
 FORMS = [
     # variables
@@ -94,8 +94,8 @@ FORMS = [
 @pytest.mark.parametrize(("text", "expected"), FORMS)
 def test_a_form_of_the_shell_gives_these_words(text: str, expected: list[str]) -> None:
     holes = Holes()
-    found = [each for each in commands(text, holes).started if each.words[0] == "run"]
-    assert [holes.shown(word) for word in found[0].words[1:]] == expected
+    found = [each for each in walk_script(text, holes).started if each.words[0] == "run"]
+    assert [holes.with_names(word) for word in found[0].words[1:]] == expected
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_form_of_the_shell_gives_these_words(text: str, expected: list[str]) -
 )
 def test_a_text_that_no_shell_reads_is_refused(text: str) -> None:
     with pytest.raises(ShellError):
-        commands(text, Holes())
+        walk_script(text, Holes())
 
 
 def test_a_value_names_its_variable_and_line() -> None:
@@ -127,9 +127,9 @@ def test_nothing_is_run_and_no_environment_is_read(tmp_path: Path, monkeypatch: 
         f"python t.py --a $A --b $TRIMTAB_SECRET --c ${{HOME}} <(touch {canary})\ntrap 'touch {canary}' EXIT\n"
     )
     holes = Holes()
-    found = commands(text, holes)
+    found = walk_script(text, holes)
     assert not canary.exists()
-    assert "secret" not in str([holes.shown(word) for each in found.started for word in each.words])
+    assert "secret" not in str([holes.with_names(word) for each in found.started for word in each.words])
     assert os.environ["HOME"] not in str([each.words for each in found.started if each.words[0] == "python"])
 
 

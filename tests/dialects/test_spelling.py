@@ -9,7 +9,7 @@ import pytest
 
 from tests.dialects.whole_files import WHOLE
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.errors import UnknownNameError
 
 MISSPELT: list[tuple[str, str, str]] = [
@@ -58,7 +58,7 @@ MISSPELT: list[tuple[str, str, str]] = [
 def test_a_whole_file_is_read_and_thirty_keys_of_no_concern_pass(name: str) -> None:
     settings = WHOLE[name]
     reading = read(name, settings)
-    assert len(flat(settings)) - len(reading.said) >= 30
+    assert len(flat_settings(settings)) - len(reading.said) >= 30
     assert reading.correction is not None
     assert reading.loss is not None
     assert reading.reduction is not None
@@ -67,7 +67,7 @@ def test_a_whole_file_is_read_and_thirty_keys_of_no_concern_pass(name: str) -> N
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_keys_of_no_concern_change_nothing(name: str) -> None:
-    keys = flat(WHOLE[name])
+    keys = flat_settings(WHOLE[name])
     reading = read(name, keys)
     paths = [path for key in DIALECTS[name].keys for path in key.paths]
     ours = {key: value for key, value in keys.items() if any(f".{key}".endswith(f".{path}") for path in paths)}
@@ -79,7 +79,7 @@ def test_keys_of_no_concern_change_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "key", "meant"), MISSPELT)
 def test_a_misspelt_key_in_a_whole_file_is_refused_with_the_nearest_name(name: str, key: str, meant: str) -> None:
-    settings: dict[str, Any] = copy.deepcopy(flat(WHOLE[name]))
+    settings: dict[str, Any] = copy.deepcopy(flat_settings(WHOLE[name]))
     with pytest.raises(UnknownNameError) as raised:
         read(name, settings | {key: 1})
     assert repr(meant) in str(raised.value)

@@ -15,17 +15,17 @@ from torch.distributed import ProcessGroup
 
 from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
-from trimtab.advantage.normalise import Sample, levels, standardised
+from trimtab.advantage.normalise import Votes, levels, standardise
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
 from trimtab.core.batch import column_per_token, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
 from trimtab.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Given:
+class RawEpisodes:
     """The tensors of a call as they came."""
 
     rewards: Tensor
@@ -46,7 +46,7 @@ class Given:
 class Episodes:
     """Finite numbers and indicators, per token in the working type, per row in float64."""
 
-    given: Given
+    given: RawEpisodes
     layout: Layout
     levels: Mapping[Level, Groups]
     trained: Float[Tensor, "*tokens"]  # the mask less the rows that failed or were dropped
@@ -64,9 +64,9 @@ class Episodes:
         """How many sequences this rank holds."""
         return len(self.votes)
 
-    def sample(self, value: Float[Tensor, " rows"]) -> Sample:
+    def sample(self, value: Float[Tensor, " rows"]) -> Votes:
         """One value per row, to be voted on."""
-        return Sample(value, self.votes, self.levels)
+        return Votes(value, self.votes, self.levels)
 
     def spread(self, row: Float[Tensor, " rows"]) -> Float[Tensor, "*tokens"]:
         """One value per row over its tokens, in the working type."""
@@ -74,10 +74,10 @@ class Episodes:
 
     def clean(self, value: Tensor) -> Float[Tensor, "*tokens"]:
         """Values per token, 0 where nothing is trained."""
-        return cleaned(value.detach(), self.trained)
+        return zero_outside(value.detach(), self.trained)
 
 
-def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | None = None) -> Episodes:
+def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: int | None = None) -> Episodes:
     """Check and clean a call. `columns`: how many rewards each sequence has, where that is not one."""
     ranks = Ranks(batch=given.process_group)
     layout = layout_of(given.mask, given.cu_seqlens, ranks)
@@ -97,12 +97,12 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
     trained = masked * layout.spread(not_dropped.to(kind))
     voting, votes = _votes(given, layout, trained, tasked, baseline)
     found = levels(rows, given.group, given.groups, given.mask.device, ranks)
-    per_token = cleaned(given.rewards, trained) * layout.spread(tasked.to(kind)) if by_token else None
+    per_token = zero_outside(given.rewards, trained) * layout.spread(tasked.to(kind)) if by_token else None
     reward = _rows(given, layout, tasked, per_token)
     if shaping.changes_rewards:
-        reward = _shaped(shaping, reward, layout.total(masked.double())) * tasked
+        reward = _shape(shaping, reward, layout.total(masked.double())) * tasked
     if shaping.normalise is not None:
-        reward = standardised(shaping.normalise, Sample(reward, votes, found)) * tasked
+        reward = standardise(shaping.normalise, Votes(reward, votes, found)) * tasked
     return Episodes(
         given=given,
         layout=layout,
@@ -119,7 +119,7 @@ def episodes(given: Given, shaping: Shaping, baseline: Baseline, columns: int | 
     )
 
 
-def _check(given: Given, shaping: Shaping, rows: int, by_token: bool, columns: int | None) -> None:
+def _check(given: RawEpisodes, shaping: Shaping, rows: int, by_token: bool, columns: int | None) -> None:
     mask = given.mask
     inputs.check_not_empty(rows, given.process_group)
     if columns is not None:
@@ -143,7 +143,7 @@ def _check(given: Given, shaping: Shaping, rows: int, by_token: bool, columns: i
 
 
 def _finite_rows(
-    given: Given, layout: Layout, masked: Tensor, scored: Tensor, by_token: bool
+    given: RawEpisodes, layout: Layout, masked: Tensor, scored: Tensor, by_token: bool
 ) -> Float[Tensor, " rows"]:
     """1 for rows whose every number is finite where it is read; the others failed. Only `scored` rows have a reward to read."""
     bad = torch.zeros_like(scored)
@@ -164,7 +164,7 @@ def _missing(layout: Layout, value: Tensor, masked: Tensor) -> Float[Tensor, " r
     return layout.total((1.0 - is_finite(value.to(masked.dtype))).mul_(masked)).double()
 
 
-def _where_truncated(given: Given) -> Tensor | None:
+def _where_truncated(given: RawEpisodes) -> Tensor | None:
     """The values after the end of rows that did not end; nobody reads the others."""
     if given.bootstrap is None or given.ended is None:
         return None
@@ -172,7 +172,7 @@ def _where_truncated(given: Given) -> Tensor | None:
 
 
 def _votes(
-    given: Given, layout: Layout, trained: Tensor, tasked: Tensor, baseline: Baseline
+    given: RawEpisodes, layout: Layout, trained: Tensor, tasked: Tensor, baseline: Baseline
 ) -> tuple[Float[Tensor, "*tokens"], Float[Tensor, " rows"]]:
     """The tokens and the rows that count in statistics: those with a task reward that were kept."""
     voting = trained * layout.spread(tasked.to(trained.dtype))
@@ -184,7 +184,9 @@ def _votes(
     return voting, layout.total(voting).clamp(max=1.0).double()
 
 
-def _rows(given: Given, layout: Layout, tasked: Tensor, per_token: Tensor | None) -> Float[Tensor, "rows *columns"]:
+def _rows(
+    given: RawEpisodes, layout: Layout, tasked: Tensor, per_token: Tensor | None
+) -> Float[Tensor, "rows *columns"]:
     """The task reward of each row; what was rejected token by token still counts."""
     if per_token is not None:
         return layout.total(per_token.double())
@@ -192,7 +194,7 @@ def _rows(given: Given, layout: Layout, tasked: Tensor, per_token: Tensor | None
     return torch.where(tasked.view(-1, *[1] * (rewards.ndim - 1)) > 0, rewards, 0.0)
 
 
-def _shaped(shaping: Shaping, reward: Tensor, lengths: Tensor) -> Tensor:
+def _shape(shaping: Shaping, reward: Tensor, lengths: Tensor) -> Tensor:
     penalty = 0.0 if shaping.overlong is None else _overlong(shaping.overlong, lengths)
     scaled = (reward - penalty + shaping.bias) * shaping.scale
     return scaled.clamp(shaping.lower, shaping.upper) if (shaping.lower, shaping.upper) != (None, None) else scaled

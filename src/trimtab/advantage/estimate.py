@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import Episodes, Given, episodes
+from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
-from trimtab.advantage.normalise import Sample, moments, standardised
+from trimtab.advantage.normalise import Votes, moments, standardise
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
 from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
 from trimtab.config.advantages import estimator as estimator_named
@@ -98,7 +98,7 @@ def advantages(
     """
     if isinstance(estimator, str):
         estimator = estimator_named(estimator)
-    given = Given(
+    given = RawEpisodes(
         rewards=rewards,
         mask=mask,
         group=group,
@@ -117,7 +117,7 @@ def advantages(
     columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)
     found = _estimate(estimator, shaping, batch)
-    tokens = found.tokens if found.whiten is None else _whitened(found.whiten, found.tokens, batch)
+    tokens = found.tokens if found.whiten is None else _whiten(found.whiten, found.tokens, batch)
     kind = batch.trained.dtype
     return Advantages(
         advantages=tokens * batch.trained,
@@ -130,7 +130,7 @@ def advantages(
     )
 
 
-def _check(estimator: Estimator, shaping: Shaping, given: Given) -> None:
+def _check(estimator: Estimator, shaping: Shaping, given: RawEpisodes) -> None:
     who = type(estimator).__name__
     needed, welcome = READS.get(type(estimator), ((), ()))
     for name in needed:
@@ -154,7 +154,7 @@ def _check(estimator: Estimator, shaping: Shaping, given: Given) -> None:
 def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
     task = batch.reward if batch.per_token is None else None
     if isinstance(estimator, Gae):
-        tokens, returns = gae(estimator, batch, task, _bootstrapped(shaping, batch))
+        tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
         return Estimate(tokens, returns=returns, whiten=estimator.normalise)
     if isinstance(estimator, ReMax):
         way, greedy = path(batch, "skip"), batch.given.baselines
@@ -189,14 +189,14 @@ def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
     norm, extra = estimator.normalise, batch.given.token_rewards
     if norm is not None and (norm.unit == "sequence" or extra is None):
         weight = batch.votes if norm.unit == "sequence" else batch.votes * lengths
-        rows, norm = standardised(norm, Sample(rows, weight, batch.levels)) * batch.votes, None
+        rows, norm = standardise(norm, Votes(rows, weight, batch.levels)) * batch.votes, None
     tokens = batch.spread(rows)
     if extra is None:
         return Estimate(tokens, rows=rows)
     return Estimate(tokens + to_go(path(batch, "skip"), batch.clean(extra).flatten(), 1.0), whiten=norm)
 
 
-def _bootstrapped(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | None:
+def _bootstrap(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | None:
     """The value after each row's end where it did not end there; with no_eos zero, a row without EOS ends at 0."""
     after, truncated = batch.given.bootstrap, batch.truncated
     if after is None or truncated is None or shaping.no_eos == "zero":
@@ -204,9 +204,9 @@ def _bootstrapped(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] |
     return torch.where(truncated & (batch.not_dropped > 0), after.detach().double(), 0.0)
 
 
-def _whitened(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
-    sample = Sample((tokens * batch.trained).double(), batch.voting.double(), batch.levels, batch.layout)
-    return standardised(norm, sample).to(tokens.dtype)
+def _whiten(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
+    sample = Votes((tokens * batch.trained).double(), batch.voting.double(), batch.levels, batch.layout)
+    return standardise(norm, sample).to(tokens.dtype)
 
 
 def _metrics(batch: Episodes) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.advantage.episodes import Episodes
-from trimtab.advantage.scan import after_last, ends, last_trained, scanned
+from trimtab.advantage.scan import after_last, ends, last_trained, reverse_scan
 from trimtab.config.advantages import Gae, Gaps
 
 
@@ -26,7 +26,7 @@ class Path:
 
     def back(self, factor: float | Tensor, add: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """x[t] = add[t] + factor · x[next], along each sequence."""
-        return scanned((self.steps * factor + self.passes) * (1.0 - self.stop), add)
+        return reverse_scan((self.steps * factor + self.passes) * (1.0 - self.stop), add)
 
 
 def path(batch: Episodes, gaps: Gaps) -> Path:
@@ -81,7 +81,7 @@ def gae(
 def _next_value(batch: Episodes, way: Path, value: Tensor, bootstrapped: Tensor | None) -> Tensor:
     """The value of the state after each token: of the next slot that has one, never of a masked one."""
     beyond = way.stop.new_zeros(()) if bootstrapped is None else batch.spread(bootstrapped).expand(way.shape).flatten()
-    first = scanned(way.passes * (1.0 - way.stop), value + way.passes * way.stop * beyond)
+    first = reverse_scan(way.passes * (1.0 - way.stop), value + way.passes * way.stop * beyond)
     return torch.cat([first[1:], first.new_zeros(min(1, len(first)))]) * (1.0 - way.stop) + way.stop * beyond
 
 

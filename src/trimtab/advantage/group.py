@@ -22,7 +22,7 @@ class Groups:
     def total(self, value: Float[Tensor, "rows *columns"]) -> Float[Tensor, "groups *columns"]:
         """The sum over each group's rows, on whichever ranks they sit, in float64."""
         sums = value.new_zeros((self.count, *value.shape[1:]), dtype=torch.float64)
-        return self.ranks.summed(sums.index_add_(0, self.index, value.double()))
+        return self.ranks.total(sums.index_add_(0, self.index, value.double()))
 
     def spread(self, group: Float[Tensor, "groups *columns"]) -> Float[Tensor, "rows *columns"]:
         """One value per group, for each of its rows."""
@@ -34,10 +34,10 @@ def one_group(rows: int, device: torch.device, ranks: Ranks) -> Groups:
     return Groups(torch.zeros(rows, dtype=torch.int64, device=device), 1, ranks)
 
 
-def grouped(ids: Int[Tensor, " rows"], count: int | None, ranks: Ranks) -> Groups:
+def groups_of(ids: Int[Tensor, " rows"], count: int | None, ranks: Ranks) -> Groups:
     """Groups from ids. With a `count` the ids are indices already; without, they are gathered and numbered (a host sync)."""
     if count is not None:
         return Groups(ids.long(), count, ranks)
-    (everyone,), _ = ranks.gathered(ids.long())
+    (everyone,), _ = ranks.gather(ids.long())
     known = torch.unique(everyone)
     return Groups(torch.searchsorted(known, ids.long()), len(known), ranks)

@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.group import Groups, grouped, one_group
+from trimtab.advantage.group import Groups, groups_of, one_group
 from trimtab.advantage.inputs import check_given, check_group_ids, check_not_empty, check_tokens, row_count
 from trimtab.config.advantages import Level, Normalise, Singleton
 from trimtab.core.batch import layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
 
 CONSTANT = 1e-24
 """A variance below this share of the mean square is rounding: the values are equal."""
@@ -29,7 +29,7 @@ DIVISORS: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class Votes:
     """Values that vote by weight: one per row, or (with a layout) one per token. Finite wherever they stand."""
 
     value: Float[Tensor, "*units"]
@@ -62,7 +62,7 @@ class Moments:
         return self.squares / (self.number - (1.0 if unbiased else 0.0)).clamp(min=1.0)
 
 
-def moments(sample: Sample, level: Level) -> Moments:
+def moments(sample: Votes, level: Level) -> Moments:
     """Two passes, so that a large mean costs a small spread no digits."""
     weighted = sample.weight * sample.value
     number, total, raw = sample.total(level, sample.weight, weighted, weighted * sample.value)
@@ -71,12 +71,12 @@ def moments(sample: Sample, level: Level) -> Moments:
     return Moments(number, mean, squares, (squares > CONSTANT * raw).double())
 
 
-def standardised(norm: Normalise, sample: Sample) -> Float[Tensor, "*units"]:
+def standardise(norm: Normalise, sample: Votes) -> Float[Tensor, "*units"]:
     """The value less a mean, over a deviation, for every unit, voting or not."""
     found = {level: moments(sample, level) for level in dict.fromkeys((norm.mean, norm.std)) if level is not None}
     value = sample.value
     if norm.mean is not None:
-        value = centred(sample, found[norm.mean], norm.singleton, leave_one_out=norm.leave_one_out)
+        value = centre(sample, found[norm.mean], norm.singleton, leave_one_out=norm.leave_one_out)
     if norm.std is None:
         return value
     spread = found[norm.std]
@@ -98,8 +98,8 @@ def divisor(found: Moments, variance: Tensor, eps: float, eps_at: str, singleton
     return torch.where(varies > 0, DIVISORS[eps_at](variance, eps), 1.0)
 
 
-def centred(
-    sample: Sample, found: Moments, singleton: Singleton, *, leave_one_out: bool = False
+def centre(
+    sample: Votes, found: Moments, singleton: Singleton, *, leave_one_out: bool = False
 ) -> Float[Tensor, "*units"]:
     """The value less the mean of its level, or of the others there. Votes that all agree give an exact 0."""
     number = found.number
@@ -140,8 +140,8 @@ def normalised(
         check_given("Normalise over groups", "group", group)
     counted = indicator(mask, torch.float64) * is_finite(values.double())
     votes = counted if kept is None else counted * indicator(kept, torch.float64)
-    sample = Sample(cleaned(values, counted), votes, levels(rows, group, groups, values.device, ranks), layout)
-    return cleaned(standardised(norm, sample), counted).to(working_type(values))
+    sample = Votes(zero_outside(values, counted), votes, levels(rows, group, groups, values.device, ranks), layout)
+    return zero_outside(standardise(norm, sample), counted).to(working_type(values))
 
 
 def levels(
@@ -150,5 +150,5 @@ def levels(
     """The batch as one group, and its groups if they were named."""
     found: dict[Level, Groups] = {"batch": one_group(rows, device, ranks)}
     if group is not None:
-        found["group"] = grouped(group, count, ranks)
+        found["group"] = groups_of(group, count, ranks)
     return found

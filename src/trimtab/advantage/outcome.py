@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.advantage.normalise import Moments, Sample, centred, divisor, moments
+from trimtab.advantage.normalise import Moments, Votes, centre, divisor, moments
 from trimtab.config.advantages import (
     Gdpo,
     Gpg,
@@ -35,7 +35,7 @@ AGREE = 1e-12
 class Scores:
     """What the rows of a batch scored, and how many voting tokens they have."""
 
-    sample: Sample
+    sample: Votes
     lengths: Float[Tensor, " rows"]  # in voting tokens: 0 for a row without a vote
     columns: Float[Tensor, "rows columns"] | None = None  # several rewards per row (GDPO)
     rounding: float = ROUNDING  # what a sum of them can be by rounding alone, as a share of the sum of their sizes
@@ -48,13 +48,13 @@ def rounding_of(kind: torch.dtype) -> float:
 
 def grpo(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     """(R − mean) / (std + eps)"""
-    found = _grouped(config, scores)
+    found = _over_std(config, scores)
     return within_bounds(config, found) if isinstance(config, Grpo) else found
 
 
-def _grouped(config: Grpo | Gdpo, scores: Scores) -> Tensor:
+def _over_std(config: Grpo | Gdpo, scores: Scores) -> Tensor:
     found = moments(scores.sample, "group")
-    value = centred(scores.sample, found, config.singleton)
+    value = centre(scores.sample, found, config.singleton)
     if not config.std:
         return value
     if isinstance(config, Grpo) and config.std_over == "batch":
@@ -72,13 +72,13 @@ def rloo(config: Rloo, scores: Scores) -> Tensor:
     return within_bounds(config, _less_the_others(config.singleton, scores.sample))
 
 
-def _less_the_others(singleton: Singleton, sample: Sample) -> Tensor:
-    return centred(sample, moments(sample, "group"), singleton, leave_one_out=True)
+def _less_the_others(singleton: Singleton, sample: Votes) -> Tensor:
+    return centre(sample, moments(sample, "group"), singleton, leave_one_out=True)
 
 
-def group_centred(singleton: Singleton, sample: Sample) -> Tensor:
+def group_centred(singleton: Singleton, sample: Votes) -> Tensor:
     """R − mean"""
-    return centred(sample, moments(sample, "group"), singleton)
+    return centre(sample, moments(sample, "group"), singleton)
 
 
 def leave_one_out(config: LeaveOneOut | Gdpo, scores: Scores) -> Tensor:
@@ -103,7 +103,7 @@ def opo(config: Opo, scores: Scores) -> Tensor:
     sample = scores.sample
     total, tokens = sample.total("group", scores.lengths * sample.value, scores.lengths)
     found = moments(sample, "group")
-    return _settled(sample.value - total / tokens.clamp(min=1.0), sample, found, config.singleton)
+    return _zero_where_equal(sample.value - total / tokens.clamp(min=1.0), sample, found, config.singleton)
 
 
 def gpg(config: Gpg, scores: Scores) -> Tensor:
@@ -147,7 +147,7 @@ def pass_k(config: PassK, scores: Scores) -> Tensor:
     sample = scores.sample
     groups = sample.levels["group"]
     index = torch.where(sample.weight > 0, groups.index, groups.count)  # whoever does not vote is apart
-    (both,), own = groups.ranks.gathered(torch.stack([sample.value, index.double()], -1))
+    (both,), own = groups.ranks.gather(torch.stack([sample.value, index.double()], -1))
     gain = _gain(both[:, 0], both[:, 1].long(), groups.count + 1, config.k)[own]
     found = moments(sample, "group")
     if config.std:
@@ -182,7 +182,7 @@ def _log_choose(n: Tensor, k: Tensor) -> Tensor:
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
-def _settled(advantage: Tensor, sample: Sample, found: Moments, singleton: Singleton) -> Tensor:
+def _zero_where_equal(advantage: Tensor, sample: Votes, found: Moments, singleton: Singleton) -> Tensor:
     """Exactly 0 where a group agrees; a single vote as asked."""
     settled = torch.where(found.varies > 0, advantage, 0.0)
     return torch.where(found.number == 1, sample.value, settled) if singleton == "raw" else settled

@@ -12,7 +12,7 @@ from trimtab.core.ratio import indicator
 BLOCK = 64
 
 
-def scanned(decay: Float[Tensor, " n"], add: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+def reverse_scan(decay: Float[Tensor, " n"], add: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """x[t] = add[t] + decay[t] · x[t + 1], with x = 0 past the end.
 
     In blocks side by side: each is scanned from 0, what enters it from the right is a recurrence over blocks, one level
@@ -25,7 +25,7 @@ def scanned(decay: Float[Tensor, " n"], add: Float[Tensor, " n"]) -> Float[Tenso
         x[step].addcmul_(reach[step], x[step + 1])
         reach[step].mul_(reach[step + 1])  # now the product to the block's end
     if blocks > 1:
-        heads = scanned(reach[0].clone(), x[0].clone())
+        heads = reverse_scan(reach[0].clone(), x[0].clone())
         entering = torch.cat([heads[1:], heads.new_zeros(1)])
         x.addcmul_(reach, entering)
     return x.t().reshape(-1)[:n]

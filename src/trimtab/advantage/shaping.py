@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import Given, episodes
+from trimtab.advantage.episodes import RawEpisodes, episodes
 from trimtab.advantage.inputs import check_tokens
 from trimtab.advantage.scan import last_trained
 from trimtab.config.advantages import Baseline, Shaping
@@ -46,7 +46,7 @@ def shaped(
     process_group: ProcessGroup | None = None,
 ) -> Shaped:
     """Rewards shaped as `advantages(..., shaping=…)` shapes them, to look at or to hand to something else."""
-    given = Given(
+    given = RawEpisodes(
         rewards=rewards,
         mask=mask,
         ended=ended,

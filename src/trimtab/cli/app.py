@@ -31,7 +31,7 @@ from trimtab.config.files import to_yaml
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.training import Train
 from trimtab.config.visible import on_one_line
-from trimtab.config.words import number
+from trimtab.config.words import as_written
 from trimtab.errors import ConfigError, ConfigWarning, TrimtabError
 
 UsageError: Any = typer.BadParameter.__base__
@@ -191,7 +191,9 @@ def _narrow_table() -> Table:
 
 def parameters(preset: Preset) -> str:
     """The parameters of a preset with their defaults, as they are typed."""
-    return " ".join(f"{name}={'null' if value is None else number(value)}" for name, value in preset.parameters.items())
+    return " ".join(
+        f"{name}={'null' if value is None else as_written(value)}" for name, value in preset.parameters.items()
+    )
 
 
 def _preset_facts(preset: Preset) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Train
-from trimtab.config.words import number
+from trimtab.config.words import as_written
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.fields import PARTS, differences, goal_fields, heads, in_words
 from trimtab.dialects.guess import framework_of
@@ -160,7 +160,13 @@ def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, st
         )
         if not (torch.equal(a.kept, b.kept) and torch.allclose(a.weight, b.weight, rtol=1e-6, atol=1e-9)):
             return [
-                (str(place + 1), number(round(math.exp(value), 6)), number(advantage), _said(a, place), _said(b, place))
+                (
+                    str(place + 1),
+                    as_written(round(math.exp(value), 6)),
+                    as_written(advantage),
+                    _said(a, place),
+                    _said(b, place),
+                )
                 for place, value in enumerate(log_r)
             ]
     return None
@@ -175,7 +181,7 @@ def _batches(one: Correction, other: Correction) -> Iterator[tuple[tuple[float, 
 
 def _said(found: Any, place: int) -> str:
     weight, kept = found.weight[0, place].tolist(), found.kept[0, place].tolist()
-    return f"weighs {number(round(weight, 6))}" if kept else "rejected"
+    return f"weighs {as_written(round(weight, 6))}" if kept else "rejected"
 
 
 def _telling(one: Correction, other: Correction) -> list[float]:

@@ -19,7 +19,7 @@ from trimtab.cli.write import written
 from trimtab.config.base import Config
 from trimtab.config.bounded import text_of
 from trimtab.config.visible import on_one_line
-from trimtab.config.words import Section, formulas, sections
+from trimtab.config.words import Passage, formulas, passages
 from trimtab.dialects import DIALECTS, Finding, Reading, read, write
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.writing.migration import TODAY, migrate
@@ -251,12 +251,12 @@ def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
     rule = reading.correction
     if rule is not None:
         page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
-    page += show.lines(Section("Not read", tuple(refused)), STYLES)
-    page += show.lines(Section("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in found)), STYLES)
-    for section in [] if rule is None else sections(rule):
+    page += show.lines(Passage("Not read", tuple(refused)), STYLES)
+    page += show.lines(Passage("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in found)), STYLES)
+    for section in [] if rule is None else passages(rule):
         page += show.lines(section)
-    page += show.lines(Section("Besides", tuple(_besides(reading))))
-    page += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
+    page += show.lines(Passage("Besides", tuple(_besides(reading))))
+    page += show.lines(Passage("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return page
 
 

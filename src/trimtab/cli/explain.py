@@ -15,7 +15,7 @@ from trimtab.config.files import is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
-from trimtab.config.words import Section, formulas, number, sections
+from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
 
 
@@ -26,12 +26,12 @@ def explanation(rule: Correction, name: str, changes: Sequence[str]) -> list[Ren
     page.extend(_story(rule, preset, name))
     page.extend(Text(doubt, style="yellow") for gate in rule.gates if (doubt := rarely(gate)))
     page.extend([Text(""), *(_inset(Text(line, style="green")) for line in formulas(rule))])
-    for section in sections(rule):
+    for section in passages(rule):
         page.extend(show.lines(section))
     page.extend(_examples(rule))
     if preset is not None and preset.called:
         title = "What frameworks call it" + (" (decoupled)" if name != preset.name else "")
-        page.extend(show.lines(Section(title, tuple(preset.called.items()))))
+        page.extend(show.lines(Passage(title, tuple(preset.called.items()))))
     page.extend([Text(""), show.heading("YAML"), _inset(Text(to_yaml(rule).rstrip()))])
     return page
 
@@ -52,7 +52,7 @@ def _inset(text: Text) -> RenderableType:
 
 def _examples(rule: Correction) -> list[RenderableType]:
     normal = "" if rule.normalize is None else " Weights before they are divided by their mean."
-    found = show.lines(Section("Worked by hand", tuple(examples(rule))))
+    found = show.lines(Passage("Worked by hand", tuple(examples(rule))))
     return [*found[:2], _inset(Text(f"{SETTING}{normal}", style="dim")), *found[2:]]
 
 
@@ -62,6 +62,6 @@ def metric_rows() -> list[tuple[str, str, str, str, str]]:
     for name, facts in METRICS.items():
         for place, (direction, formula) in enumerate(facts.formulas.items()):
             shown = f"{formula},  {facts.where}" if facts.where and place == 0 else formula
-            first = (name, facts.words, number(facts.neutral)) if place == 0 else ("", "", "")
+            first = (name, facts.words, as_written(facts.neutral)) if place == 0 else ("", "", "")
             rows.append((first[0], direction or "", shown, first[2], first[1]))
     return rows

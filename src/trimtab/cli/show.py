@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.config.visible import visible
-from trimtab.config.words import Section
+from trimtab.config.words import Passage
 
 UNCUT = 10_000
 """Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""
@@ -105,7 +105,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, f
     return made
 
 
-def lines(section: Section, styles: Mapping[str, str] | None = None) -> list[RenderableType]:
+def lines(section: Passage, styles: Mapping[str, str] | None = None) -> list[RenderableType]:
     """A section under its title, labels in one column, each in its style; nothing for a section without lines."""
     if not section.lines:
         return []

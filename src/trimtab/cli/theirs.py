@@ -11,7 +11,7 @@ from trimtab.cli.convert import PARTLY, told
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.files.shape import Sign
+from trimtab.dialects.files.shape import Evidence
 from trimtab.dialects.guess import recognise
 from trimtab.errors import ConfigError
 
@@ -40,7 +40,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _sign(path: Path) -> Sign | None:
+def _sign(path: Path) -> Evidence | None:
     try:
         return recognise(path)
     except ConfigError:

@@ -131,7 +131,7 @@ class Estimator(Config):
     )
 
     @model_serializer(mode="wrap")
-    def _named(self, settings: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _with_kind(self, settings: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """The kind is always written down, though it is a default: settings are read back by it."""
         return {"kind": type(self).model_fields["kind"].default} | settings(self)
 

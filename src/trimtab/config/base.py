@@ -49,9 +49,9 @@ class Config(BaseModel):
             return settings
         if not isinstance(settings, Mapping):
             raise ConfigError(
-                f"{cls.__name__} needs a mapping of settings, got {shown(settings)}. Write `field: value` lines."
+                f"{cls.__name__} needs a mapping of settings, got {excerpt(settings)}. Write `field: value` lines."
             )
-        return cls(**named(cast("Mapping[object, Any]", settings)))
+        return cls(**with_named_keys(cast("Mapping[object, Any]", settings)))
 
     def settings(self) -> dict[str, Any]:
         """The plain settings that describe this value, defaults left out; `from_settings` reads them back."""
@@ -63,18 +63,18 @@ class Config(BaseModel):
         return type(self)(**(fields | changes))
 
 
-def named(settings: Mapping[object, Any]) -> dict[str, Any]:
+def with_named_keys(settings: Mapping[object, Any]) -> dict[str, Any]:
     """Settings with every key a name, also where YAML read a number or null for one."""
-    return {str(key): _named(value) for key, value in settings.items()}
+    return {str(key): _with_text_keys(value) for key, value in settings.items()}
 
 
-def _named(value: Any) -> Any:
+def _with_text_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return named(cast("Mapping[object, Any]", value))
-    return [_named(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+        return with_named_keys(cast("Mapping[object, Any]", value))
+    return [_with_text_keys(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def shown(value: object, most: int = 80) -> str:
+def excerpt(value: object, most: int = 80) -> str:
     """A value as an error message shows it: one line, cut where it grows long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -99,22 +99,24 @@ def _house_error(model: type[BaseModel], error: ValidationError) -> ConfigError:
     inner = context.get("error")
     path = ".".join(str(part) for part in first["loc"])
     if isinstance(inner, ConfigError):  # a nested value already spoke in the house form
-        return type(inner)(_joined(path, str(inner)))
+        return type(inner)(_join(path, str(inner)))
     thing, given = model.__name__, first["input"]
     if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{thing} has no field {shown(path)}. {nearest(path, model.model_fields)}")
+        return UnknownNameError(f"{thing} has no field {excerpt(path)}. {nearest(path, model.model_fields)}")
     if first["type"] == "missing":
         return ConfigError(f"{thing} needs {path}, got nothing. {_description(model, path)}".rstrip())
     if first["type"] == "literal_error":
         hint = nearest(given, _choices(model, path)) if isinstance(given, str) else ""
         return UnknownNameError(
-            f"{thing} needs {path} to be {context['expected']}, got {shown(given)}. {hint}".rstrip()
+            f"{thing} needs {path} to be {context['expected']}, got {excerpt(given)}. {hint}".rstrip()
         )
     rule = _rule(first["type"], context) or first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return ConfigError(f"{thing} needs {path} to be {rule}, got {shown(given)}. {_remedy(model, path, given)}".rstrip())
+    return ConfigError(
+        f"{thing} needs {path} to be {rule}, got {excerpt(given)}. {_remedy(model, path, given)}".rstrip()
+    )
 
 
-def _joined(path: str, message: str) -> str:
+def _join(path: str, message: str) -> str:
     """A nested message under the path it came from: `weight` and `limit: Limit needs…` give `weight.limit: Limit needs…`."""
     return f"{path}{'.' if _PATH.match(message) else ': '}{message}" if path else message
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 from yaml import YAMLError
 
 from trimtab.config.algebra import Correction
-from trimtab.config.base import Config, shown
+from trimtab.config.base import Config, excerpt
 from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, reason, settings_of, text_of, yaml_of
 from trimtab.config.presets import preset, preset_names
-from trimtab.config.references import escaped, step_into, steps, without_references
+from trimtab.config.references import escape_references, step_into, steps, without_references
 from trimtab.errors import ConfigError, ConfigFileError
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "explained_yaml",
     "is_file_name",
     "load",
-    "plain",
+    "plain_data",
     "plain_settings",
     "to_yaml",
 ]
@@ -31,14 +31,14 @@ Value = TypeVar("Value", bound=Config)
 
 def load(kind: type[Value], source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Value:
     """The value of that kind described by a YAML file, after `a.b=c` overrides."""
-    settings = plain(source, overrides)
+    settings = plain_data(source, overrides)
     try:
         return kind.from_settings(settings)
     except ConfigError as error:
         raise type(error)(f"{os.fspath(source)}: {error}") from None
 
 
-def plain(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
+def plain_data(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
     """A YAML file as plain Python data, after `a.b=c` overrides and its own `${…}` references."""
     name, text = os.fspath(source), text_of(source)
     try:
@@ -50,34 +50,36 @@ def plain(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Any:
             f"{name} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
         )
     if not isinstance(tree, dict | list):
-        raise ConfigFileError(f"{name} needs `field: value` lines, got {shown(tree)}.")
-    return _overridden(cast("dict[Any, Any] | list[Any]", tree), overrides, name)
+        raise ConfigFileError(f"{name} needs `field: value` lines, got {excerpt(tree)}.")
+    return _override(cast("dict[Any, Any] | list[Any]", tree), overrides, name)
 
 
 def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The settings of a file, or of none, after `a.b=c` overrides; a mapping."""
     if source is not None:
-        settings = plain(source, overrides)
+        settings = plain_data(source, overrides)
         if not isinstance(settings, dict):
-            raise ConfigFileError(f"{source} needs `field: value` lines, got {shown(settings)}.")
+            raise ConfigFileError(f"{source} needs `field: value` lines, got {excerpt(settings)}.")
         return cast("dict[str, Any]", settings)
-    return _overridden({}, overrides, "The command line")
+    return _override({}, overrides, "The command line")
 
 
-def _overridden(tree: dict[Any, Any] | list[Any], overrides: Iterable[str], origin: str) -> Any:
+def _override(tree: dict[Any, Any] | list[Any], overrides: Iterable[str], origin: str) -> Any:
     for override in overrides:
         key, sign, text = override.partition("=")
         names = steps(key)
         if not sign or not names:
-            raise ConfigError(f"An override needs the form key=value, got {shown(override)}. Example: gates.0.upper=2.")
+            raise ConfigError(
+                f"An override needs the form key=value, got {excerpt(override)}. Example: gates.0.upper=2."
+            )
         try:
             _put(tree, names, _value(text))
         except IndexError:
             raise ConfigError(
-                f"The override {shown(override)} needs an item that exists. Items count from 0."
+                f"The override {excerpt(override)} needs an item that exists. Items count from 0."
             ) from None
         except (YAMLError, ValueError, LookupError) as error:
-            raise ConfigError(f"The override {shown(override)} does not fit: {reason(error)}.") from None
+            raise ConfigError(f"The override {excerpt(override)} does not fit: {reason(error)}.") from None
     return without_references(tree, origin)
 
 
@@ -109,7 +111,7 @@ def _place(tree: Any, name: str) -> tuple[str | int, Any]:
         return step_into(tree, name)
     except KeyError:
         if isinstance(tree, list):
-            raise ValueError(f"{shown(name)} needs to be the number of an item of the list") from None
+            raise ValueError(f"{excerpt(name)} needs to be the number of an item of the list") from None
         return name, None
 
 
@@ -127,12 +129,12 @@ def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correct
     """
     chosen = list(overrides)
     if is_file_name(name_or_file):
-        whole = plain(name_or_file)
+        whole = plain_data(name_or_file)
         if isinstance(whole, dict) and isinstance(whole.get("correction"), dict):
-            inner = plain(name_or_file, [f"correction.{each}" for each in chosen])["correction"]
+            inner = plain_data(name_or_file, [f"correction.{each}" for each in chosen])["correction"]
             return Correction.from_settings(inner)
         return load(Correction, name_or_file, chosen)
-    parameters = _overridden({}, chosen, name_or_file)
+    parameters = _override({}, chosen, name_or_file)
     return preset(name_or_file, **{str(key): value for key, value in parameters.items()})
 
 
@@ -145,23 +147,23 @@ def is_file_name(name: str) -> bool:
 
 def to_yaml(value: Config) -> str:
     """The YAML text that `load` reads back to an equal value."""
-    return yaml_of(escaped(value.settings()))
+    return yaml_of(escape_references(value.settings()))
 
 
 def explained_yaml(value: Config) -> str:
     """Every setting of a value, defaults included, under the description its field carries; `load` reads it back."""
-    return "\n".join(_explained(value, ""))
+    return "\n".join(_explain(value, ""))
 
 
-def _explained(value: Config, margin: str) -> Iterator[str]:
+def _explain(value: Config, margin: str) -> Iterator[str]:
     for name, info in type(value).model_fields.items():
         given = getattr(value, name)
         if info.description:
             yield f"{margin}# {info.description}"
         if isinstance(given, Config):
             yield f"{margin}{name}:"
-            yield from _explained(given, f"{margin}  ")
+            yield from _explain(given, f"{margin}  ")
         else:
             plain_value = value.model_dump(mode="json")[name]
-            text = yaml_of(escaped({name: plain_value})).rstrip("\n")
+            text = yaml_of(escape_references({name: plain_value})).rstrip("\n")
             yield from (f"{margin}{line}" for line in text.splitlines())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 BYPASS = "bypass-"
@@ -52,7 +52,7 @@ class Preset:
         if value is None and may_be_open:
             return None
         rule = "a number, or null to leave that side open" if may_be_open else "a number"
-        raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {shown(value)}.")
+        raise ConfigError(f"Preset {self.name!r} needs {parameter} to be {rule}, got {excerpt(value)}.")
 
     def _owner(self, parameter: str) -> str:
         """Where a parameter belongs that this preset lacks and a sibling built on it has."""
@@ -74,7 +74,7 @@ def preset(name: str, **parameters: Any) -> Correction:
             raise ConfigError(f"Preset {plain!r} needs its own pair of policies, got {name!r}. It has no bypass form.")
         return PRESETS[plain](**parameters).but(policies="bypass")
     known = preset_names() if name.startswith(BYPASS) else PRESETS
-    raise UnknownNameError(f"There is no preset {shown(name)}. {nearest(name, known)}")
+    raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known)}")
 
 
 def preset_names() -> list[str]:

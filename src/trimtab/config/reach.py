@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trimtab.config.algebra import Gate
-from trimtab.config.words import number
+from trimtab.config.words import as_written
 from trimtab.config.worked import VALUES
 
 FAR = {"one": 5.0, "mean": 1.5}
@@ -82,4 +82,4 @@ def _nearer(gate: Gate, times: float) -> str:
     values = [_value(gate, math.log(times), sign) for sign in UP_AND_DOWN]
     sides = [("upper", max(values))] if gate.upper is not None else []
     sides += [("lower", min(values))] if gate.lower is not None else []
-    return " and ".join(f"{name} {number(float(f'{value:.2g}'))}" for name, value in reversed(sides))
+    return " and ".join(f"{name} {as_written(float(f'{value:.2g}'))}" for name, value in reversed(sides))

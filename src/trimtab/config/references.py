@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, MOST_VALUES
 from trimtab.errors import ConfigFileError
 
@@ -46,12 +46,12 @@ def without_references(tree: Any, origin: str) -> Any:
         ) from None
 
 
-def escaped(tree: Any) -> Any:
+def escape_references(tree: Any) -> Any:
     """The tree in the form that `without_references` gives back."""
     if isinstance(tree, dict):
-        return {key: escaped(value) for key, value in cast("dict[Any, Any]", tree).items()}
+        return {key: escape_references(value) for key, value in cast("dict[Any, Any]", tree).items()}
     if isinstance(tree, list):
-        return [escaped(value) for value in cast("list[Any]", tree)]
+        return [escape_references(value) for value in cast("list[Any]", tree)]
     return tree.replace("${", "\\${") if isinstance(tree, str) else tree
 
 
@@ -79,26 +79,28 @@ class _Resolved:
 
     def _text(self, given: str, path: Path, trail: tuple[Path, ...]) -> Any:
         if len(trail) >= MOST_LEVELS or path in trail:
-            raise self._problem(path, "a reference that ends", f"{shown(given)}, which leads in a circle or too far")
+            raise self._problem(path, "a reference that ends", f"{excerpt(given)}, which leads in a circle or too far")
         whole = _PIECE.fullmatch(given)
         if whole is not None and whole[1] is not None:
             return self._target(whole[1], given, path, trail)
         made: list[str] = []
         last = 0
         for piece in _PIECE.finditer(given):
-            made += [given[last : piece.start()], self._inserted(piece, given, path, trail)]
+            made += [given[last : piece.start()], self._insert(piece, given, path, trail)]
             last = piece.end()
             self.letters += len(made[-1])
             if self.letters > MOST_BYTES:
                 raise self._problem(path, "references that make less", f"more than {MOST_BYTES} characters")
         return "".join([*made, given[last:]])
 
-    def _inserted(self, piece: re.Match[str], given: str, path: Path, trail: tuple[Path, ...]) -> str:
+    def _insert(self, piece: re.Match[str], given: str, path: Path, trail: tuple[Path, ...]) -> str:
         if piece[0].startswith("\\"):
             return "${"
         found = self._target(piece[1], given, path, trail)
         if isinstance(found, dict | list):
-            raise self._problem(path, "a reference to one value inside text", f"{shown(given)}, which holds a section")
+            raise self._problem(
+                path, "a reference to one value inside text", f"{excerpt(given)}, which holds a section"
+            )
         return str(found)
 
     def _target(self, name: str | None, given: str, path: Path, trail: tuple[Path, ...]) -> Any:
@@ -107,11 +109,11 @@ class _Resolved:
             raise self._problem(
                 path,
                 "a value or a reference such as ${a.b}",
-                f"the resolver {shown(given)}. Only the file itself is read",
+                f"the resolver {excerpt(given)}. Only the file itself is read",
             )
         found = None if name is None else _TARGET.fullmatch(name)
         if found is None:
-            raise self._problem(path, "a reference such as ${a.b}", shown(given))
+            raise self._problem(path, "a reference such as ${a.b}", excerpt(given))
         up = len(found["up"])
         place: Path = path[: max(0, len(path) - up)] if up else ()
         at: Any = self._at(place)
@@ -120,7 +122,7 @@ class _Resolved:
             try:
                 key, at = step_into(at, step)
             except LookupError:
-                raise self._problem(path, "a reference to a setting that is there", shown(given)) from None
+                raise self._problem(path, "a reference to a setting that is there", excerpt(given)) from None
             place = (*place, key)
         return self.value(at, place, (*trail, path))
 

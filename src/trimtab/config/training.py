@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimtab.config.advantages import AnyEstimator, Grpo, Shaping
 from trimtab.config.algebra import Correction
-from trimtab.config.base import Config, Number, shown
+from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
 from trimtab.errors import ConfigError
@@ -92,7 +92,7 @@ class Reward(Config):
         if self.executes and self.function is None:
             raise ConfigError("Reward needs function with executes, got a verifier. Verifiers run no code; drop it.")
         if self.function is not None and self.function.count(":") != 1:
-            raise ConfigError(f"Reward needs function as module:function, got {shown(self.function)}.")
+            raise ConfigError(f"Reward needs function as module:function, got {excerpt(self.function)}.")
         return self
 
     @property
@@ -291,7 +291,7 @@ class Train(Config):
 
     @field_validator("correction", mode="before")
     @classmethod
-    def _named(cls, given: object) -> object:
+    def _preset_of_name(cls, given: object) -> object:
         """A preset by name; YAML 1.1 reads a bare `off` as false."""
         if given is False:
             return preset("off")

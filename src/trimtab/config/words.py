@@ -12,24 +12,24 @@ from trimtab.config.metrics import METRICS
 
 
 @dataclass(frozen=True)
-class Section:
+class Passage:
     """A titled part of an explanation; each line is a label (may be empty) and a text."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
 
 
-def sections(rule: Correction) -> list[Section]:
+def passages(rule: Correction) -> list[Passage]:
     """The whole rule, in the order in which it acts."""
     gates = [
-        Section(f"Gate {place} · {metric_name(gate)} of {UNITS[gate.level]}", gate_lines(gate, rule))
+        Passage(f"Gate {place} · {metric_name(gate)} of {UNITS[gate.level]}", gate_lines(gate, rule))
         for place, gate in enumerate(rule.gates, start=1)
     ]
     return [
-        Section("Log-ratio", log_ratio_lines(rule)),
+        Passage("Log-ratio", log_ratio_lines(rule)),
         *gates,
-        Section("Weight", weight_lines(rule)),
-        Section("Loss", loss_lines(rule)),
+        Passage("Weight", weight_lines(rule)),
+        Passage("Loss", loss_lines(rule)),
     ]
 
 
@@ -42,7 +42,7 @@ def formulas(rule: Correction) -> list[str]:
     return [*lines, f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}"]
 
 
-def number(value: float) -> str:
+def as_written(value: float) -> str:
     """A number as its user wrote it: 1, 0.99, 1e-05."""
     text = f"{value:.12g}"
     return f"−{text[1:]}" if text.startswith("-") else text
@@ -89,11 +89,11 @@ def metric_name(gate: Gate) -> str:
 def gate_lines(gate: Gate, rule: Correction) -> tuple[tuple[str, str], ...]:
     """What a gate tests, with which bounds, what happens outside and when."""
     lines = [
-        ("tests", _tested(gate)),
-        ("passes if", bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict)),
+        ("tests", _test(gate)),
+        ("passes if", inequality(statistic(gate), gate.lower, gate.upper, strict=gate.strict)),
     ]
     lines.extend(_where(gate, rule))
-    lines.append(("outside", _OUTSIDE[gate.action].format(_fallen(gate))))
+    lines.append(("outside", _OUTSIDE[gate.action].format(_consequence(gate))))
     lines.append(("acts", _when(gate)))
     if gate.scope == "kept":
         lines.append(("over", "the tokens that earlier gates kept"))
@@ -115,16 +115,16 @@ def token_formula(gate: Gate) -> str:
     return METRICS[gate.metric].formulas[gate.direction]
 
 
-def bounds(value: str, lower: float | None, upper: float | None, *, strict: bool = False) -> str:
+def inequality(value: str, lower: float | None, upper: float | None, *, strict: bool = False) -> str:
     """A value with its bounds, closed unless strict, as an inequality."""
     if lower is None and upper is None:
         return f"{value}, no bounds"
-    left = "" if lower is None else f"{number(lower)} ≤ "
-    right = "" if upper is None else f" {'<' if strict else '≤'} {number(upper)}"
-    return f"{value} ≥ {number(lower)}" if upper is None and lower is not None else f"{left}{value}{right}"
+    left = "" if lower is None else f"{as_written(lower)} ≤ "
+    right = "" if upper is None else f" {'<' if strict else '≤'} {as_written(upper)}"
+    return f"{value} ≥ {as_written(lower)}" if upper is None and lower is not None else f"{left}{value}{right}"
 
 
-def _tested(gate: Gate) -> str:
+def _test(gate: Gate) -> str:
     one = METRICS[gate.metric].words if gate.metric != "ratio" else "the ratio"
     if gate.agg is None:
         return f"{one}, for each token"
@@ -150,7 +150,7 @@ def _where(gate: Gate, rule: Correction) -> list[tuple[str, str]]:
     return [("where", "; ".join(parts))] if parts else []
 
 
-def _fallen(gate: Gate) -> str:
+def _consequence(gate: Gate) -> str:
     """What a verdict takes down; moving_away and advantage_of token spare the tokens on which the gate does not act."""
     by_token = gate.when == "moving_away" or (gate.when != "always" and gate.advantage_of == "token")
     return (
@@ -174,11 +174,11 @@ def _limit_lines(limit: Limit | None) -> list[tuple[str, str]]:
     if limit is None:
         return []
     where = "of each token, before gathering" if limit.at == "token" else "after gathering"
-    return [("limit", f"ℓ is held within ±{number(limit.bound)} {where}")]
+    return [("limit", f"ℓ is held within ±{as_written(limit.bound)} {where}")]
 
 
 def _sentence_formula(gate: Gate, rule: Correction) -> str:
-    test = bounds(statistic(gate), gate.lower, gate.upper, strict=gate.strict)
+    test = inequality(statistic(gate), gate.lower, gate.upper, strict=gate.strict)
     unit = _UNIT[gate.level].removeprefix("the ")
     sentence = {
         "reject": f"keep {unit} if {test}",
@@ -213,12 +213,12 @@ def weight_formula(weight: Weight | None) -> str:
     if low is None and high is None:
         return ratio
     if weight.outside == "zero":
-        return f"{ratio} if {bounds(ratio, low, high)}, else 0"
+        return f"{ratio} if {inequality(ratio, low, high)}, else 0"
     if low is None and high is not None:
-        return f"min({ratio}, {number(high)})"
+        return f"min({ratio}, {as_written(high)})"
     if high is None and low is not None:
-        return f"max({ratio}, {number(low)})"
-    return f"clip({ratio}, {number(low or 0.0)}, {number(high or 0.0)})"
+        return f"max({ratio}, {as_written(low)})"
+    return f"clip({ratio}, {as_written(low or 0.0)}, {as_written(high or 0.0)})"
 
 
 def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
@@ -234,7 +234,7 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     lines = [
         ("formula", f"w = {weight_formula(weight)}{rejected}"),
         ("meaning", f"each token weighs {_RATIOS[weight.level][1]}, detached from the gradient"),
-        ("beyond", beyond if weight.lower is not None or weight.upper is not None else _unbounded(weight, rule)),
+        ("beyond", beyond if weight.lower is not None or weight.upper is not None else _without_bounds(weight, rule)),
     ]
     if weight.scope == "kept":
         lines.append(("over", "the tokens that the gates kept"))
@@ -248,13 +248,13 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
 _SAME_RATIO = {"token": ("token", None), "segment": ("segment", "mean"), "geometric": ("sequence", "mean")}
 
 
-def _unbounded(weight: Weight, rule: Correction) -> str:
+def _without_bounds(weight: Weight, rule: Correction) -> str:
     """What a weight without bounds can grow to: a gate on the same ratio may bound it from above."""
     same = _SAME_RATIO.get(weight.level, ("sequence", "sum"))
     for place, gate in enumerate(rule.gates, start=1):
         fits = gate.metric == "ratio" and (gate.level, gate.agg) == same and (gate.pair or rule.pair) == rule.pair
         if fits and gate.upper is not None and gate.when == "always" and gate.action != "observe":
-            return f"no bounds of its own; gate {place} keeps it at or below {number(gate.upper)}"
+            return f"no bounds of its own; gate {place} keeps it at or below {as_written(gate.upper)}"
     return f"no bounds: one {'sequence' if weight.level in ('sequence', 'geometric') else weight.level} can dominate the step"
 
 
@@ -282,7 +282,7 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     return (
         ("formula", f"ℓ = log {target} − log {base} of each trained token; r = e^ℓ"),
         ("policies", mode),
-        ("needs", f"log-probs of {_listed(rule.needs)}; {advantages}"),
+        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}"),
     )
 
 
@@ -290,5 +290,5 @@ def _rejects(rule: Correction) -> bool:
     return any(gate.action == "reject" for gate in rule.gates)
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _list(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.metrics import BINARY_EPS
-from trimtab.config.words import PROBABILITY_METRICS, number
+from trimtab.config.words import PROBABILITY_METRICS, as_written
 
 LENGTH = 1000
 Item = TypeVar("Item", bound=Hashable)
@@ -33,7 +33,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Finding:
+class GateOutcome:
     """What a gate found: its statistic for each token's unit, and whether each token gets by."""
 
     gate: Gate
@@ -45,7 +45,7 @@ class Finding:
 class Outcome:
     """What a rule did to each token of a sequence. Weights stand before normalisation."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[GateOutcome, ...]
     kept: tuple[bool, ...]
     weight: tuple[float, ...]
 
@@ -53,7 +53,7 @@ class Outcome:
 def outcome(rule: Correction, tokens: Sequence[Token], advantage: float = 1.0) -> Outcome:
     """The rule on one sequence whose tokens all have this advantage."""
     kept, alive = [True] * len(tokens), [True] * len(tokens)
-    findings: list[Finding] = []
+    findings: list[GateOutcome] = []
     for gate in rule.gates:
         found = _finding(gate, tokens, kept if gate.scope == "kept" else [True] * len(tokens), advantage)
         findings.append(found)
@@ -65,7 +65,7 @@ def outcome(rule: Correction, tokens: Sequence[Token], advantage: float = 1.0) -
     for found in findings:
         if found.gate.action == "clamp":
             weight = [
-                each if passes else _held(each, found.gate.lower, found.gate.upper)
+                each if passes else _clamp(each, found.gate.lower, found.gate.upper)
                 for each, passes in zip(weight, found.passes, strict=True)
             ]
     counted = [stays and lives for stays, lives in zip(kept, alive, strict=True)]
@@ -112,21 +112,21 @@ _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advantage: float) -> Finding:
+def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advantage: float) -> GateOutcome:
     def value(token: Token) -> float:
-        log_r = _limited(token.log_r, gate.limit, "token")
+        log_r = _limit(token.log_r, gate.limit, "token")
         return VALUES[gate.metric, gate.direction](log_r, token.target, token.behavior)
 
-    values = _mapped(value, tokens)
+    values = _map(value, tokens)
     judged = [each for each, counts in zip(values, scope, strict=True) if counts]
     statistic, inside = _verdicts(gate, values, judged)
-    acts = _mapped(lambda token: _acts(gate, token, advantage), tokens)
+    acts = _map(lambda token: _acts(gate, token, advantage), tokens)
     passes = tuple(fine or not act or not counts for fine, act, counts in zip(inside, acts, scope, strict=True))
-    shown = _mapped(math.exp, statistic) if gate.metric == "ratio" else statistic
-    return Finding(gate, tuple(shown), passes)
+    shown = _map(math.exp, statistic) if gate.metric == "ratio" else statistic
+    return GateOutcome(gate, tuple(shown), passes)
 
 
-def _mapped(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def _map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """The function of each item, worked out once per distinct item: most tokens of an example are alike."""
     found = {item: function(item) for item in set(items)}
     return [found[item] for item in items]
@@ -138,15 +138,15 @@ def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[lis
     if gate.metric == "ratio":
         low, high = (None if bound is None else math.log(bound) for bound in (low, high))
     if gate.agg is None or not judged:
-        return values, _mapped(lambda each: _inside(each, low, high), values)
+        return values, _map(lambda each: _inside(each, low, high), values)
     if gate.agg == "budget":
         most = _budget(judged, high or 0.0, gate.strict)
         return values, [each <= most for each in values]
     if gate.agg == "every":
-        judged = [_limited(each, gate.limit, "gathered") for each in judged]
+        judged = [_limit(each, gate.limit, "gathered") for each in judged]
         outside = [each for each in set(judged) if not _inside(each, low, high)]
         return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values)
-    gathered = _limited(_GATHERED[gate.agg](judged), gate.limit, "gathered")
+    gathered = _limit(_GATHERED[gate.agg](judged), gate.limit, "gathered")
     return [gathered] * len(values), [_inside(gathered, low, high)] * len(values)
 
 
@@ -174,33 +174,33 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
     if weight is None or weight.level == "one":
         return [1.0] * len(tokens)
     scope = kept if weight.scope == "kept" else [True] * len(tokens)
-    limited = _mapped(lambda token: _limited(token.log_r, weight.limit, "token"), tokens)
+    limited = _map(lambda token: _limit(token.log_r, weight.limit, "token"), tokens)
     log_rs = [each if counts else 0.0 for each, counts in zip(limited, scope, strict=True)]
     if weight.level != "token":
         total = math.fsum(log_rs)
         gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
-        log_rs = [_limited(gathered, weight.limit, "gathered")] * len(tokens)
-    return _mapped(lambda log_r: _bounded(log_r, weight), log_rs)
+        log_rs = [_limit(gathered, weight.limit, "gathered")] * len(tokens)
+    return _map(lambda log_r: _weight_of(log_r, weight), log_rs)
 
 
-def _bounded(log_r: float, weight: Weight) -> float:
+def _weight_of(log_r: float, weight: Weight) -> float:
     ratio = math.exp(min(log_r, 700.0))
     if weight.outside == "zero":
         low, high = (math.log(bound) if bound else None for bound in (weight.lower, weight.upper))
         return ratio if _inside(log_r, low, high) else 0.0
-    return _held(ratio, weight.lower, weight.upper)
+    return _clamp(ratio, weight.lower, weight.upper)
 
 
 def _inside(value: float, lower: float | None, upper: float | None) -> bool:
     return (lower is None or value >= lower) and (upper is None or value <= upper)
 
 
-def _held(value: float, lower: float | None, upper: float | None) -> float:
+def _clamp(value: float, lower: float | None, upper: float | None) -> float:
     value = value if lower is None else max(value, lower)
     return value if upper is None else min(value, upper)
 
 
-def _limited(log_r: float, limit: Limit | None, at: str) -> float:
+def _limit(log_r: float, limit: Limit | None, at: str) -> float:
     return log_r if limit is None or limit.at != at else max(-limit.bound, min(limit.bound, log_r))
 
 
@@ -208,7 +208,7 @@ def _limited(log_r: float, limit: Limit | None, at: str) -> float:
 
 
 @dataclass(frozen=True)
-class Case:
+class WorkedExample:
     """One token of interest, or all of them, in a sequence of LENGTH tokens that is on-policy elsewhere."""
 
     token: Token
@@ -224,8 +224,8 @@ class Case:
     def words(self) -> str:
         """The case as the subject of a sentence."""
         ratio, chance = (
-            _rounded(math.exp(self.token.log_r)),
-            f"{number(self.token.behavior)} → {number(self.token.target)}",
+            _short(math.exp(self.token.log_r)),
+            f"{as_written(self.token.behavior)} → {as_written(self.token.target)}",
         )
         return f"{f'all {LENGTH} tokens' if self.everywhere else 'a token'} with ratio {ratio} ({chance})"
 
@@ -236,12 +236,12 @@ SETTING = (
 )
 
 CASES = (
-    Case(Token(0.3, 0.9)),
-    Case(Token(0.001, 0.003)),
-    Case(Token(0.8, 0.2)),
-    Case(Token(0.0004, 0.4)),
-    Case(Token(0.5, 0.51), everywhere=True),
-    Case(Token(0.5, 0.425), everywhere=True),
+    WorkedExample(Token(0.3, 0.9)),
+    WorkedExample(Token(0.001, 0.003)),
+    WorkedExample(Token(0.8, 0.2)),
+    WorkedExample(Token(0.0004, 0.4)),
+    WorkedExample(Token(0.5, 0.51), everywhere=True),
+    WorkedExample(Token(0.5, 0.425), everywhere=True),
 )
 
 
@@ -252,23 +252,23 @@ def examples(rule: Correction) -> list[tuple[str, str]]:
     return [(case.words, _fates(rule, case)) for case in CASES if probabilities or case is not rare]
 
 
-def _fates(rule: Correction, case: Case) -> str:
+def _fates(rule: Correction, case: WorkedExample) -> str:
     if not rule.needs_advantages:
         return _fate(outcome(rule, case.tokens), case)
     rising, falling = (_fate(outcome(rule, case.tokens, sign), case) for sign in (1.0, -1.0))
     return rising if rising == falling else f"{rising} if the advantage is positive, {falling} if negative"
 
 
-def _fate(found: Outcome, case: Case) -> str:
+def _fate(found: Outcome, case: WorkedExample) -> str:
     weight, rest = found.weight[0], found.weight[-1]
     cause = _cause(found)
     if not found.kept[0]:
         whole = "the whole sequence " if not found.kept[-1] else ""
         return f"{whole}rejected{cause}"
-    text = f"weight {_rounded(weight)}{cause}"
-    if case.everywhere or _rounded(rest) == "1":
+    text = f"weight {_short(weight)}{cause}"
+    if case.everywhere or _short(rest) == "1":
         return text
-    return f"{text}; the others {'rejected' if not found.kept[-1] else f'weigh {_rounded(rest)}'}"
+    return f"{text}; the others {'rejected' if not found.kept[-1] else f'weigh {_short(rest)}'}"
 
 
 def _cause(found: Outcome) -> str:
@@ -279,11 +279,11 @@ def _cause(found: Outcome) -> str:
             continue
         above = gate.upper is not None and (gate.lower is None or value >= gate.lower)
         if gate.agg == "budget":
-            return f" by gate {place} (its {_rounded(value)} does not fit the budget)"
+            return f" by gate {place} (its {_short(value)} does not fit the budget)"
         sign, bound = (">", gate.upper) if above else ("<", gate.lower)
-        return f" by gate {place} ({_rounded(value)} {sign} {number(bound or 0.0)})"
+        return f" by gate {place} ({_short(value)} {sign} {as_written(bound or 0.0)})"
     return ""
 
 
-def _rounded(value: float) -> str:
-    return number(float(f"{value:.4g}"))
+def _short(value: float) -> str:
+    return as_written(float(f"{value:.4g}"))

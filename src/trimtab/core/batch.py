@@ -14,10 +14,10 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
 from trimtab.core.checks import check_all, check_device
-from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turns
+from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import cleaned, indicator, is_finite, working_type
+from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
 from trimtab.errors import InputError
 
 
@@ -53,9 +53,9 @@ class Batch:
     @once
     def turns(self) -> Turns:
         """The contiguous runs of `valid` as units."""
-        return turns(self.layout, run_index(self.layout, self.valid))
+        return turn_units(self.layout, run_index(self.layout, self.valid))
 
-    def limited(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
+    def log_r_within(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
         """The log-ratio of a pair, held within a limit that bites on tokens."""
         if limit is None or limit.at != "token":
             return self.log_r[pair]
@@ -63,7 +63,7 @@ class Batch:
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
-        return cleaned(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
+        return zero_outside(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
@@ -100,7 +100,7 @@ def batch(
     valid = indicator(masked, kind)
     for difference in differences.values():
         valid.mul_(is_finite(difference))
-    log_r = {pair: cleaned(difference, valid) for pair, difference in differences.items()}
+    log_r = {pair: zero_outside(difference, valid) for pair, difference in differences.items()}
     valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
     return Batch(
         layout=layout,
@@ -108,7 +108,7 @@ def batch(
         valid=valid,
         log_r=log_r,
         policies=policies,
-        advantages=None if valued is None else cleaned(valued, valid),
+        advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
     )

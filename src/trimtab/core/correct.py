@@ -22,7 +22,7 @@ from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.decisions import Decisions
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.observe import Metrics
-from trimtab.core.weight import Weighing, normalized, weighing
+from trimtab.core.weight import Weighing, over_mean, weighing
 from trimtab.errors import InputError
 
 
@@ -74,13 +74,13 @@ def correct(
     """
     rule = preset(rule) if isinstance(rule, str) else rule
     given = {"behavior": behavior, "proximal": proximal, "current": current}
-    found = needed(rule, given, advantages, context_group)
+    found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)
     tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-    return _corrected(rule, tokens)
+    return _result(rule, tokens)
 
 
-def needed(
+def required_log_probs(
     rule: Correction,
     given: Mapping[str, Tensor | None],
     advantages: Tensor | None,
@@ -104,7 +104,7 @@ def needed(
     return found
 
 
-def _corrected(rule: Correction, tokens: Batch) -> Corrected:
+def _result(rule: Correction, tokens: Batch) -> Corrected:
     found = decide(rule, tokens)
     return Corrected(
         weight=found.weight,
@@ -130,11 +130,11 @@ def decide(rule: Correction, tokens: Batch) -> Decisions:
     weight, weighed = kept * not_zeroed, None
     if rule.weight is not None and rule.weight.level != "one":
         weighed = weighing(rule.weight, rule.pair, tokens, kept if rule.weight.scope == "kept" else trained)
-        weight.mul_(_clamped(weighed, normalized(weighed, tokens) if rule.normalize else weighed.value, results))
+        weight.mul_(_clamp(weighed, over_mean(weighed, tokens) if rule.normalize else weighed.value, results))
     return Decisions(rule=rule, batch=tokens, results=tuple(results), weighing=weighed, kept=kept, weight=weight)
 
 
-def _clamped(weighed: Weighing, value: Tensor, results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
+def _clamp(weighed: Weighing, value: Tensor, results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
     """The weight over the tokens, held at the bounds of the clamp gates that fired."""
     per_token = value if weighed.units is None else weighed.units.spread(value)
     for found in results:

@@ -16,7 +16,7 @@ from trimtab.core.batch import Batch
 from trimtab.core.gate import GateResult
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import rounded
+from trimtab.core.ratio import saturating_cast
 from trimtab.core.weight import Weighing
 
 MOST = 1e38
@@ -59,7 +59,7 @@ def over_ranks(ranks: Ranks, *sums: Tensor) -> tuple[Tensor, ...]:
     """Local sums as sums over the whole batch, in one collective."""
     if ranks.whole is None:
         return sums
-    return tuple(ranks.summed(torch.stack([each.double() for each in sums])).unbind())
+    return tuple(ranks.total(torch.stack([each.double() for each in sums])).unbind())
 
 
 def quotient(total: Tensor, number: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def quotient(total: Tensor, number: Tensor) -> Tensor:
 
 def as_metric(value: Tensor) -> Tensor:
     """A number as it is reported: float32, and finite."""
-    return rounded(value, torch.float32)
+    return saturating_cast(value, torch.float32)
 
 
 def sum_of_rows(ranks: Ranks, rows: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def sum_of_rows(ranks: Ranks, rows: Tensor) -> Tensor:
     return sum_of(rows) * ranks.row_share
 
 
-def occupied(rows: Tensor) -> Tensor:
+def has_tokens(rows: Tensor) -> Tensor:
     """1 for units with tokens."""
     return rows.clamp(max=1.0)
 
@@ -92,13 +92,13 @@ class Description:
     least: Float[Tensor, ""]
     greatest: Float[Tensor, ""]
 
-    def named(self, prefix: str) -> dict[str, Tensor]:
+    def as_metrics(self, prefix: str) -> dict[str, Tensor]:
         """As metrics."""
         found = {"mean": self.mean, "std": self.variance.sqrt(), "min": self.least, "max": self.greatest}
-        return prefixed(prefix, {name: as_metric(value) for name, value in found.items()})
+        return with_prefix(prefix, {name: as_metric(value) for name, value in found.items()})
 
 
-def described(
+def describe(
     held: Tensor, present: Tensor, number: Tensor, ranks: Ranks, share: float = 1.0, least: float = -math.inf
 ) -> Description:
     """Mean, variance, least and greatest of the present values; `held` is 0 where they are not.
@@ -128,6 +128,6 @@ def _ends(held: Tensor, present: Tensor, scratch: Tensor, least: float) -> Tenso
     return torch.stack([high, outside.sub_(held).amax()])
 
 
-def prefixed(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def with_prefix(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same values under longer names."""
     return {f"{prefix}{name}": value for name, value in values.items()}

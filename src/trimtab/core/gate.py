@@ -13,7 +13,7 @@ from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES
 from trimtab.core.order import within_budget
-from trimtab.core.ratio import above, at_most, below, is_inside, log_bound, rounded
+from trimtab.core.ratio import above, at_most, below, is_inside, log_bound, saturating_cast
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def gate_result(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*toke
     return GateResult(gate, scope, units, counted, low, high, inside, passes)
 
 
-def bounds(gate: Gate) -> tuple[float | None, float | None]:
+def gate_bounds(gate: Gate) -> tuple[float | None, float | None]:
     """The bounds in the space of the statistic: logarithms for ratios, so that a bound met exactly is inside."""
     return (log_bound(gate.lower), log_bound(gate.upper)) if gate.metric == "ratio" else (gate.lower, gate.upper)
 
@@ -62,7 +62,7 @@ def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tok
     if kind in FROM_PROBABILITIES:
         target, base = pair.split("/")
         return FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base)) * scope
-    value = FROM_LOG_RATIO[kind](batch.limited(pair, gate.limit) * scope)
+    value = FROM_LOG_RATIO[kind](batch.log_r_within(pair, gate.limit) * scope)
     return value * scope if gate.metric == "mult_prob_error" else value  # which is 1 where log r is 0
 
 
@@ -76,7 +76,7 @@ def _statistic(
         total = units.sums(
             value
         )  # in float64, so that the result is one rounding away from a bound of the working type
-        low = high = rounded(total / counted.clamp(min=1.0) if gate.agg == "mean" else total, value.dtype)
+        low = high = saturating_cast(total / counted.clamp(min=1.0) if gate.agg == "mean" else total, value.dtype)
     else:
         ends = (
             units.dip(torch.where(scope > 0, value, torch.inf)),
@@ -93,7 +93,7 @@ def _statistic(
 def _inside(gate: Gate, low: Tensor, high: Tensor, scope: Tensor, batch: Batch) -> Tensor:
     if gate.agg == "budget":
         return within_budget(high, scope, gate.upper or 0.0, batch.layout.ranks, strict=gate.strict)
-    lower, upper = bounds(gate)
+    lower, upper = gate_bounds(gate)
     return is_inside(low, lower, upper) if low is high else is_inside(low, lower, None) * is_inside(high, None, upper)
 
 
@@ -112,7 +112,7 @@ def _passes(
     if gate.when == "moving_away":
         acts = above(advantages * batch.log_r[pair], 0.0)
     elif units is not None and gate.advantage_of == "unit":
-        mean = rounded(units.sums(advantages * scope) / counted.clamp(min=1.0), inside.dtype)
+        mean = saturating_cast(units.sums(advantages * scope) / counted.clamp(min=1.0), inside.dtype)
         acts = units.spread(ACTS[gate.when](mean, 0.0))
     else:
         acts = ACTS[gate.when](advantages, 0.0)

@@ -58,18 +58,18 @@ class Padded(Layout):
     ranks: Ranks = ALONE
 
     def sums(self, value: Tensor) -> Float[Tensor, " units"]:
-        return self.ranks.joined(row_sums(value))
+        return self.ranks.sum_of_parts(row_sums(value))
 
     def count(self, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        return self.ranks.joined(counted.sum(-1))  # added up in parts, ones are exact in float32 too
+        return self.ranks.sum_of_parts(counted.sum(-1))  # added up in parts, ones are exact in float32 too
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         empty = value.shape[-1] == 0
-        return self.ranks.joined_peak(value.new_full(value.shape[:-1], -torch.inf) if empty else value.amax(-1))
+        return self.ranks.peak_of_parts(value.new_full(value.shape[:-1], -torch.inf) if empty else value.amax(-1))
 
     def dip(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         return (
-            self.peak(-value).neg_() if value.shape[-1] == 0 else self.ranks.joined_peak(value.amin(-1).neg_()).neg_()
+            self.peak(-value).neg_() if value.shape[-1] == 0 else self.ranks.peak_of_parts(value.amin(-1).neg_()).neg_()
         )
 
     def spread(self, unit: Tensor) -> Tensor:
@@ -85,12 +85,12 @@ class Packed(Layout):
     ranks: Ranks = ALONE
 
     def sums(self, value: Tensor) -> Float[Tensor, " units"]:
-        return self.ranks.joined(self._reduced(value.double(), "sum", 0.0))
+        return self.ranks.sum_of_parts(self._reduce(value.double(), "sum", 0.0))
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
-        return self.ranks.joined_peak(self._reduced(value, "max", -torch.inf))
+        return self.ranks.peak_of_parts(self._reduce(value, "max", -torch.inf))
 
-    def _reduced(self, value: Tensor, how: str, empty: float) -> Tensor:
+    def _reduce(self, value: Tensor, how: str, empty: float) -> Tensor:
         if self.tokens == 0 or len(self.cu_seqlens) == 1:
             # plus a sum of nothing: still a function of `value`, so that backward runs here what it runs on other ranks
             return value.sum() + value.new_full((len(self.cu_seqlens) - 1,), empty)
@@ -118,11 +118,11 @@ class Turns(Layout):
 
     def sums(self, value: Tensor) -> Float[Tensor, " units"]:
         start = value.new_zeros(self.units, dtype=torch.float64)
-        return self.ranks.joined(start.index_add_(0, self.index.flatten(), value.double().flatten()))
+        return self.ranks.sum_of_parts(start.index_add_(0, self.index.flatten(), value.double().flatten()))
 
     def peak(self, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
         start = value.new_full((self.units,), -torch.inf)
-        return self.ranks.joined_peak(start.scatter_reduce_(0, self.index.flatten(), value.flatten(), "amax"))
+        return self.ranks.peak_of_parts(start.scatter_reduce_(0, self.index.flatten(), value.flatten(), "amax"))
 
     def spread(self, unit: Tensor) -> Tensor:
         return unit[self.index]
@@ -139,7 +139,7 @@ def run_index(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Int[Tensor, 
     return opens.flatten().cumsum(0).sub_(1).clamp_(min=0).reshape(trained.shape)
 
 
-def turns(layout: Layout, index: Int[Tensor, "*tokens"]) -> Turns:
+def turn_units(layout: Layout, index: Int[Tensor, "*tokens"]) -> Turns:
     """Each run as a unit of its own. How many there are is not known without reading the data, so their number is bounded:
     half the tokens and one more per sequence.
     """

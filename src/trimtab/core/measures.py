@@ -18,18 +18,18 @@ from trimtab.core.decisions import (
     MOST,
     Decisions,
     as_metric,
-    described,
-    occupied,
+    describe,
+    has_tokens,
     over_ranks,
-    prefixed,
     quotient,
     sum_of_rows,
+    with_prefix,
 )
-from trimtab.core.gate import GateResult, bounds
+from trimtab.core.gate import GateResult, gate_bounds
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import above, below, cleaned, is_inside, log_bound, rounded
+from trimtab.core.ratio import above, below, is_inside, log_bound, saturating_cast, zero_outside
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
@@ -40,7 +40,7 @@ Measure = Callable[[Decisions], dict[str, Tensor]]
 def counts(made: Decisions) -> dict[str, Tensor]:
     """How many tokens and sequences there are, lack log-probs, and stay."""
     batch, lengths = made.batch, made.batch.layout.count(made.kept)
-    rows, some_kept = (sum_of_rows(made.ranks, occupied(each)) for each in (batch.lengths, lengths))
+    rows, some_kept = (sum_of_rows(made.ranks, has_tokens(each)) for each in (batch.lengths, lengths))
     masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
     masked, valid, kept, some_kept, rows = over_ranks(
         made.ranks, masked, made.number, sum_of(made.kept), some_kept, rows
@@ -98,8 +98,8 @@ def perplexity(made: Decisions) -> dict[str, Tensor]:
     """How surprised each policy is, sequence by sequence."""
     batch = made.batch
     lengths = batch.lengths.clamp(min=1.0)
-    present = occupied(batch.lengths)
-    behavior = batch.layout.sums(cleaned(batch.log_probs("behavior"), batch.valid)) / lengths
+    present = has_tokens(batch.lengths)
+    behavior = batch.layout.sums(zero_outside(batch.log_probs("behavior"), batch.valid)) / lengths
     apart = made.total_log_r / lengths  # log perplexity of behavior less that of the target
     most = math.log(MOST)
     rows = [
@@ -121,19 +121,19 @@ def perplexity(made: Decisions) -> dict[str, Tensor]:
         "perplexity/log_diff_abs",
     ]
     means = dict(zip([*names, "drift/chi2_sequence"], (quotient(each, number) for each in sums), strict=True))
-    apart = rounded(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
-    ends = described(-apart * present, present, sum_of(present), made.ranks, made.ranks.row_share)
+    apart = saturating_cast(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
+    ends = describe(-apart * present, present, sum_of(present), made.ranks, made.ranks.row_share)
     return means | {
         "perplexity/log_diff_max": as_metric(ends.greatest),
         "perplexity/log_diff_min": as_metric(ends.least),
     }
 
 
-def ratio(made: Decisions) -> dict[str, Tensor]:
+def raw_ratio(made: Decisions) -> dict[str, Tensor]:
     """The raw ratio before any bound."""
     valid = made.batch.valid
     value = made.log_r.clamp(-LIMIT, LIMIT).exp_().mul_(valid)
-    return described(value, valid, made.number, made.ranks, least=0.0).named("ratio/")
+    return describe(value, valid, made.number, made.ranks, least=0.0).as_metrics("ratio/")
 
 
 def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
@@ -144,25 +144,25 @@ def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
     ratio = made.log_r.clamp(-LIMIT, LIMIT).exp_()
     middle = quantiles(made.log_r.abs(), made.batch.valid, [0.5], made.ranks)
-    found = prefixed("ratio/", _points(ratio, made.batch.valid, made.ranks))
+    found = with_prefix("ratio/", _points(ratio, made.batch.valid, made.ranks))
     return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
 def weight(made: Decisions) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
-    found = described(made.weight.clamp(max=MOST), made.kept, sum_of(made.kept), made.ranks, least=0.0)
+    found = describe(made.weight.clamp(max=MOST), made.kept, sum_of(made.kept), made.ranks, least=0.0)
     (trained,) = over_ranks(made.ranks, made.number)
     square = found.variance + found.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
-    return found.named("weight/") | {"weight/ess": quotient(found.number * found.mean.square(), square * trained)}
+    return found.as_metrics("weight/") | {"weight/ess": quotient(found.number * found.mean.square(), square * trained)}
 
 
 def weight_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The weight where one token cannot own the figure."""
-    return prefixed("weight/", _points(made.weight.clamp(max=MOST), made.kept, made.ranks))
+    return with_prefix("weight/", _points(made.weight.clamp(max=MOST), made.kept, made.ranks))
 
 
-def touched(made: Decisions) -> dict[str, Tensor]:
+def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
     """The fraction of tokens whose raw ratio lies beyond a bound of the weight, each side apart."""
     weighed = made.weighing
     assert weighed is not None
@@ -196,9 +196,9 @@ def gate_statistic(index: int, name: str) -> Measure:
     def section(made: Decisions) -> dict[str, Tensor]:
         found = made.results[index]
         share = 1.0 if found.units is None else made.ranks.row_share
-        present = occupied(found.counted)
+        present = has_tokens(found.counted)
         held = _statistic(found) * present
-        return described(held, present, small_sum_of(present), made.ranks, share).named(name)
+        return describe(held, present, small_sum_of(present), made.ranks, share).as_metrics(name)
 
     return section
 
@@ -208,7 +208,7 @@ def gate_quantiles(index: int, name: str) -> Measure:
 
     def section(made: Decisions) -> dict[str, Tensor]:
         found = made.results[index]
-        return prefixed(name, _points(_statistic(found), occupied(found.counted), made.ranks))
+        return with_prefix(name, _points(_statistic(found), has_tokens(found.counted), made.ranks))
 
     return section
 
@@ -220,7 +220,7 @@ def gate_rejections(index: int, name: str) -> Measure:
         found, count = made.results[index], made.batch.layout.count
         fails = found.scope * (1.0 - found.passes)
         here, lost = count(found.scope), count(fails)
-        rows = (here, lost, occupied(here), occupied(here) * (lost == here))
+        rows = (here, lost, has_tokens(here), has_tokens(here) * (lost == here))
         of_unit, share = (fails, 1.0) if found.units is None else (found.units.count(fails), made.ranks.row_share)
         sides = (sum_of(of_unit * side) * share for side in _sides(found))
         number, fallen, some, whole, high, low = over_ranks(
@@ -228,7 +228,7 @@ def gate_rejections(index: int, name: str) -> Measure:
         )
         parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, some)}
         parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
-        return prefixed(name, {part: quotient(*fraction) for part, fraction in parts.items()})
+        return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
 
     return section
 
@@ -237,11 +237,11 @@ def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
     """Which units lie above the upper bound, and which below the lower one."""
     if found.gate.agg == "budget":
         return 1.0 - found.inside, torch.zeros_like(found.inside)
-    lower, upper = bounds(found.gate)
+    lower, upper = gate_bounds(found.gate)
     return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
 
 
-def unvalued(made: Decisions) -> dict[str, Tensor]:
+def advantage_gaps(made: Decisions) -> dict[str, Tensor]:
     """How much of what is trained came without a usable advantage."""
     return missing_advantages(made.batch)
 

@@ -41,12 +41,12 @@ def _measures(decisions: Decisions) -> dict[str, Measure]:
     add("prob_diff prob_diff_max", measures.probabilities, "drift/")
     add("drift/chi2_sequence perplexity/behavior perplexity/target perplexity/ratio", measures.perplexity)
     add("log_diff log_diff_abs log_diff_max log_diff_min", measures.perplexity, "perplexity/")
-    add("mean std min max", measures.ratio, "ratio/")
+    add("mean std min max", measures.raw_ratio, "ratio/")
     add("p01 p50 p99", measures.ratio_quantiles, "ratio/")
     add("abs_log_r_p50", measures.ratio_quantiles, "drift/")
     add("mean std min max ess", measures.weight, "weight/")
     if decisions.weighing is not None:
-        add("touched_high touched_low", measures.touched, "weight/")
+        add("touched_high touched_low", measures.beyond_bounds, "weight/")
         add("p01 p50 p99", measures.weight_quantiles, "weight/")
     for index, gate in enumerate(decisions.rule.gates):
         name = f"{gate_name(index, gate)}/"
@@ -54,6 +54,6 @@ def _measures(decisions: Decisions) -> dict[str, Measure]:
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
         add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
     if decisions.batch.advantages is not None:
-        add("missing_fraction", measures.unvalued, "advantage/")
+        add("missing_fraction", measures.advantage_gaps, "advantage/")
         add("kept_given_positive kept_given_negative net_advantage mean_advantage", measures.selection, "selection/")
     return table

@@ -19,15 +19,15 @@ _LEAST, _HALF = -(2**31), 0xFFFF
 _INFINITY = {torch.int32: 0x7F800000, torch.int64: 0x7FF0000000000000}
 
 
-def _ordered(value: Tensor) -> Tensor:
+def _sortable(value: Tensor) -> Tensor:
     """Floats as integers in the same order: int64 for float64, int32 for all others, which float32 holds."""
     kind = torch.int64 if value.dtype == torch.float64 else torch.int32
     wide = value if kind == torch.int64 else value.to(torch.float32)
     bits = (wide + 0.0).contiguous().view(kind)  # + 0.0: −0 and 0 are one value
-    return _turned(bits)
+    return _flip(bits)
 
 
-def _turned(bits: Tensor) -> Tensor:
+def _flip(bits: Tensor) -> Tensor:
     """Bit patterns as ordered integers, or these as bit patterns: the map is its own inverse."""
     facts = torch.iinfo(bits.dtype)
     return bits ^ ((bits >> (facts.bits - 1)) & facts.max)
@@ -45,7 +45,7 @@ def quantiles(
 
     In float32: rounding keeps the order, so the quantile of rounded values is the quantile, rounded.
     """
-    place = (_ordered(value.to(torch.float32)).flatten().to(torch.int64)).sub_(_LEAST)  # 0 … 2³² − 1
+    place = (_sortable(value.to(torch.float32)).flatten().to(torch.int64)).sub_(_LEAST)  # 0 … 2³² − 1
     present = counted.flatten().to(torch.int64)
     high, low = place >> 16, place & _HALF
     whole = _counts(high, present, ranks)
@@ -57,13 +57,13 @@ def quantiles(
     before = torch.where(bins > 0, whole[(bins - 1).clamp(min=0)], 0)
     fine = torch.stack([_counts(low, present * (high == each), ranks) for each in bins])
     within = torch.searchsorted(fine, (needed - before).unsqueeze(-1)).squeeze(-1).clamp(max=_HALF)
-    found = _turned(((bins << 16) + within + _LEAST).to(torch.int32)).view(torch.float32)
+    found = _flip(((bins << 16) + within + _LEAST).to(torch.int32)).view(torch.float32)
     return torch.where(number > 0, found, 0.0)
 
 
 def _counts(bins: Tensor, present: Tensor, ranks: Ranks) -> Tensor:
     """How many present values lie in each of 65536 bins or before it, over all ranks."""
-    return ranks.summed(bins.new_zeros(_HALF + 1).index_add_(0, bins, present)).cumsum(0)
+    return ranks.total(bins.new_zeros(_HALF + 1).index_add_(0, bins, present)).cumsum(0)
 
 
 def within_budget(
@@ -76,7 +76,7 @@ def within_budget(
     `strict`: until it is below `most`, or only the smallest are left.
     """
     value = value.clamp(max=torch.finfo(value.dtype).max)
-    order, below = _ordered(value), torch.empty_like(value)
+    order, below = _sortable(value), torch.empty_like(value)
     low = torch.full((), -1, dtype=torch.int64, device=value.device)
     high = torch.full_like(low, _INFINITY[order.dtype])
     if strict:
@@ -86,7 +86,7 @@ def within_budget(
         middle = _middle(low, high)
         kept = torch.le(order, middle.to(order.dtype), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
         sums = torch.stack([torch.mul(value, kept, out=below).sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
-        total, number = ranks.summed(sums)
+        total, number = ranks.total(sums)
         fits = total < most * number if strict else total <= most * number
         low = torch.where(fits, middle, low)
         high = torch.where(fits, high, middle - 1)
@@ -100,20 +100,20 @@ def largest(
 
     Exactly that many: of values equal to the least that is taken, the first go, by rank and on each rank by token order.
     """
-    order = _ordered(value)
+    order = _sortable(value)
     counts, facts = counted.to(order.dtype), torch.iinfo(order.dtype)
     low = torch.full((), facts.min, dtype=torch.int64, device=value.device)
     high = torch.full_like(low, facts.max)
     for _ in range(facts.bits):
         middle = _middle(low, high)
         here = torch.ge(order, middle.to(order.dtype), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
-        enough = ranks.summed(here) >= number
+        enough = ranks.total(here) >= number
         low = torch.where(enough, middle, low)
         high = torch.where(enough, high, middle - 1)
     least = low.to(order.dtype)
     there = counts.flatten() > 0
     above, ties = (order.flatten() > least) & there, (order.flatten() == least) & there
-    left = number - ranks.summed(above.sum(dtype=torch.int64))
+    left = number - ranks.total(above.sum(dtype=torch.int64))
     place = ties.cumsum(0, dtype=torch.int64) + _before(ties.sum(dtype=torch.int64), ranks)
     return (above | (ties & (place <= left))).reshape(value.shape).to(counted.dtype)
 
@@ -122,4 +122,4 @@ def _before(here: Int[Tensor, ""], ranks: Ranks) -> Int[Tensor, ""]:
     """How many the ranks before this one hold, where this one holds `here`."""
     each = here.new_zeros(ranks.number)
     each[ranks.place] = here
-    return ranks.summed(each)[: ranks.place].sum()
+    return ranks.total(each)[: ranks.place].sum()

@@ -41,25 +41,25 @@ class Ranks:
         """What one rank contributes to a sum over sequences: each sequence stands on every context rank."""
         return 1.0 if self.context is None else 1.0 / dist.get_world_size(self.context)
 
-    def summed(self, local: Tensor) -> Tensor:
+    def total(self, local: Tensor) -> Tensor:
         """The sum over the whole batch; `local` is consumed."""
-        return _reduced(local, dist.ReduceOp.SUM, self.whole)
+        return _all_reduce(local, dist.ReduceOp.SUM, self.whole)
 
     def greatest(self, local: Tensor) -> Tensor:
         """The maximum over the whole batch; `local` is consumed."""
-        return _reduced(local, dist.ReduceOp.MAX, self.whole)
+        return _all_reduce(local, dist.ReduceOp.MAX, self.whole)
 
-    def joined(self, partial: Tensor) -> Tensor:
+    def sum_of_parts(self, partial: Tensor) -> Tensor:
         """Sums over a sequence's parts; `partial` is consumed. Gradients flow back to every part."""
         if self.context is not None and partial.requires_grad:
             return _Joined.apply(partial, self.context)  # pyright: ignore[reportReturnType]
-        return _reduced(partial, dist.ReduceOp.SUM, self.context)
+        return _all_reduce(partial, dist.ReduceOp.SUM, self.context)
 
-    def joined_peak(self, partial: Tensor) -> Tensor:
+    def peak_of_parts(self, partial: Tensor) -> Tensor:
         """Maxima over a sequence's parts; `partial` is consumed."""
-        return _reduced(partial, dist.ReduceOp.MAX, self.context)
+        return _all_reduce(partial, dist.ReduceOp.MAX, self.context)
 
-    def gathered(self, *local: Tensor) -> tuple[tuple[Tensor, ...], slice]:
+    def gather(self, *local: Tensor) -> tuple[tuple[Tensor, ...], slice]:
         """Tensors of one value per row with the rows of every rank, in rank order, and where this rank's own stand.
 
         Ranks hold different numbers of rows, which the host reads once; one collective more for each tensor.
@@ -69,11 +69,9 @@ class Ranks:
             return local, slice(0, rows)
         lengths = local[0].new_zeros(self.number, dtype=torch.int64)
         lengths[self.place] = rows
-        sizes: list[int] = self.summed(
-            lengths
-        ).tolist()  # the one place where the host must know: shapes differ by rank
+        sizes: list[int] = self.total(lengths).tolist()  # the one place where the host must know: shapes differ by rank
         start = sum(sizes[: self.place])
-        return tuple(_gathered(each, sizes, self.whole) for each in local), slice(start, start + rows)
+        return tuple(_all_gather(each, sizes, self.whole) for each in local), slice(start, start + rows)
 
 
 ALONE = Ranks()
@@ -86,14 +84,14 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, partial: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
-        return _reduced(partial.clone(), dist.ReduceOp.SUM, group)
+        return _all_reduce(partial.clone(), dist.ReduceOp.SUM, group)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return _reduced(gradients[0].clone(), dist.ReduceOp.SUM, ctx.group), None
+        return _all_reduce(gradients[0].clone(), dist.ReduceOp.SUM, ctx.group), None
 
 
-def _reduced(value: Tensor, op: dist.ReduceOp.RedOpType, group: ProcessGroup | None) -> Tensor:
+def _all_reduce(value: Tensor, op: dist.ReduceOp.RedOpType, group: ProcessGroup | None) -> Tensor:
     if group is None:
         return value
     value = value.contiguous()
@@ -101,7 +99,7 @@ def _reduced(value: Tensor, op: dist.ReduceOp.RedOpType, group: ProcessGroup | N
     return value
 
 
-def _gathered(local: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
+def _all_gather(local: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
     padded = local.new_zeros((max(sizes), *local.shape[1:]))
     padded[: len(local)] = local
     parts = [torch.empty_like(padded) for _ in sizes]

@@ -28,25 +28,25 @@ def is_finite(value: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 
 def above(value: Tensor, bound: float | Tensor) -> Tensor:
     """1.0 where value > bound, 0.0 elsewhere; never differentiated, as all four of these."""
-    return _compared(torch.gt, value, bound)
+    return _compare(torch.gt, value, bound)
 
 
 def below(value: Tensor, bound: float | Tensor) -> Tensor:
     """1.0 where value < bound, 0.0 elsewhere."""
-    return _compared(torch.lt, value, bound)
+    return _compare(torch.lt, value, bound)
 
 
 def at_least(value: Tensor, bound: float | Tensor) -> Tensor:
     """1.0 where value >= bound, 0.0 elsewhere."""
-    return _compared(torch.ge, value, bound)
+    return _compare(torch.ge, value, bound)
 
 
 def at_most(value: Tensor, bound: float | Tensor) -> Tensor:
     """1.0 where value <= bound, 0.0 elsewhere."""
-    return _compared(torch.le, value, bound)
+    return _compare(torch.le, value, bound)
 
 
-def _compared(comparison: Callable[..., Tensor], value: Tensor, bound: float | Tensor) -> Tensor:
+def _compare(comparison: Callable[..., Tensor], value: Tensor, bound: float | Tensor) -> Tensor:
     # written straight into floats: the cast from bool, which this spares, is the slow part
     return comparison(value.detach(), bound, out=torch.empty_like(value, requires_grad=False))
 
@@ -60,13 +60,13 @@ def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | No
     return sides[0] if len(sides) == 1 else sides[0].mul_(sides[1])
 
 
-def cleaned(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+def zero_outside(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The value where counted, 0 elsewhere, whatever stood there."""
     finite = torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0)
     return finite.mul_(counted) if finite.shape == counted.shape else finite * counted
 
 
-def rounded(value: Float[Tensor, "*n"], kind: torch.dtype) -> Float[Tensor, "*n"]:
+def saturating_cast(value: Float[Tensor, "*n"], kind: torch.dtype) -> Float[Tensor, "*n"]:
     """A number in a narrower type: rounded once, and its largest number where it lies beyond, never inf."""
     most = torch.finfo(kind).max
     return value.clamp(-most, most).to(kind)

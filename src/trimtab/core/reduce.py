@@ -81,7 +81,7 @@ class Denominator:
         """
         policies = (behavior, proximal, current, reference)
         masks = _present(masks, [each for each in policies if each is not None])
-        parts = list(zip(_listed(masks), *(_matched(each, masks) for each in (cu_seqlens, group)), strict=True))
+        parts = list(zip(_as_list(masks), *(_match(each, masks) for each in (cu_seqlens, group)), strict=True))
         if not parts:
             raise InputError("Denominator needs a mask, got none. A rank without rows passes one of shape (0, width).")
         ranks = groups(process_group, context_group)
@@ -90,11 +90,11 @@ class Denominator:
             check_group(ids, len(tokens.lengths))
         lengths = torch.cat([tokens.lengths for tokens in found])
         ids = None if group is None else torch.cat([ids for _, _, ids in parts])
-        return counted(lengths, ids, ranks, gradients=gradients)
+        return denominator_of(lengths, ids, ranks, gradients=gradients)
 
 
 @torch.no_grad()
-def counted(
+def denominator_of(
     lengths: Float[Tensor, " rows"],
     group: Int[Tensor, " rows"] | None,
     ranks: Ranks,
@@ -103,7 +103,7 @@ def counted(
 ) -> Denominator:
     """The denominator of rows with these numbers of tokens, over all ranks."""
     sums = torch.stack([lengths.sum(dtype=torch.float64), lengths.gt(0).sum(dtype=torch.float64)])
-    tokens, sequences = ranks.summed(sums.mul_(ranks.row_share)).unbind()
+    tokens, sequences = ranks.total(sums.mul_(ranks.row_share)).unbind()
     prompts = None if group is None else _prompts(group, lengths * ranks.row_share, ranks)
     return Denominator(tokens, sequences, prompts, ranks.number if gradients == "averaged" else 1)
 
@@ -161,7 +161,7 @@ def _inverse(count: Tensor) -> Tensor:
 def _prompts(group: Tensor, tokens: Tensor, ranks: Ranks) -> Prompts:
     """Equal ids become neighbours by sorting, and each run of them one total: no number is read on the host."""
     ids, tokens = group.to(torch.int64), tokens.double()
-    (ids, tokens), _ = ranks.gathered(ids, tokens)
+    (ids, tokens), _ = ranks.gather(ids, tokens)
     ids, order = ids.sort()
     opens = torch.ones_like(ids)
     opens[1:] = ids[1:] != ids[:-1]
@@ -185,9 +185,9 @@ def check_group(group: Tensor | None, rows: int) -> None:
 
 def _present(masks: Tensor | Sequence[Tensor], policies: list[Tensor | Sequence[Tensor]]) -> list[Tensor]:
     """The masks less the tokens whose log-probs are missing."""
-    found = _listed(masks)
+    found = _as_list(masks)
     for policy in policies:
-        for place, log_probs in enumerate(_matched(policy, masks)):
+        for place, log_probs in enumerate(_match(policy, masks)):
             if log_probs.shape != found[place].shape:
                 raise InputError(
                     f"Denominator needs log-probs of the shape of their mask {tuple(found[place].shape)}, got "
@@ -197,13 +197,13 @@ def _present(masks: Tensor | Sequence[Tensor], policies: list[Tensor | Sequence[
     return found
 
 
-def _listed(value: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def _as_list(value: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else list(value)
 
 
-def _matched(value: Tensor | Sequence[Tensor] | None, masks: Tensor | Sequence[Tensor]) -> list[Any]:
-    number = len(_listed(masks))
-    found = [None] * number if value is None else _listed(value)
+def _match(value: Tensor | Sequence[Tensor] | None, masks: Tensor | Sequence[Tensor]) -> list[Any]:
+    number = len(_as_list(masks))
+    found = [None] * number if value is None else _as_list(value)
     if len(found) != number:
         raise InputError(f"Denominator needs one tensor per mask, got {len(found)} for {number} masks.")
     return found

@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.algebra import Weight
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
-from trimtab.core.ratio import is_inside, log_bound, rounded
+from trimtab.core.ratio import is_inside, log_bound, saturating_cast
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +27,18 @@ class Weighing:
 
 def weighing(weight: Weight, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Weighing:
     """The bounded ratio of each unit, gathered over `scope`. A ratio too large for the type takes its largest number, never inf."""
-    log_raw, counted = batch.limited(pair, weight.limit) * scope, scope
+    log_raw, counted = batch.log_r_within(pair, weight.limit) * scope, scope
     units = None if weight.level == "token" else batch.turns if weight.level == "segment" else batch.layout
     if units is not None:
         counted, total = units.count(scope), units.sums(log_raw)
         product = weight.level == "sequence"
-        log_raw = rounded(total if product else total / counted.clamp(min=1.0), log_raw.dtype)
+        log_raw = saturating_cast(total if product else total / counted.clamp(min=1.0), log_raw.dtype)
     if weight.limit is not None and weight.limit.at == "gathered":
         log_raw = log_raw.clamp(-weight.limit.bound, weight.limit.bound)
-    return Weighing(weight, log_raw, bounded(log_raw, weight), counted, units)
+    return Weighing(weight, log_raw, bound_ratio(log_raw, weight), counted, units)
 
 
-def bounded(log_raw: Tensor, weight: Weight) -> Tensor:
+def bound_ratio(log_raw: Tensor, weight: Weight) -> Tensor:
     """A raw ratio, given in log space, held within the bounds of a weight, or 0 outside them.
 
     What lies outside is found by logarithms, as in gates: e^(log 3) is not 3 in floating point, and bounds are closed.
@@ -49,13 +49,13 @@ def bounded(log_raw: Tensor, weight: Weight) -> Tensor:
     return raw.clamp_(max=most) * is_inside(log_raw, log_bound(weight.lower), log_bound(weight.upper))
 
 
-def normalized(weighing: Weighing, batch: Batch) -> Tensor:
+def over_mean(weighing: Weighing, batch: Batch) -> Tensor:
     """The weights over their mean in the whole batch: over tokens where each token or turn has its own, else over sequences."""
     ranks = batch.layout.ranks
     by_token = weighing.weight.level in ("token", "segment")
     share = weighing.counted if by_token else weighing.counted.clamp(max=1.0).mul(ranks.row_share)
     share = share if weighing.units is None else share.double()  # a turn's weight times its length may leave float32
     sums = torch.stack([(weighing.value * share).sum(dtype=torch.float64), share.sum(dtype=torch.float64)])
-    total, number = ranks.summed(sums)
+    total, number = ranks.total(sums)
     mean = total / number.clamp(min=1.0)
     return weighing.value / torch.where(mean > 1e-8, mean, 1.0).to(weighing.value.dtype)

@@ -76,7 +76,7 @@ def _metrics(
     trained: Tensor, known: Tensor, age: Tensor, dated: Tensor, oldest: Tensor, span: Tensor, ranks: Ranks
 ) -> dict[str, Tensor]:
     parts = (trained, known, age, dated, oldest, span)
-    sums = ranks.summed(torch.stack([each.sum(dtype=torch.float64) for each in parts]))
+    sums = ranks.total(torch.stack([each.sum(dtype=torch.float64) for each in parts]))
     tokens, dates, ages, rows, eldest, spans = sums.unbind()
     peak = torch.where(dated > 0, oldest, -torch.inf).amax() if len(oldest) else oldest.new_full((), -torch.inf)
     peak = ranks.greatest(peak)

@@ -54,7 +54,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Unreadable:
     """A part of the settings that cannot be read, and why."""
 
     part: Part
@@ -77,14 +77,14 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
-        self.problems: list[Problem] = []
+        self.problems: list[Unreadable] = []
         """What was written and cannot mean anything, by the part it speaks of."""
         self._keys = dialect.by_label
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
         value = self.values.get(label, key.default)
-        if isinstance(value, Problem):
+        if isinstance(value, Unreadable):
             raise value.error
         if isinstance(value, Unknown):
             name = self.places.get(label, key.path)
@@ -222,7 +222,7 @@ class Dialect:
     @cached_property
     def sections(self) -> FullNames:
         """Every full name under which keys stand."""
-        return FullNames(section for key in self.keys for path in key.paths for section in above(path))
+        return FullNames(section for key in self.keys for path in key.paths for section in parents(path))
 
     def is_whole(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings look like a whole file of the framework."""
@@ -240,7 +240,7 @@ class FullNames:
         return written in self._ends or any(end in self.paths for end in _ends(written) if "." in end)
 
 
-def above(path: str) -> list[str]:
+def parents(path: str) -> list[str]:
     """The sections a dotted name stands in, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))]

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.config.base import shown
-from trimtab.dialects.dialect import Dialect, Given, Key, Problem, above
+from trimtab.config.base import excerpt
+from trimtab.dialects.dialect import Dialect, Given, Key, Unreadable, parents
 from trimtab.dialects.files.unknown import Unknown, is_open
 from trimtab.dialects.values import kind_words
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -44,7 +44,7 @@ def look_up(
     if settings and not taken and not sections and not dialect.is_whole(settings):
         close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
         hint = close if close.startswith("Did") else "Check that these are its settings."
-        raise UnknownNameError(f"{dialect.title} reads none of these keys: {shown(', '.join(settings))}. {hint}")
+        raise UnknownNameError(f"{dialect.title} reads none of these keys: {excerpt(', '.join(settings))}. {hint}")
     values, problems = _values(dialect, settings, taken)
     if problems and not partial:
         raise problems[0].error
@@ -56,17 +56,17 @@ def look_up(
 
 def _values(
     dialect: Dialect, settings: Mapping[str, Any], taken: Mapping[str, str]
-) -> tuple[dict[str, Any], list[Problem]]:
+) -> tuple[dict[str, Any], list[Unreadable]]:
     """The values by label; one that cannot be is a problem there."""
     values: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[Unreadable] = []
     for key in dialect.keys:
         if key.label not in taken or _is_unsaid(key, settings[taken[key.label]]):
             continue
         try:
             values[key.label] = _value(dialect, key, settings[taken[key.label]])
         except ConfigError as error:
-            problems.append(Problem(key.part, error))
+            problems.append(Unreadable(key.part, error))
             values[key.label] = problems[-1]
     return values, problems
 
@@ -85,7 +85,7 @@ def _unknown_by_section(dialect: Dialect, settings: Mapping[str, Any], said: Map
 
 
 def _is_below(path: str, section: str) -> bool:
-    return any(f".{each}".endswith(f".{section}") or f".{section}".endswith(f".{each}") for each in above(path))
+    return any(f".{each}".endswith(f".{section}") or f".{section}".endswith(f".{each}") for each in parents(path))
 
 
 def count(dialect: Dialect, settings: Mapping[str, Any]) -> int:
@@ -132,14 +132,14 @@ def _refuse_misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[
             continue
         if written not in taken and value is not None and value != {} and written in dialect.sections:
             raise ConfigError(
-                f"{dialect.title} {written} needs a section of `key: value` lines, got {shown(value)}. "
+                f"{dialect.title} {written} needs a section of `key: value` lines, got {excerpt(value)}. "
                 "Write its keys below it, or null where nothing is meant."
             )
-        key = next((each for each in above(written) if each in dialect.places), None)
+        key = next((each for each in parents(written) if each in dialect.places), None)
         if key is not None:
             raise ConfigError(
                 f"{dialect.title} {key} needs {_kind_of(dialect, key)}, got a section with the key "
-                f"{shown(written[len(key) + 1 :])}. Write the value itself."
+                f"{excerpt(written[len(key) + 1 :])}. Write the value itself."
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import yaml
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
 from trimtab.dialects.files.launch import launches, most
 from trimtab.errors import ConfigError, ConfigFileError
@@ -21,7 +21,7 @@ Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
 MOST_KEYS = 20_000
 
 
-def flat(source: Source) -> dict[str, Any]:
+def flat_settings(source: Source) -> dict[str, Any]:
     """Every value of the settings under its dotted key; lists are values, references (`${a.b}`) are followed."""
     if isinstance(source, Mapping):
         keys = _flatten(source, "The settings")
@@ -69,7 +69,7 @@ def flags(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if not isinstance(word, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"Command-line flags need to be strings, got {shown(word)}. Pass a mapping for typed values."
+                f"Command-line flags need to be strings, got {excerpt(word)}. Pass a mapping for typed values."
             )
         head, sign, tail = word.partition("=")
         if re.match(r"^--?[A-Za-z]", word):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 Kind = Callable[[str, Any], Any]
@@ -24,14 +24,14 @@ def number(path: str, value: Any) -> float:
         else:
             if found == found:
                 return found
-    raise ConfigError(f"{path} needs a number, got {shown(value)}.")
+    raise ConfigError(f"{path} needs a number, got {excerpt(value)}.")
 
 
 def positive(path: str, value: Any) -> float:
     """A number above 0."""
     found = number(path, value)
     if found <= 0:
-        raise ConfigError(f"{path} needs to be above 0, got {shown(value)}.")
+        raise ConfigError(f"{path} needs to be above 0, got {excerpt(value)}.")
     return found
 
 
@@ -39,7 +39,7 @@ def whole(path: str, value: Any) -> int:
     """A whole number."""
     found = number(path, value)
     if math.isinf(found) or found != int(found):
-        raise ConfigError(f"{path} needs a whole number, got {shown(value)}.")
+        raise ConfigError(f"{path} needs a whole number, got {excerpt(value)}.")
     return int(found)
 
 
@@ -48,14 +48,14 @@ def flag(path: str, value: Any) -> bool:
     words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
     found = value if isinstance(value, bool) else words.get(str(value).lower())
     if found is None:
-        raise ConfigError(f"{path} needs true or false, got {shown(value)}.")
+        raise ConfigError(f"{path} needs true or false, got {excerpt(value)}.")
     return found
 
 
 def text(path: str, value: Any) -> str:
     """Text."""
     if not isinstance(value, str):
-        raise ConfigError(f"{path} needs text, got {shown(value)}.")
+        raise ConfigError(f"{path} needs text, got {excerpt(value)}.")
     return value
 
 
@@ -76,7 +76,7 @@ class Choice:
         if str(value) in self.names:
             return str(value)
         raise UnknownNameError(
-            f"{path} needs one of {', '.join(self.names)}, got {shown(value)}. {nearest(str(value), self.names)}"
+            f"{path} needs one of {', '.join(self.names)}, got {excerpt(value)}. {nearest(str(value), self.names)}"
         )
 
 

@@ -18,7 +18,7 @@ Bounds = Clip | Gspo | Luspo | ClipCov
 def clip(loss: Clip, terms: Terms) -> Surrogate:
     """max(−Aρ, −A·clip(ρ)), at most dual·|A| where A < 0."""
     rho = ratio(terms.log_ratio, limit=loss.log_limit)
-    value = clipped(loss, rho, terms.advantages, dual=loss.dual, cap=loss.ratio_cap)
+    value = clip_surrogate(loss, rho, terms.advantages, dual=loss.dual, cap=loss.ratio_cap)
     return Surrogate(value, marks(loss, rho, terms.advantages, loss.dual))
 
 
@@ -33,7 +33,7 @@ def gspo(loss: Gspo, terms: Terms) -> Surrogate:
         log_rho = units.spread(mean)
     rho = ratio(log_rho, upper=loss.log_upper)
     advantages = sequence_advantages(terms, loss.scope) if loss.advantage == "sequence" else terms.advantages
-    value = clipped(loss, rho, advantages, dual=loss.dual, cap=loss.ratio_cap)
+    value = clip_surrogate(loss, rho, advantages, dual=loss.dual, cap=loss.ratio_cap)
     return Surrogate(value, marks(loss, rho, advantages, loss.dual))
 
 
@@ -41,11 +41,11 @@ def luspo(loss: Luspo, terms: Terms) -> Surrogate:
     """GSPO times the length of the sequence."""
     mean = terms.sequence_mean(terms.log_ratio_over(loss.scope), loss.scope)
     rho = ratio(terms.layout.spread(mean))
-    value = clipped(loss, rho, terms.advantages) * terms.layout.spread(terms.lengths)
+    value = clip_surrogate(loss, rho, terms.advantages) * terms.layout.spread(terms.lengths)
     return Surrogate(value, marks(loss, rho, terms.advantages))
 
 
-def clipped(
+def clip_surrogate(
     bounds: Bounds, rho: Tensor, advantages: Tensor, *, dual: float | None = None, cap: float | None = None
 ) -> Tensor:
     """The clipped surrogate of a ratio: where A > 0 no gain above 1 + high, where A < 0 none below 1 − low."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from trimtab.config.losses import ClipCov, KlCov
 from trimtab.core.order import largest
-from trimtab.core.ratio import above, below, cleaned
-from trimtab.losses.clip import clipped, marks
+from trimtab.core.ratio import above, below, zero_outside
+from trimtab.losses.clip import clip_surrogate, marks
 from trimtab.losses.terms import Surrogate, Terms, ratio
 
 
@@ -25,7 +25,7 @@ def clip_cov(loss: ClipCov, terms: Terms) -> Surrogate:
     candidates = terms.kept * open_ * above(value, loss.lower) * below(value, loss.upper)
     keys = torch.rand(value.shape, generator=terms.generator, device=value.device, dtype=torch.float32)
     out = largest(keys, candidates, (number * loss.fraction).floor().clamp(min=1), terms.layout.ranks).to(value.dtype)
-    return Surrogate(clipped(loss, rho, terms.advantages) * (1.0 - out), signs | {"cov": lambda: out})
+    return Surrogate(clip_surrogate(loss, rho, terms.advantages) * (1.0 - out), signs | {"cov": lambda: out})
 
 
 def kl_cov(loss: KlCov, terms: Terms) -> Surrogate:
@@ -40,11 +40,11 @@ def kl_cov(loss: KlCov, terms: Terms) -> Surrogate:
 @torch.no_grad()
 def covariance(terms: Terms) -> tuple[Float[Tensor, "*tokens"], Float[Tensor, ""]]:
     """(A − mean A)·(log current − mean log current) of each token, over the kept ones, and their number."""
-    kept, log_prob = terms.kept, cleaned(terms.current.detach(), terms.kept)
+    kept, log_prob = terms.kept, zero_outside(terms.current.detach(), terms.kept)
     # in float64, where the order in which tokens lie or ranks hold them does not decide how a mean is rounded
     parts = (terms.advantages * kept, log_prob, kept)
     sums = torch.stack([each.sum(dtype=torch.float64) for each in parts])
-    first, second, number = terms.layout.ranks.summed(sums).unbind()
+    first, second, number = terms.layout.ranks.total(sums).unbind()
     mean, middle = (each / number.clamp(min=1.0) for each in (first, second))
     value = (terms.advantages - mean.to(kept.dtype)) * (log_prob - middle.to(kept.dtype))
     return value, number

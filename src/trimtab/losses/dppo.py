@@ -31,12 +31,12 @@ def _without(loss: DppoTv | DppoKl, terms: Terms, too_high: Tensor, too_low: Ten
     high, low = too_high.mul_(above(advantages, 0.0)), too_low.mul_(below(advantages, 0.0))
     push = -advantages * (1.0 - high - low)
     if loss.gradient == "ratio":
-        value = push * _capped(loss, terms.log_ratio)
+        value = push * _ratio_under_cap(loss, terms.log_ratio)
     else:
-        value = push * _capped(loss, terms.log_ratio.detach()) * terms.log_prob
+        value = push * _ratio_under_cap(loss, terms.log_ratio.detach()) * terms.log_prob
     return Surrogate(value, {"clip_high": lambda: high, "clip_low": lambda: low})
 
 
-def _capped(loss: DppoTv | DppoKl, log_ratio: Tensor) -> Tensor:
+def _ratio_under_cap(loss: DppoTv | DppoKl, log_ratio: Tensor) -> Tensor:
     rho = ratio(log_ratio, limit=loss.log_limit)
     return rho if loss.ratio_cap is None else torch.clamp(rho, max=loss.ratio_cap)

@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.losses import KlPenalty
 from trimtab.core.ratio import indicator, is_finite, working_type
 from trimtab.errors import InputError
-from trimtab.losses.terms import Terms, attached, largest_log, ratio
+from trimtab.losses.terms import Terms, attach, largest_log, ratio
 
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda d: d,
@@ -32,7 +32,7 @@ def estimate(penalty: KlPenalty, d: Float[Tensor, "*tokens"]) -> Float[Tensor, "
 def kl_term(penalty: KlPenalty, terms: Terms) -> Float[Tensor, "*tokens"]:
     """The KL of each trained token; its gradient, as asked for, on those of the penalty's mask."""
     tokens = terms.tokens(penalty.mask)
-    d = attached(terms.current, terms.batch.log_r["current/reference"], tokens)
+    d = attach(terms.current, terms.batch.log_r["current/reference"], tokens)
     value = estimate(penalty, d)
     source = ESTIMATORS["k2"](d) if penalty.gradient == "unbiased" else value
     if penalty.importance == "none":

@@ -68,8 +68,8 @@ def policy_metrics(
     return PolicyMetrics(table, correction, terms, surrogate)
 
 
-def _summed(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
-    return tuple(ranks.summed(torch.stack([sum_of(value) for value in values])).unbind())
+def _sums(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
+    return tuple(ranks.total(torch.stack([sum_of(value) for value in values])).unbind())
 
 
 def _per(total: Tensor, number: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def _per(total: Tensor, number: Tensor) -> Tensor:
 
 def _loss(share: Tensor, ranks: Ranks) -> dict[str, Tensor]:
     """The loss of this call over all ranks, however gradients are put together."""
-    return {"policy/loss": _summed(ranks, share)[0].float()}
+    return {"policy/loss": _sums(ranks, share)[0].float()}
 
 
 def _fraction(name: str, mark: Callable[[], Tensor], kept: Tensor, ranks: Ranks) -> dict[str, Tensor]:
@@ -86,7 +86,7 @@ def _fraction(name: str, mark: Callable[[], Tensor], kept: Tensor, ranks: Ranks)
 
 
 def _mean(name: str, value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
-    return {name: _per(*_summed(ranks, value * counted, counted))}
+    return {name: _per(*_sums(ranks, value * counted, counted))}
 
 
 def _drift(terms: Terms) -> dict[str, Tensor]:
@@ -94,7 +94,7 @@ def _drift(terms: Terms) -> dict[str, Tensor]:
     kept, ranks = terms.kept, terms.layout.ranks
     log_r = terms.batch.log_r[f"current/{terms.anchor}"] * kept
     held = log_r.clamp(-LIMIT, LIMIT)
-    number, first, third, rho = _summed(ranks, kept, log_r, k3(held), held.exp() * kept)
+    number, first, third, rho = _sums(ranks, kept, log_r, k3(held), held.exp() * kept)
     outside = (kept - 1.0) * torch.finfo(kept.dtype).max
     ends = [held.new_full((), -torch.inf)] * 2
     if held.numel():

@@ -20,15 +20,15 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import preset
 from trimtab.core.batch import batch, groups
-from trimtab.core.correct import Corrected, decide, needed
+from trimtab.core.correct import Corrected, decide, required_log_probs
 from trimtab.core.observe import Metrics
-from trimtab.core.ratio import cleaned, indicator
-from trimtab.core.reduce import Denominator, check_group, counted, share
+from trimtab.core.ratio import indicator, zero_outside
+from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.kl import kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Terms, attached, total
+from trimtab.losses.terms import Terms, attach, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ def policy_loss(
         )
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
     if isinstance(correction, Correction):
-        needed(correction, policies, advantages, context_group)
+        required_log_probs(correction, policies, advantages, context_group)
     elif correction is not None:
         mask = _within(mask, correction)
     anchor = _anchor(loss, policies, correction)
@@ -109,11 +109,11 @@ def policy_loss(
     if entropy_bonus is not None and entropy is not None:
         parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
-    step = denominator or counted(terms.lengths, group if by_prompt else None, ranks)
+    step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
     found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
     if entropy is not None and entropy_bonus is None:  # only reported
-        means["entropy"] = cleaned(entropy.detach(), tokens.valid), tokens.valid
+        means["entropy"] = zero_outside(entropy.detach(), tokens.valid), tokens.valid
     metrics = policy_metrics(
         terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
     )
@@ -144,7 +144,7 @@ def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | N
 
 def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
-    value = attached(entropy.to(on.dtype), cleaned(entropy.detach(), on), on)
+    value = attach(entropy.to(on.dtype), zero_outside(entropy.detach(), on), on)
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
 
 
@@ -159,7 +159,7 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
         kept, weight, seen = found.kept, found.weight, Metrics(found)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
-        weight, seen = cleaned(correction.weight, kept), correction.metrics
+        weight, seen = zero_outside(correction.weight, kept), correction.metrics
         seen = seen if isinstance(seen, Metrics) else dict(seen)
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"

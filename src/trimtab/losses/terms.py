@@ -1,4 +1,4 @@
-"""What an objective reads and returns, and the two places where gradients pass: in at `attached`, out at `total`.
+"""What an objective reads and returns, and the two places where gradients pass: in at `attach`, out at `total`.
 
 Between them every number is finite and everything is plain autograd. A token that does not count holds log-ratio 0,
 ratio 1 and advantage 0, and its gradient is cut off where it would reach the model.
@@ -18,7 +18,7 @@ from torch import Tensor
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.once import once
-from trimtab.core.ratio import cleaned
+from trimtab.core.ratio import zero_outside
 
 
 def _no_marks() -> dict[str, Callable[[], Tensor]]:
@@ -63,12 +63,12 @@ class Terms:
     def log_ratio_over(self, scope: str) -> Float[Tensor, "*tokens"]:
         """log ρ of the tokens of a scope, with gradient; 0 elsewhere."""
         log_r, tokens = self.batch.log_r[f"current/{self.anchor}"], self.tokens(scope)
-        return attached(self.current, log_r * tokens, tokens)
+        return attach(self.current, log_r * tokens, tokens)
 
     @once
     def log_prob(self) -> Float[Tensor, "*tokens"]:
         """log current of the kept tokens, with gradient."""
-        return attached(self.current, cleaned(self.current.detach(), self.kept), self.kept)
+        return attach(self.current, zero_outside(self.current.detach(), self.kept), self.kept)
 
     def sequence_mean(self, value: Float[Tensor, "*tokens"], scope: str, units: Layout | None = None) -> Tensor:
         """The mean of each sequence (or other unit) over the tokens of a scope; `value` is 0 elsewhere."""
@@ -105,7 +105,7 @@ class _Attached(torch.autograd.Function):
         return torch.nan_to_num(gradients[0], nan=0.0).mul_(counted), None, None
 
 
-def attached(leaf: Tensor, value: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]) -> Tensor:
+def attach(leaf: Tensor, value: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]) -> Tensor:
     """`value`, whose gradient goes to `leaf` where counted and nowhere else, whatever `leaf` holds there. One dtype."""
     return _Attached.apply(leaf, value, counted)  # pyright: ignore[reportReturnType]
 

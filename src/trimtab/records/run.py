@@ -19,7 +19,7 @@ from typing import Any, SupportsFloat, cast
 import pyarrow as pa
 import yaml
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
 from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import (
@@ -325,7 +325,7 @@ def _settings(path: Path) -> dict[str, Any]:
         for name in ("every", "rollouts")
     ]
     if not all(isinstance(each, int | float) and abs(each) < 2**53 for each in kept):
-        raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {shown(record)}.")
+        raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {excerpt(record)}.")
     return found
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from trimtab.config.losses import Sapo
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.seen import Descended, Seen, Table, beyond, filled, greatest, least, mean
+from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, beyond, fill, greatest, least, mean
 
 
-def _filtered(x: Seen) -> Tensor:
+def _rejections(x: CorrectionView) -> Tensor:
     """Tokens rejected; under `clamp`, tokens whose weight the bounds changed."""
     lost = x.valid - x.kept
     if x.weighed is not None:
@@ -25,17 +25,17 @@ def _filtered(x: Seen) -> Tensor:
     return lost
 
 
-def correction(x: Seen) -> dict[str, Tensor]:
+def correction(x: CorrectionView) -> dict[str, Tensor]:
     """Nothing where no rejection is configured; M2PO logs none."""
-    return {} if x.weighed is None else {"rs_filtered_fraction": x.mean(_filtered(x))}
+    return {} if x.weighed is None else {"rs_filtered_fraction": x.mean(_rejections(x))}
 
 
-def _ratio(x: Descended) -> Tensor:
+def _ratio(x: LossView) -> Tensor:
     """0 where a token was rejected."""
     return x.rho * x.kept
 
 
-def _gate(x: Descended, positive: bool | None) -> Tensor:
+def _gate(x: LossView, positive: bool | None) -> Tensor:
     """SAPO's (4/τ)·sigmoid(τ(ρ − 1)) with the τ of one sign, or of the advantage's own."""
     assert isinstance(x.loss, Sapo)
     rises = above(x.advantages, 0.0) if positive is None else torch.full_like(x.valid, float(positive))
@@ -43,31 +43,31 @@ def _gate(x: Descended, positive: bool | None) -> Tensor:
     return 4.0 / tau * (tau * (x.rho - 1.0)).sigmoid()
 
 
-STATISTICS: Table[Descended] = {
+STATISTICS: Table[LossView] = {
     "importance_weight": _ratio,
     "approx_kl": lambda x: x.log_rho,
     "actor_loss": lambda x: x.value * x.terms.weight,
     "clip_ratio": lambda x: x.mark("clip_high", "clip_low") * x.kept,
     "dual_clip_ratio": lambda x: x.mark("clip_dual") * x.kept,
 }
-SAPO: Table[Descended] = {
+SAPO: Table[LossView] = {
     "sapo_soft_gate": lambda x: _gate(x, None),
     "sapo_scaled_gate_pos": lambda x: _gate(x, True),
     "sapo_scaled_gate_neg": lambda x: _gate(x, False),
 }
-WEIGHED: Table[Seen] = {
+WEIGHED: Table[CorrectionView] = {
     "behave_imp_weight": lambda x: x.trace.weight,
     "behave_approx_kl": lambda x: x.log_r,
 }
 """Per token; logged as `…/avg`, `…/min`, `…/max`."""
 
-SIZES: Table[Descended] = {
+SIZES: Table[LossView] = {
     "clipped_tokens": lambda x: (x.mark("clip_high", "clip_low") * x.kept).sum(),
     "dual_clipped_tokens": lambda x: (x.mark("clip_dual") * x.kept).sum(),
 }
 
 
-def _described(values: Mapping[str, Tensor], over: Tensor) -> dict[str, Tensor]:
+def _describe(values: Mapping[str, Tensor], over: Tensor) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, value in values.items():
         found |= {
@@ -78,14 +78,14 @@ def _described(values: Mapping[str, Tensor], over: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def loss(x: Descended) -> dict[str, Tensor]:
+def loss(x: LossView) -> dict[str, Tensor]:
     """The actor's. What M2PO drops is not counted, what rejection drops is."""
     seen = x.seen
     dropped_before = seen is not None and any(gate.agg == "budget" for gate in seen.rule.gates)
     over = x.kept if dropped_before else x.valid
-    found = filled(SIZES, x) | {"n_valid_tokens": over.sum()}
-    found |= _described(filled({**STATISTICS, **SAPO} if isinstance(x.loss, Sapo) else STATISTICS, x), over)
+    found = fill(SIZES, x) | {"n_valid_tokens": over.sum()}
+    found |= _describe(fill({**STATISTICS, **SAPO} if isinstance(x.loss, Sapo) else STATISTICS, x), over)
     if seen is not None and seen.weighed is not None:
         weighing = above(seen.trace.weight, 0.0) * seen.kept
-        found |= _described(filled(WEIGHED, seen), weighing) | {"unclipped_behave_tokens": weighing.sum()}
+        found |= _describe(fill(WEIGHED, seen), weighing) | {"unclipped_behave_tokens": weighing.sum()}
     return found

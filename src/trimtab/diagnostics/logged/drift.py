@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from trimtab.diagnostics.logged.seen import Seen, Table, greatest, least, mean
+from trimtab.diagnostics.logged.views import CorrectionView, Table, greatest, least, mean
 
 LIMIT = 20.0
 
-DRIFT: Table[Seen] = {
+DRIFT: Table[CorrectionView] = {
     "training_ppl": lambda x: x.surprise(0).exp().mean(),
     "training_log_ppl": lambda x: x.surprise(0).mean(),
     "rollout_ppl": lambda x: x.surprise(1).exp().mean(),
@@ -19,7 +19,7 @@ DRIFT: Table[Seen] = {
     "log_ppl_diff_max": lambda x: -least(x.by_row(x.log_r), x.every),
     "log_ppl_diff_min": lambda x: -greatest(x.by_row(x.log_r), x.every),
     "ppl_ratio": lambda x: (-x.by_row(x.log_r)).exp().mean(),
-    "chi2_token": lambda x: x.mean((2 * x.held(LIMIT)).expm1()),
+    "chi2_token": lambda x: x.mean((2 * x.log_r_within(LIMIT)).expm1()),
 }
 """Means over rows count rows without tokens, whose perplexity is 1."""
 

@@ -22,7 +22,7 @@ from trimtab.diagnostics.logged import (
     trl,
     verl,
 )
-from trimtab.diagnostics.logged.seen import Descended, Seen
+from trimtab.diagnostics.logged.views import CorrectionView, LossView
 from trimtab.dialects.reading import Reading
 from trimtab.errors import InputError
 from trimtab.losses.metrics import PolicyMetrics
@@ -32,8 +32,8 @@ from trimtab.losses.metrics import PolicyMetrics
 class Scalars:
     """What a framework logs: from the view of a correction, and from that of a loss where it logs any."""
 
-    correction: Callable[[Seen], dict[str, Tensor]]
-    loss: Callable[[Descended], dict[str, Tensor]] = lambda _: {}
+    correction: Callable[[CorrectionView], dict[str, Tensor]]
+    loss: Callable[[LossView], dict[str, Tensor]] = lambda _: {}
 
 
 SCALARS: dict[str, Scalars] = {
@@ -60,17 +60,25 @@ def logged(reading: Reading, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]
     """
     if isinstance(metrics, Metrics):
         has_tokens = metrics.decisions.batch.valid.numel()
-        return SCALARS[reading.framework].correction(Seen(metrics.decisions, reading.logged_kl)) if has_tokens else {}
+        return (
+            SCALARS[reading.framework].correction(CorrectionView(metrics.decisions, reading.logged_kl))
+            if has_tokens
+            else {}
+        )
     if not isinstance(metrics, PolicyMetrics):
         raise InputError(
             f"logged needs the metrics of correct or policy_loss, got {type(metrics).__name__}. Pass them as they came."
         )
     if not metrics.terms.batch.valid.numel():
         return {}
-    seen = Seen(metrics.correction.decisions, reading.logged_kl) if isinstance(metrics.correction, Metrics) else None
+    seen = (
+        CorrectionView(metrics.correction.decisions, reading.logged_kl)
+        if isinstance(metrics.correction, Metrics)
+        else None
+    )
     found = {} if seen is None else SCALARS[reading.framework].correction(seen)
     if reading.loss is None or reading.framework not in SCALARS:
         return found
     return found | SCALARS[reading.framework].loss(
-        Descended(reading.loss, metrics.terms, metrics.surrogate, metrics, seen)
+        LossView(reading.loss, metrics.terms, metrics.surrogate, metrics, seen)
     )

@@ -9,30 +9,40 @@ from torch import Tensor
 
 from trimtab.config.losses import Clip, Gspo
 from trimtab.core.metric import k3
-from trimtab.core.weight import bounded
-from trimtab.diagnostics.logged.seen import Descended, Judged, Seen, Table, beyond, filled, greatest, least, mean
+from trimtab.core.weight import bound_ratio
+from trimtab.diagnostics.logged.views import (
+    CorrectionView,
+    GateView,
+    LossView,
+    Table,
+    beyond,
+    fill,
+    greatest,
+    least,
+    mean,
+)
 from trimtab.losses.kl import ESTIMATORS
 
 
-def _k3_to_mixture(x: Seen, side: int) -> Tensor:
+def _k3_to_mixture(x: CorrectionView, side: int) -> Tensor:
     """k3 of one policy against the even mixture of both."""
     ours, other = x.log_prob(side), x.log_prob(1 - side)
     mixture = torch.logaddexp(ours, other) - math.log(2.0)
     return k3(ours - mixture)
 
 
-def _row_count(x: Seen) -> Tensor:
+def _row_count(x: CorrectionView) -> Tensor:
     return x.layout.peak(x.kept).clamp(min=0.0).sum()
 
 
-ERRORS: Table[Seen] = {
+ERRORS: Table[CorrectionView] = {
     "token_mult_prob_error": lambda x: mean(x.log_r.abs().exp(), x.kept),
     "gen_kl_error": lambda x: mean(ESTIMATORS[x.kl](-x.log_r), x.kept),
     "policy_kl_error": lambda x: mean(ESTIMATORS[x.kl](x.log_r), x.kept),
     "js_divergence_error": lambda x: mean((_k3_to_mixture(x, 0) + _k3_to_mixture(x, 1)) / 2, x.kept),
 }
 
-SEQUENCES: Table[Judged] = {
+SEQUENCES: Table[GateView] = {
     "max_seq_mult_prob_error": lambda x: greatest(x.rows, x.seen.present),
     "mean_seq_mult_prob_error": lambda x: mean(x.rows, x.seen.present),
     "min_seq_mult_prob_error": lambda x: least(x.rows, x.seen.present),
@@ -43,7 +53,7 @@ SEQUENCES: Table[Judged] = {
 }
 
 
-def _outside(x: Seen) -> Tensor | None:
+def _outside(x: CorrectionView) -> Tensor | None:
     """What the bounds act on: tokens, or sequences where their geometric mean is tested."""
     assert x.weighed is not None
     for each in x.gates("zero"):
@@ -56,47 +66,47 @@ def _outside(x: Seen) -> Tensor | None:
     return mean(high + low, x.kept)
 
 
-def _summed(x: Seen) -> Tensor:
+def _sum_of_weights(x: CorrectionView) -> Tensor:
     """The sum, not the mean, of the weights of all rows, 1 for a row that is out: the shapes broadcast to rows by rows."""
     assert x.weighed is not None
-    out = bounded(torch.zeros_like(x.lengths), x.weighed.weight)
+    out = bound_ratio(torch.zeros_like(x.lengths), x.weighed.weight)
     return torch.where(x.layout.peak(x.kept) > 0, x.unit_weight, out).sum()
 
 
-def _weights(x: Seen) -> dict[str, Tensor]:
+def _weights(x: CorrectionView) -> dict[str, Tensor]:
     if x.weighed is None:
         return {}
-    ratio = mean(x.weight, x.kept) if x.weighed.units is None else _summed(x)
+    ratio = mean(x.weight, x.kept) if x.weighed.units is None else _sum_of_weights(x)
     outside = _outside(x)
     return {"sampling_importance_ratio": ratio} | ({} if outside is None else {"is_oob_ratio": outside})
 
 
-def correction(x: Seen) -> dict[str, Tensor]:
+def correction(x: CorrectionView) -> dict[str, Tensor]:
     """Errors between the policies, and the weights."""
-    found = filled(ERRORS, x) | _weights(x) | {"num_valid_samples": _row_count(x)}
+    found = fill(ERRORS, x) | _weights(x) | {"num_valid_samples": _row_count(x)}
     for each in x.gates("reject"):
-        found |= filled(SEQUENCES, each)
+        found |= fill(SEQUENCES, each)
     return found
 
 
-def _clipped(x: Descended) -> Tensor:
+def _clips(x: LossView) -> Tensor:
     assert isinstance(x.loss, Clip | Gspo)
     return x.rho.clamp(1.0 - x.loss.low, 1.0 + x.loss.high)
 
 
-RATIO: Table[Descended] = {
+RATIO: Table[LossView] = {
     "probs_ratio": lambda x: mean(x.rho, x.kept),
     "probs_ratio_min": lambda x: least(x.rho, x.kept),
     "probs_ratio_max": lambda x: greatest(x.rho, x.kept),
-    "probs_ratio_clamped": lambda x: mean(_clipped(x), x.kept),
-    "probs_ratio_clamped_min": lambda x: least(_clipped(x), x.kept),
-    "probs_ratio_clamped_max": lambda x: greatest(_clipped(x), x.kept),
+    "probs_ratio_clamped": lambda x: mean(_clips(x), x.kept),
+    "probs_ratio_clamped_min": lambda x: least(_clips(x), x.kept),
+    "probs_ratio_clamped_max": lambda x: greatest(_clips(x), x.kept),
 }
 
 
-def loss(x: Descended) -> dict[str, Tensor]:
+def loss(x: LossView) -> dict[str, Tensor]:
     """PPO's ratio, and an entropy weighed back to the current policy."""
-    found = filled(RATIO, x) if isinstance(x.loss, Clip | Gspo) else {}
+    found = fill(RATIO, x) if isinstance(x.loss, Clip | Gspo) else {}
     if "behavior" in x.terms.batch.policies:
         found["approx_entropy"] = mean(-x.toward("behavior").exp() * x.log_prob, x.kept)
     return found

@@ -10,14 +10,14 @@ from torch import Tensor
 from trimtab.config.losses import ClipCov, DppoKl, DppoTv, Dro, Gmpo, KlCov, Reinforce
 from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
-from trimtab.diagnostics.logged.seen import (
-    Descended,
-    Judged,
-    Seen,
+from trimtab.diagnostics.logged.views import (
+    CorrectionView,
+    GateView,
+    LossView,
     Table,
     beyond,
     deviation,
-    filled,
+    fill,
     greatest,
     least,
     mean,
@@ -26,21 +26,21 @@ from trimtab.dialects.verl.correction import REJECTIONS
 
 PREFIX = "rollout_corr/"
 
-APART: Table[Seen] = {
+APART: Table[CorrectionView] = {
     **DRIFT,
     "k3_kl": lambda x: x.mean(x.log_r.expm1() - x.log_r),
     "chi2_seq": lambda x: (2 * x.total_log_r.clamp(-LIMIT, LIMIT)).expm1().mean(),
 }
 
 
-def _band(x: Seen) -> tuple[float, float]:
+def _band(x: CorrectionView) -> tuple[float, float]:
     """The bounds that count as extreme: a cap h stands for [1/h, h]."""
     assert x.weighed is not None
     upper = x.weighed.weight.upper or math.inf
     return x.weighed.weight.lower or 1 / upper, upper
 
 
-def _raw_sides(x: Seen) -> tuple[Tensor, Tensor]:
+def _raw_sides(x: CorrectionView) -> tuple[Tensor, Tensor]:
     """Tokens whose raw ratio is extreme, or all rows whose product is, as means."""
     lower, upper = _band(x)
     if x.rule.weight is not None and x.rule.weight.level == "sequence":
@@ -50,7 +50,7 @@ def _raw_sides(x: Seen) -> tuple[Tensor, Tensor]:
     return x.mean(high), x.mean(low)
 
 
-def _ends(x: Seen) -> tuple[Tensor, Tensor]:
+def _ends(x: CorrectionView) -> tuple[Tensor, Tensor]:
     """The greatest and the least weight; of a product, before its bounds."""
     if x.rule.weight is not None and x.rule.weight.level == "sequence":
         total = x.total_log_r
@@ -58,7 +58,7 @@ def _ends(x: Seen) -> tuple[Tensor, Tensor]:
     return greatest(x.weight, x.valid), least(x.weight, x.valid)
 
 
-WEIGHT: Table[Seen] = {
+WEIGHT: Table[CorrectionView] = {
     "mean": lambda x: x.mean(x.weight),
     "max": lambda x: _ends(x)[0],
     "min": lambda x: _ends(x)[1],
@@ -77,28 +77,28 @@ WEIGHT: Table[Seen] = {
 """Of the weight before normalisation and rejection; `seq_…` over all rows."""
 
 
-def _norm_factor(x: Seen) -> Tensor:
+def _norm_factor(x: CorrectionView) -> Tensor:
     by_token = x.rule.weight is not None and x.rule.weight.level == "token"
     found = x.mean(x.weight) if by_token else mean(x.by_row(x.weight), x.present)
     return torch.where(found > 1e-8, found, 1.0)
 
 
-def _two_sided(x: Judged) -> bool:
+def _two_sided(x: GateView) -> bool:
     return x.gate.metric == "k1"
 
 
-def _clamped(x: Judged) -> Tensor:
+def _clamps(x: GateView) -> Tensor:
     lower, upper = x.bounds
     return x.tokens.clamp(min=lower if _two_sided(x) else 0.0, max=upper)
 
 
-REJECTION: Table[Judged] = {
+REJECTION: Table[GateView] = {
     "mean": lambda x: x.seen.mean(x.tokens),
     "max": lambda x: greatest(*x.units),
     "min": lambda x: least(*x.units),
     "fraction_high": lambda x: mean(x.sides[0], x.units[1]),
     "fraction_low": lambda x: mean(x.sides[1], x.units[1]),
-    "std": lambda x: deviation(_clamped(x), x.seen.valid, biased=True),
+    "std": lambda x: deviation(_clamps(x), x.seen.valid, biased=True),
     "seq_mean": lambda x: mean(x.rows, x.seen.present),
     "seq_std": lambda x: deviation(x.rows, x.seen.present),
     "seq_max": lambda x: greatest(x.rows, x.seen.present),
@@ -111,17 +111,17 @@ REJECTION: Table[Judged] = {
 """Of one option of `rollout_rs`; `seq_…` over rows with tokens."""
 
 
-def _option(x: Judged) -> str | None:
+def _option(x: GateView) -> str | None:
     shape = {"metric": x.gate.metric, "level": x.gate.level} | ({"agg": x.gate.agg} if x.gate.agg else {})
     rows = {name: {key: row[key] for key in row if key != "direction"} for name, row in REJECTIONS.items()}
     return next((name for name, row in rows.items() if row == shape), None)
 
 
-def _options(x: Seen) -> dict[str, Tensor]:
+def _options(x: CorrectionView) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for judged in x.gates("reject"):
         prefix = f"{PREFIX}rollout_rs_{_option(judged)}_"
-        found |= filled(REJECTION, judged, prefix)
+        found |= fill(REJECTION, judged, prefix)
         if _two_sided(judged):
             found[f"{prefix}seq_fraction_low"] = mean(beyond(judged.rows, *judged.bounds)[1], x.present)
     lost = x.valid - x.kept
@@ -130,11 +130,11 @@ def _options(x: Seen) -> dict[str, Tensor]:
     return found
 
 
-def correction(x: Seen) -> dict[str, Tensor]:
+def correction(x: CorrectionView) -> dict[str, Tensor]:
     """`rollout_corr/…`."""
-    found = filled(APART, x, PREFIX)
+    found = fill(APART, x, PREFIX)
     if x.weighed is not None:
-        found |= filled(WEIGHT, x, f"{PREFIX}rollout_is_")
+        found |= fill(WEIGHT, x, f"{PREFIX}rollout_is_")
         if x.weighed.weight.outside == "zero":
             outside = torch.maximum(*beyond(x.raw, *_band(x)))
             found[f"{PREFIX}rollout_is_oob_ratio"] = x.mean(outside)
@@ -145,26 +145,26 @@ def correction(x: Seen) -> dict[str, Tensor]:
     return found
 
 
-def _beyond_range(x: Descended) -> Tensor:
+def _beyond_range(x: LossView) -> Tensor:
     """GMPO: where log ρ leaves its range on either side, whatever the advantage."""
     assert isinstance(x.loss, Gmpo)
     return torch.maximum(*beyond(x.log_rho, -x.loss.low, x.loss.high))
 
 
-def _capped(x: Descended) -> Tensor:
+def _caps(x: LossView) -> Tensor:
     """DPPO: ρ above its cap where the token is not left out."""
     assert isinstance(x.loss, DppoTv | DppoKl)
     cap = torch.inf if x.loss.ratio_cap is None else x.loss.ratio_cap
     return above(x.rho, cap) * (1.0 - x.mark("clip_high", "clip_low"))
 
 
-CLIPPED: dict[type, Table[Descended]] = {
+CLIPPED: dict[type, Table[LossView]] = {
     Gmpo: {
         "pg_clipfrac": lambda x: mean(_beyond_range(x) * above(x.terms.advantages, 0.0), x.kept),
         "pg_clipfrac_lower": lambda x: mean(_beyond_range(x) * above(-x.terms.advantages, 0.0), x.kept),
     },
-    DppoTv: {"pg_clipfrac_lower": lambda x: mean(_capped(x), x.kept)},
-    DppoKl: {"pg_clipfrac_lower": lambda x: mean(_capped(x), x.kept)},
+    DppoTv: {"pg_clipfrac_lower": lambda x: mean(_caps(x), x.kept)},
+    DppoKl: {"pg_clipfrac_lower": lambda x: mean(_caps(x), x.kept)},
     ClipCov: {"pg_clipfrac": lambda x: mean(x.mark("cov"), x.kept)},
     KlCov: {"ppo_kl": lambda x: mean(x.log_rho.abs(), x.kept)},
 }
@@ -178,17 +178,17 @@ SILENT: dict[type, tuple[str, ...]] = {
 }
 """What a loss does not log."""
 
-LOSS: Table[Descended] = {
+LOSS: Table[LossView] = {
     "pg_clipfrac": lambda x: mean(x.mark("clip_high", "clip_low"), x.kept),
     "pg_clipfrac_lower": lambda x: mean(x.mark("clip_dual"), x.kept),
     "ppo_kl": lambda x: -mean(x.log_rho, x.kept),
 }
 
 
-def loss(x: Descended) -> dict[str, Tensor]:
+def loss(x: LossView) -> dict[str, Tensor]:
     """`actor/…`."""
     if isinstance(x.loss, Reinforce) and x.terms.anchor == "proximal":
         return {}  # gpg logs nothing
     table = {**LOSS, **CLIPPED.get(type(x.loss), {})}
     silent = SILENT.get(type(x.loss), ())
-    return filled({name: value for name, value in table.items() if name not in silent}, x, "actor/")
+    return fill({name: value for name, value in table.items() if name not in silent}, x, "actor/")

@@ -43,7 +43,7 @@ def _too_large() -> int:
     raise ValueError("too large")
 
 
-def total(text: str, value: Callable[[str], str | None]) -> int | None:
+def evaluate(text: str, value: Callable[[str], str | None]) -> int | None:
     """What an expression comes to, its names looked up; None where it is not plain arithmetic or a name is not known."""
     if len(text) > LONGEST:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.dialects.files.expansion import Scope, or_hole, text, words
+from trimtab.dialects.files.expansion import Scope, expand_to_text, or_hole, words
 from trimtab.dialects.files.grammar import (
     Assignment,
     Simple,
@@ -28,9 +28,9 @@ def assign(each: Assignment, scope: Scope, walk: Walk) -> None:
         scope.values[each.name] = whole
         walk.arrays[each.name] = tuple(whole)
         return
-    value, before = text(each.value, scope), scope.values.get(each.name)  # pyright: ignore[reportArgumentType]
+    value, before = expand_to_text(each.value, scope), scope.values.get(each.name)  # pyright: ignore[reportArgumentType]
     if each.index is not None:
-        place, whole = text(each.index, scope), [before] if isinstance(before, str) else list(before or [])
+        place, whole = expand_to_text(each.index, scope), [before] if isinstance(before, str) else list(before or [])
         if place.isdigit() and len(place) < 6 and int(place) <= len(whole):
             scope.values[each.name] = [*whole[: int(place)], value, *whole[int(place) + 1 :]]
     elif not each.appends:
@@ -54,7 +54,9 @@ def change_script(found: Started, command: Simple, scope: Scope, walk: Walk) -> 
     elif name == "read":
         for each in [one for one in rest if one.isidentifier()][-1:]:
             known = command.inputs and not HOLE.search(each)
-            scope.values[each] = text(command.inputs[0], scope) if known else scope.holes.hole(f"${each}", found.line)
+            scope.values[each] = (
+                expand_to_text(command.inputs[0], scope) if known else scope.holes.hole(f"${each}", found.line)
+            )
     else:
         walk.sourced.append(" ".join(rest[:1]))
 
@@ -69,11 +71,11 @@ def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
             yield found.words[place + 1]
     if found.words[0] in ("ssh", "sbatch", "srun", "tmux", "screen") and " " in found.words[-1]:
         yield found.words[-1].removeprefix("--wrap=")
-    to_script = any(text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
+    to_script = any(expand_to_text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
     if command.inputs and (
         any(word in FED for word in found.words) or (found.words[0] in ("cat", "tee") and to_script)
     ):
-        yield from (text(each, scope) for each in command.inputs)
+        yield from (expand_to_text(each, scope) for each in command.inputs)
 
 
 def output_of(piece: Substitution, scope: Scope, walk: Walk) -> str | None:
@@ -87,5 +89,5 @@ def output_of(piece: Substitution, scope: Scope, walk: Walk) -> str | None:
         plain = [each for each in found[1:] if each not in ("-n", "-e", "-E")]
         return " ".join(plain)
     if found == ["cat"] and len(command.inputs) == 1:
-        return text(command.inputs[0], scope)
+        return expand_to_text(command.inputs[0], scope)
     return None

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trimtab.dialects.files.arithmetic import total
-from trimtab.dialects.files.grammar import Arithmetic, Parameter, Piece, Substitution, Text, Word
+from trimtab.dialects.files.arithmetic import evaluate
+from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Substitution, Text, Word
 from trimtab.dialects.files.unknown import HOLE, Holes
 
 LONGEST = 100_000
@@ -77,7 +77,7 @@ def words(word: Word, scope: Scope) -> list[str]:
     return [or_hole(each, scope) for each in _brace_words(found[:LONGEST])]
 
 
-def text(word: Word, scope: Scope) -> str:
+def expand_to_text(word: Word, scope: Scope) -> str:
     """What a word stands for as one text, as on the right of `=`."""
     parts: list[str] = []
     for piece in word:
@@ -120,7 +120,7 @@ def _several(piece: Piece, scope: Scope) -> list[str] | None:
     if piece.name in ("@", "*"):
         found = list(scope.arguments or [])
         if piece.operation == ":" and piece.operand:
-            start = text(piece.operand, scope).partition(":")[0].strip()
+            start = expand_to_text(piece.operand, scope).partition(":")[0].strip()
             found = found[int(start) - 1 :] if start.isdigit() and int(start) > 0 else found
         return [" ".join(found)] if joined else found
     value = scope.values.get(piece.name)
@@ -141,11 +141,11 @@ def _several(piece: Piece, scope: Scope) -> list[str] | None:
 def _text(piece: Piece, scope: Scope) -> str:
     if isinstance(piece, Text):
         return piece.text
-    if isinstance(piece, Arithmetic):
-        inner = text(piece.text, scope)
+    if isinstance(piece, ArithmeticExpansion):
+        inner = expand_to_text(piece.text, scope)
         if HOLE.search(inner):
             return scope.holes.hole(_first(inner, scope), piece.line)
-        found = total(inner, scope.text)
+        found = evaluate(inner, scope.text)
         return str(found) if found is not None else scope.holes.hole(_cause(inner, scope) or piece.written, piece.line)
     if isinstance(piece, Substitution):
         printed = scope.printed(piece, scope)
@@ -169,12 +169,12 @@ def _parameter(piece: Parameter, scope: Scope) -> str:
     if piece.operation in (":-", "-", ":=", "="):
         if value is not None and (value or not piece.operation.startswith(":")):
             return value
-        found = text(operand, scope)
+        found = expand_to_text(operand, scope)
         if "=" in piece.operation and piece.name.isidentifier():
             scope.values[piece.name] = found
         return found
     if piece.operation in (":+", "+"):
-        return text(operand, scope) if value else ""
+        return expand_to_text(operand, scope) if value else ""
     if value is None:
         return scope.holes.hole(f"${piece.name}" if piece.name else piece.written, piece.line)
     if piece.operation in ("", ":?", "?"):
@@ -187,7 +187,7 @@ def _element(piece: Parameter, scope: Scope) -> str | None:
     if piece.index is None:
         return scope.text(piece.name)
     value = scope.values.get(piece.name)
-    index = text(piece.index, scope)
+    index = expand_to_text(piece.index, scope)
     if piece.operation == "length" and isinstance(value, list):
         return str(len(value))
     if not isinstance(value, list) or not index.isdigit():
@@ -201,7 +201,7 @@ def _substitute(piece: Parameter, value: str, scope: Scope) -> str | None:
         return value if piece.index is not None else str(len(value))
     if HOLE.search(value) or piece.operation == "other" or len(value) > 2000:
         return None
-    pattern = text(piece.operand or (), scope)
+    pattern = expand_to_text(piece.operand or (), scope)
     if HOLE.search(pattern):
         return None
     if piece.operation in ("#", "##", "%", "%%"):

@@ -28,7 +28,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class ArithmeticExpansion:
     """`$((…))`."""
 
     text: Word
@@ -47,7 +47,7 @@ class Substitution:
     quoted: bool = False
 
 
-Piece = Text | Parameter | Arithmetic | Substitution
+Piece = Text | Parameter | ArithmeticExpansion | Substitution
 Word = tuple[Piece, ...]
 
 
@@ -105,7 +105,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """`{ …; }` or `( … )`."""
 
     line: int
@@ -131,7 +131,7 @@ class Test:
     is_arithmetic: bool = False
 
 
-Command = Simple | If | Case | Loop | Group | Function | Test
+Command = Simple | If | Case | Loop | CommandGroup | Function | Test
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
-from trimtab.dialects.files.walk import commands
+from trimtab.dialects.files.walk import walk_script
 from trimtab.dialects.reading import Finding
 
 PROGRAMS = re.compile(
@@ -54,7 +54,7 @@ class Launch:
 def launches(text: str, scalar: Scalar) -> list[Launch]:
     """Every command of a script that carries settings; or, where none is started, the arrays it sets as one."""
     holes = Holes()
-    walk = commands(text, holes)
+    walk = walk_script(text, holes)
     found = [_launch(each, walk, scalar) for each in walk.started if _is_program(each)]
     found = [each for each in found if each.keys or each.program]
     if any(each.keys for each in found):
@@ -109,7 +109,7 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
         *_findings(each, rest, walk),
         *(Finding(flag, "surprise", BUILDS.format(name=name)) for flag, name in parents),
     )
-    return Launch(keys, each.line, walk.holes.shown(program), findings, tuple(name for _, name in parents))
+    return Launch(keys, each.line, walk.holes.with_names(program), findings, tuple(name for _, name in parents))
 
 
 def _arguments(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -191,9 +191,9 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
 def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> list[tuple[str, str]]:
     """Flags that name a file of settings, with the file; a framework's own whole defaults are none."""
     named = [(flag, keys[flag]) for flag in PARENTS if flag in keys]
-    named += [("@", holes.shown(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
-    named += [("@", holes.shown(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
-    named += [("script", holes.shown(word)) for word in words[:1] if word.endswith(".sh")]
+    named += [("@", holes.with_names(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
+    named += [("@", holes.with_names(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
+    named += [("script", holes.with_names(word)) for word in words[:1] if word.endswith(".sh")]
     shown = [(flag, value.name if isinstance(value, Unknown) else str(value)) for flag, value in named]
     return [
         (flag, name)

@@ -14,7 +14,7 @@ from trimtab.dialects.files.launch import Launch, best, flag_name, launches
 from trimtab.dialects.files.python import from_python
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.settings import Source, flags, flat, text_of, tree
+from trimtab.dialects.settings import Source, flags, flat_settings, text_of, tree
 from trimtab.errors import ConfigError, ConfigFileError
 
 SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
@@ -38,7 +38,7 @@ class Contents:
 def contents_of(source: Source, score: Score = len) -> Contents:
     """The settings of a mapping, a file or command-line words; of several commands the one that scores most."""
     if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
-        keys = flat(source)
+        keys = flat_settings(source)
         return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
     path = Path(source)
     if path.suffix.lower() == ".py":
@@ -52,7 +52,7 @@ def contents_of(source: Source, score: Score = len) -> Contents:
                 f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
             ) from None
     whole, findings = with_parents(path, tree)
-    keys = flat(whole)
+    keys = flat_settings(whole)
     return Contents(keys, findings, top=tuple(str(key) for key in whole))
 
 
@@ -98,7 +98,7 @@ def with_overrides(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Seque
 
 def _pairs(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     if isinstance(overrides, Mapping):
-        return flat(overrides)
+        return flat_settings(overrides)
     for each in overrides:
         if not re.match(r"^[-+]*[A-Za-z_][\w.-]*=", each):
             raise ConfigError(

@@ -248,7 +248,7 @@ def _commands(text: str, scalar: Scalar) -> list[Launch]:
 def _run(command: str, holes: Holes, line: int, scalar: Scalar) -> list[Launch]:
     """A text that is a command, or only its flags, as settings."""
     try:
-        found = [each for each in launches(holes.shown(command), scalar) if each.keys]
+        found = [each for each in launches(holes.with_names(command), scalar) if each.keys]
     except ShellError:
         found = []
     flags = keys_of(command.split(), holes, scalar)

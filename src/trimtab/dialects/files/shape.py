@@ -32,27 +32,27 @@ OTHERS = (
 
 
 @dataclass(frozen=True)
-class Sign:
+class Evidence:
     """A framework, and by what it shows."""
 
     framework: str
     why: str
 
 
-def sign(found: Contents) -> Sign | None:
+def sign(found: Contents) -> Evidence | None:
     """Whose a file is by what only one framework has; None where nothing shows, or several do."""
     by_key = _by_key(found)
     for program in found.programs:
         names = [each.name for each in DIALECTS.values() if re.fullmatch(each.programs, program)]
         if len(names) == 1 and (not by_key or names[0] in by_key or len(program) > len("rl")):
-            return Sign(
+            return Evidence(
                 names[0], f"it starts or imports {program.partition(' ')[0] if 'rlhf' not in program else program}"
             )
     if not by_key:
         return None
     name, keys = max(by_key.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in by_key.items() if len(those) == len(keys)]
-    return Sign(name, f"it sets {keys[0]}") if len(tied) == 1 else None
+    return Evidence(name, f"it sets {keys[0]}") if len(tied) == 1 else None
 
 
 def _by_key(found: Contents) -> dict[str, list[str]]:
@@ -67,12 +67,12 @@ def refuse_foreign(framework: str, found: Contents, where: str) -> None:
     shown = sign(found)
     if shown is not None and shown.framework != framework and framework not in _by_key(found):
         raise ConfigError(f"{where}this looks like {shown.framework} ({shown.why}). Use --from {shown.framework}.")
-    kind = kind_of(found)
+    kind = kind_of_file(found)
     if shown is None and kind is not None:
         raise ConfigFileError(f"{where}this is {kind}, which holds no training settings. Pass the file that does.")
 
 
-def kind_of(found: Contents) -> str | None:
+def kind_of_file(found: Contents) -> str | None:
     """What a file is that is no settings, with the names that show it."""
     for kind, names in OTHERS:
         if all(name in found.top for name in names):

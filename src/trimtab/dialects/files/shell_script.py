@@ -8,8 +8,8 @@ from trimtab.dialects.files.cut_off import goes_on, with_words_of
 from trimtab.dialects.files.grammar import (
     Case,
     Command,
+    CommandGroup,
     Function,
-    Group,
     If,
     Loop,
     Script,
@@ -102,7 +102,7 @@ def _command(reader: Reader) -> tuple[Command, Inputs]:
         reader.at = found.end()
         gap(reader)
         body, _ = _compound(reader, line)
-        return Function(line, found[1] or found[2], body.body if isinstance(body, Group) else Script()), []
+        return Function(line, found[1] or found[2], body.body if isinstance(body, CommandGroup) else Script()), []
     if reader.starts("((") or reader.peek() in "({" or _keyword(reader) in KEYWORDS:
         return _compound(reader, line)
     return simple(reader, line)
@@ -119,7 +119,7 @@ def _compound(reader: Reader, line: int) -> tuple[Command, Inputs]:
         found: Command = _sum(reader, line)
     elif reader.peek() == "(":
         reader.at += 1
-        found = Group(line, _block(reader, ")"), is_subshell=True)
+        found = CommandGroup(line, _block(reader, ")"), is_subshell=True)
     else:
         word = _keyword(reader)
         reader.at += len(word)
@@ -147,7 +147,7 @@ def _block(reader: Reader, *ends: str) -> Script:
 
 
 def _braces(reader: Reader, line: int) -> Command:
-    return Group(line, _block(reader, "}"))
+    return CommandGroup(line, _block(reader, "}"))
 
 
 def _sum(reader: Reader, line: int) -> Command:

@@ -6,7 +6,7 @@ import bisect
 import re
 from collections.abc import Callable
 
-from trimtab.dialects.files.grammar import Arithmetic, Parameter, Piece, Script, Substitution, Text, Word
+from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Script, Substitution, Text, Word
 
 DEEPEST = 60
 LONGEST_SUM = 2000
@@ -120,11 +120,11 @@ class Reader:
         while self.peek() != '"':
             if not self.peek():
                 raise ShellError(f"a quote that opens in line {opened} and never closes")
-            pieces += self._quoted('$`"\\')
+            pieces += self._double_quotes('$`"\\')
         self.at += 1
         return pieces
 
-    def _quoted(self, escaped: str) -> list[Piece]:
+    def _double_quotes(self, escaped: str) -> list[Piece]:
         """One piece between double quotes; `escaped` are the characters a backslash takes the meaning of."""
         letter = self.peek()
         if letter == "\\":
@@ -179,7 +179,7 @@ class Reader:
         self.at = place + 1
         return Text("".join(letters), quoted=True)
 
-    def _arithmetic(self, quoted: bool) -> Arithmetic | None:
+    def _arithmetic(self, quoted: bool) -> ArithmeticExpansion | None:
         """`$((…))`; None where the parentheses turn out to be a subshell's."""
         start, line, within = self.at, self.line(), 0
         place, end = self.at + 3, min(len(self.text), self.at + LONGEST_SUM)
@@ -193,7 +193,7 @@ class Reader:
             return None
         inner = self.inner(self.text[start + 3 : place].replace('"', ""))
         self.at = place + 2
-        return Arithmetic(inner, line, self.text[start : self.at], quoted)
+        return ArithmeticExpansion(inner, line, self.text[start : self.at], quoted)
 
     def inner(self, text: str) -> Word:
         """A text of its own, as of a here-document or a sum, in which quotes are plain characters."""
@@ -202,7 +202,7 @@ class Reader:
         reader.deeper()
         pieces: list[Piece] = [Text("", quoted=True)]
         while reader.peek():
-            pieces += reader._quoted("$`\\")
+            pieces += reader._double_quotes("$`\\")
         return tuple(pieces)
 
     def substitution(self, quoted: bool, opening: int) -> Substitution:

@@ -49,7 +49,7 @@ class Holes:
         found = HOLE.search(text)
         return self.known[int(found[1])] if found and int(found[1]) < len(self.known) else None
 
-    def shown(self, text: str) -> str:
+    def with_names(self, text: str) -> str:
         """The text with names in place of marks."""
         return HOLE.sub(lambda found: self.known[int(found[1])].name, text)
 

@@ -6,14 +6,14 @@ import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.dialects.files.arithmetic import total
+from trimtab.dialects.files.arithmetic import evaluate
 from trimtab.dialects.files.effects import assign, change_script, output_of, scripts_in
-from trimtab.dialects.files.expansion import Scope, text, words
+from trimtab.dialects.files.expansion import Scope, expand_to_text, words
 from trimtab.dialects.files.grammar import (
     Case,
     Command,
+    CommandGroup,
     Function,
-    Group,
     If,
     Loop,
     Script,
@@ -38,7 +38,7 @@ OUTCOMES = {
 """Commands that say nothing here, and whether they succeed."""
 
 
-def commands(source: str, holes: Holes) -> Walk:
+def walk_script(source: str, holes: Holes) -> Walk:
     """Every command of a script, in the order in which they stand."""
     if len(source) > LONGEST:
         raise ShellError(f"more than {LONGEST} characters, which no launch script has")
@@ -80,7 +80,7 @@ def _join(step: Step, before: bool | None, scope: Scope, walk: Walk) -> bool | N
 
 def _leaves(command: Command) -> bool:
     """Whether a command ends the script, so that what holds after it is what held before."""
-    steps = command.body.steps if isinstance(command, Group) else (Step(";", command),)
+    steps = command.body.steps if isinstance(command, CommandGroup) else (Step(";", command),)
     last = steps[-1].command if steps else None
     if not isinstance(last, Simple) or not last.words:
         return False
@@ -94,7 +94,7 @@ def _command(command: Command, scope: Scope, walk: Walk) -> bool | None:
         If: _if,
         Case: _case,
         Loop: _loop,
-        Group: _group,
+        CommandGroup: _group,
         Function: _function,
         Test: _test,
     }
@@ -186,11 +186,11 @@ def _if(command: If, scope: Scope, walk: Walk) -> bool | None:
 
 
 def _case(command: Case, scope: Scope, walk: Walk) -> bool | None:
-    subject = text(command.subject, scope)
+    subject = expand_to_text(command.subject, scope)
     unknown = bool(HOLE.search(subject))
     ways: list[Scope] = []
     for patterns, body in command.arms:
-        named = [text(each, scope) for each in patterns]
+        named = [expand_to_text(each, scope) for each in patterns]
         if not unknown and not any(fnmatch.fnmatchcase(subject, each) for each in named):
             continue
         if not unknown:
@@ -201,7 +201,7 @@ def _case(command: Case, scope: Scope, walk: Walk) -> bool | None:
         if not (body.steps and _leaves(body.steps[-1].command)):
             ways.append(apart)
     if ways:
-        named_all = any(text(each, scope) == "*" for patterns, _ in command.arms for each in patterns)
+        named_all = any(expand_to_text(each, scope) == "*" for patterns, _ in command.arms for each in patterns)
         merge(scope, ways if named_all else [*ways, walk.apart(scope)], command.line, BRANCHES)
     return None
 
@@ -226,7 +226,7 @@ def _loop(command: Loop, scope: Scope, walk: Walk) -> bool | None:
     return None
 
 
-def _group(command: Group, scope: Scope, walk: Walk) -> bool | None:
+def _group(command: CommandGroup, scope: Scope, walk: Walk) -> bool | None:
     return _go(command.body, walk.apart(scope) if command.is_subshell else scope, walk)
 
 
@@ -239,7 +239,7 @@ def _function(command: Function, scope: Scope, walk: Walk) -> bool | None:
 def _test(command: Test, scope: Scope, walk: Walk) -> bool | None:
     del walk
     if command.is_arithmetic:
-        inner = text(command.words[0], scope)
-        found = None if HOLE.search(inner) else total(inner, scope.text)
+        inner = expand_to_text(command.words[0], scope)
+        found = None if HOLE.search(inner) else evaluate(inner, scope.text)
         return None if found is None else bool(found)
-    return truth([text(each, scope) for each in command.words])
+    return truth([expand_to_text(each, scope) for each in command.words])

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Gdpo, Grpo, LeaveOneOut, Normalise, ReinforcePlusPlus
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.nemo_rl.loss import kl_estimator
+from trimtab.dialects.nemo_rl.loss import kl_settings
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
 from trimtab.errors import ConfigError
 
@@ -24,7 +24,7 @@ def advantage_of(given: Given) -> AdvantagePart:
         "NeMo-RL use_kl_in_reward with reinforce_plus_plus",
         "each token pays its own KL only, where ours pays the sum to come. Use the KL loss",
     )
-    kl = KlPenalty(coefficient=penalty, **kl_estimator(given)) if penalty and name == "gae" else None
+    kl = KlPenalty(coefficient=penalty, **kl_settings(given)) if penalty and name == "gae" else None
     return AdvantagePart(advantage=_advantage(given, name), reward_kl=kl)
 
 

@@ -42,10 +42,10 @@ def _kl(given: Given) -> KlPenalty | None:
         "NeMo-RL use_on_policy_kl_approximation",
         "value and gradient of the KL are weighed by current/behavior, detached. Switch it off",
     )
-    return KlPenalty(coefficient=penalty, **kl_estimator(given))
+    return KlPenalty(coefficient=penalty, **kl_settings(given))
 
 
-def kl_estimator(given: Given) -> dict[str, Any]:
+def kl_settings(given: Given) -> dict[str, Any]:
     """The estimate of the KL, and how it is held."""
     return {
         "estimator": given["reference_policy_kl_type"],

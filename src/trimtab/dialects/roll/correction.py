@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weight_of
 from trimtab.dialects.roll.keys import LEVELS, SECTION
@@ -45,12 +45,12 @@ def filters(given: Given) -> list[dict[str, Any]]:
     """The enabled filters with their defaults."""
     listed = given["filters"] or []
     if not isinstance(listed, list | tuple):
-        raise ConfigError(f"ROLL {SECTION}.filters needs a list, got {shown(listed)}. Each item is one filter.")
+        raise ConfigError(f"ROLL {SECTION}.filters needs a list, got {excerpt(listed)}. Each item is one filter.")
     found: list[dict[str, Any]] = []
     for place, each in enumerate(cast("list[Any]", listed)):
         path = f"ROLL {SECTION}.filters.{place}"
         if not isinstance(each, dict):
-            raise ConfigError(f"{path} needs a mapping, got {shown(each)}.")
+            raise ConfigError(f"{path} needs a mapping, got {excerpt(each)}.")
         fields = cast("dict[str, Any]", each)
         for name in fields:
             if name not in FILTER:

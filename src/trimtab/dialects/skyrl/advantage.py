@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.config import advantages as adv
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
-from trimtab.dialects.skyrl.loss import kl_penalty
+from trimtab.dialects.skyrl.loss import kl_of
 
 ESTIMATORS: Table = {
     "grpo": lambda g: adv.Grpo(std=g["grpo_norm_by_std"], **RAW),
@@ -28,5 +28,5 @@ def advantage_of(given: Given) -> AdvantagePart:
     return AdvantagePart(
         advantage=row(ESTIMATORS, "SkyRL advantage_estimator", given["advantage_estimator"], given),
         advantage_norm=adv.Normalise(unbiased=False, eps=1e-8, eps_at="floor") if normalises else None,
-        reward_kl=kl_penalty(given) if in_reward else None,
+        reward_kl=kl_of(given) if in_reward else None,
     )

@@ -61,7 +61,7 @@ def loss_of(given: Given) -> LossPart:
     return LossPart(
         loss=row(LOSSES, "SkyRL policy_loss_type", name, given),
         reduction=reduction_of(REDUCTIONS, "SkyRL loss_reduction", given["loss_reduction"], given["max_seq_len"]),
-        kl=kl_penalty(given)
+        kl=kl_of(given)
         if given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
         else None,
         entropy=bonus(given["entropy_loss_coef"] if given["use_entropy_loss"] else None),
@@ -69,7 +69,7 @@ def loss_of(given: Given) -> LossPart:
     )
 
 
-def kl_penalty(given: Given) -> KlPenalty:
+def kl_of(given: Given) -> KlPenalty:
     """The KL term, and the one in the reward: only k3 is held."""
     limits: dict[str, Any] = {"input_limit": 20.0, "output_limit": 10.0} if given["kl_estimator_type"] == "k3" else {}
     return KlPenalty(coefficient=given["kl_loss_coef"], estimator=given["kl_estimator_type"], **limits)

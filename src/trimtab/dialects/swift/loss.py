@@ -11,7 +11,7 @@ from trimtab.dialects.objectives import LossPart, reduction_of, refuse
 from trimtab.dialects.trl.loss import REDUCTIONS, clip_bounds
 
 
-def surrogate(given: Given) -> Objective:
+def _surrogate(given: Given) -> Objective:
     """The surrogate of a loss_type."""
     name, level = given["loss_type"], given["importance_sampling_level"]
     refuse(name == "real", "ms-swift loss_type real", "its loss is one number per group, not one per token. Use grpo")
@@ -43,7 +43,7 @@ def loss_of(given: Given) -> LossPart:
     if given.has("beta") and given["beta"] and not pays_kl_in_reward(given):
         kl = KlPenalty(coefficient=given["beta"], estimator="k3", input_limit=20.0, output_limit=10.0, mask="kept")
     return LossPart(
-        loss=surrogate(given),
+        loss=_surrogate(given),
         reduction=reduction_of(REDUCTIONS, "ms-swift loss_type", given["loss_type"], given["max_completion_length"]),
         kl=kl,
         rows="all",

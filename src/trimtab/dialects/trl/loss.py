@@ -24,7 +24,7 @@ def clip_bounds(given: Given) -> dict[str, Any]:
     return {"low": given["epsilon"], "high": high}
 
 
-def surrogate(given: Given) -> Objective:
+def _surrogate(given: Given) -> Objective:
     """The surrogate of a loss_type."""
     name, level = given["loss_type"], given["importance_sampling_level"]
     if name == "cispo":
@@ -53,7 +53,7 @@ def loss_of(given: Given) -> LossPart:
     name, level = given["loss_type"], given["importance_sampling_level"]
     mode = "grpo" if name == "luspo" and level == "sequence" else name  # our Luspo brings the length itself
     return LossPart(
-        loss=surrogate(given),
+        loss=_surrogate(given),
         reduction=reduction_of(REDUCTIONS, "TRL loss_type", mode, given["max_completion_length"]),
         kl=_kl(given) if given["beta"] else None,
         rows="all",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.values import number, positive
@@ -36,7 +36,7 @@ REJECTIONS: dict[str, dict[str, Any]] = {
 
 def correction_of(given: Given) -> Correction:
     """The correction of the first generation of keys that is present, newest first."""
-    before = removed.correction(given)
+    before = removed.removed_correction(given)
     if before is not None:
         return before
     if given["loss_mode"] == "bypass_mode":
@@ -83,7 +83,7 @@ def _weight(given: Given, place: str) -> Weight | None:
     if level is None or level is False:
         return None
     if level not in ("token", "sequence"):
-        raise UnknownNameError(f"verl {SECTION}.rollout_is needs token, sequence or null, got {shown(level)}.")
+        raise UnknownNameError(f"verl {SECTION}.rollout_is needs token, sequence or null, got {excerpt(level)}.")
     lower, upper = is_threshold(given[f"{place}rollout_is_threshold"])
     return weight_of(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
 

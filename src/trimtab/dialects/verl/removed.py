@@ -43,7 +43,7 @@ def is_said(given: Given) -> bool:
     return given.has(*(key.label for key in KEYS)) or given["rollout_rs"] in REJECTIONS
 
 
-def correction(given: Given) -> Correction | None:
+def removed_correction(given: Given) -> Correction | None:
     """The correction of the two oldest generations; None where the settings are younger."""
     if given.has("tis_imp_ratio_cap") and not given.has("rollout_is", "rollout_rs"):
         cap = given["tis_imp_ratio_cap"]

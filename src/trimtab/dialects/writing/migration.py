@@ -14,7 +14,7 @@ from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.same import sameness
-from trimtab.dialects.settings import documents, flat
+from trimtab.dialects.settings import documents, flat_settings
 from trimtab.dialects.writing.edits import Document, Edit, rewrite
 from trimtab.dialects.writing.write import write
 from trimtab.errors import ConfigError
@@ -78,7 +78,7 @@ def _why_untouched(dialect: Dialect, tree: object) -> str:
     """Why a document needs nothing; empty where it does."""
     if not isinstance(tree, Mapping):
         return "it holds no keys"
-    keys = flat(cast("Mapping[str, Any]", tree))
+    keys = flat_settings(cast("Mapping[str, Any]", tree))
     if not is_theirs(dialect, keys):
         return f"{dialect.title} reads none of its keys"
     return "" if dialect.outdated(look_up(dialect, keys)) else TODAY
@@ -91,9 +91,9 @@ def _replacement(dialect: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], 
         raise ConfigError(
             f"{dialect.title}: these settings have no correction to keep. See the findings of `trimtab explain`."
         )
-    here, asked = flat(tree), look_up(dialect, flat(tree))
+    here, asked = flat_settings(tree), look_up(dialect, flat_settings(tree))
     stem = _stem(asked)
-    wanted = {f"{stem}{path}": value for path, value in flat(write(dialect.name, before).settings).items()}
+    wanted = {f"{stem}{path}": value for path, value in flat_settings(write(dialect.name, before).settings).items()}
     came = {path: value for path, value in wanted.items() if path not in here or here[path] != value}
     own = {key.label: key for key in dialect.keys}
     labels = {written: label for label, written in asked.places.items()}
@@ -142,13 +142,13 @@ def _says_the_same(dialect: Dialect, one: object, other: object) -> bool:
     if _why_untouched(dialect, trees[1]) == "":
         return False
     own = {written for tree in trees for written in _own(dialect, tree)}
-    rests = [{key: value for key, value in flat(tree).items() if key not in own} for tree in trees]
+    rests = [{key: value for key, value in flat_settings(tree).items() if key not in own} for tree in trees]
     first, second = (read(dialect.name, tree).correction for tree in trees)
     return rests[0] == rests[1] and first is not None and second is not None and sameness(first, second).weights
 
 
 def _own(dialect: Dialect, tree: Mapping[str, Any]) -> list[str]:
     """What the user calls the keys of the correction, empty sections and what they leave behind included."""
-    keys = flat(tree)
+    keys = flat_settings(tree)
     written = [*look_up(dialect, keys).places.values()]
     return written + [key for key, value in keys.items() if value is None or value == {}]

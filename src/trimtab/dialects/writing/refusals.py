@@ -108,7 +108,7 @@ def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
     yield f"a {_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
 
 
-def missing(dialect: Dialect, part: str) -> str:
+def part_not_read(dialect: Dialect, part: str) -> str:
     """A framework whose settings for a part are not read."""
     return f"no {part} of {dialect.title}'s is read here, so none can be written"
 
@@ -117,12 +117,12 @@ def lost_fields(dialect: Dialect, part: str, hard: dict[str, tuple[Any, Any]], b
     """The fields that would change, with what would become of them."""
     if part in hard:
         known = kinds(dialect, part)
-        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else missing(dialect, part)
+        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else part_not_read(dialect, part)
     seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
     return ", ".join(f"{path} {in_words(want)} would become {in_words(there)}" for path, (want, there) in seen.items())
 
 
-def refusal(dialect: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
+def refusal_by_part(dialect: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
     """Every part that is lost and how, then what can be said without it."""
     words = {part: text if isinstance(text, str) else text() for part, text in lost.items()}
     named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in words.items())

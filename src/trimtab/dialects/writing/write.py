@@ -29,10 +29,10 @@ from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Level, Reading, Writing
 from trimtab.dialects.same import Same, sameness
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing.inverse import inverse
 from trimtab.dialects.writing.proposals import as_tree, proposals, settings_for
-from trimtab.dialects.writing.refusals import Lost, lost_fields, missing, obstacle, refusal
+from trimtab.dialects.writing.refusals import Lost, lost_fields, obstacle, part_not_read, refusal_by_part
 from trimtab.errors import ConfigError, ConfigWarning
 
 MOST_WAYS = 6
@@ -69,7 +69,9 @@ def write(
         warnings.simplefilter("ignore", ConfigWarning)
         attempt = _attempt(dialect, asked, goals)
         if attempt.lost:
-            raise ConfigError(refusal(dialect, [*(["correction"] if asked.correction else []), *goals], attempt.lost))
+            raise ConfigError(
+                refusal_by_part(dialect, [*(["correction"] if asked.correction else []), *goals], attempt.lost)
+            )
     return Writing(dialect.name, as_tree(attempt.settings), attempt.findings)
 
 
@@ -108,7 +110,7 @@ def _beside(dialect: Dialect, asked: Reading, goals: dict[str, Fields], start: d
         for part, goal in goals.items():
             settings |= _part_settings(dialect, part, goal, settings)
         if not settings:
-            return Attempt({}, {part: missing(dialect, part) for part in goals})
+            return Attempt({}, {part: part_not_read(dialect, part) for part in goals})
         back = read(dialect.name, as_tree(settings))
     except ConfigError as error:
         return Attempt(settings, dict.fromkeys(goals, f"this beside the rest: {str(error).rstrip('.')}"))
@@ -132,7 +134,9 @@ def _beside(dialect: Dialect, asked: Reading, goals: dict[str, Fields], start: d
 
 def _target_findings(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iterator[Finding]:
     """The target's own findings. What it computes is what was wanted, so a defect needs no remedy; doubts are the source's."""
-    doubted = {each.text for each in bound_findings(look_up(dialect, flat(as_tree(settings))), back.correction)}
+    doubted = {
+        each.text for each in bound_findings(look_up(dialect, flat_settings(as_tree(settings))), back.correction)
+    }
     for each in back.findings:
         if each.level == "defect":
             yield Finding(each.key, "note", f"Taken into account in these settings, change nothing: {each.text}")
@@ -142,7 +146,7 @@ def _target_findings(dialect: Dialect, settings: dict[str, Any], back: Reading) 
 
 def _part_settings(dialect: Dialect, part: str, goal: Fields, settings: dict[str, Any]) -> dict[str, Any]:
     """One part by full names, beside what is said already."""
-    pinned = look_up(dialect, flat(as_tree(settings))).values if settings else {}
+    pinned = look_up(dialect, flat_settings(as_tree(settings))).values if settings else {}
     paths = {key.label: key.path for key in dialect.keys}
     return {paths[label]: value for label, value in inverse(dialect, part, goal, pinned).items()}
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from trimtab.config.base import Config, shown
+from trimtab.config.base import Config, excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem, Score
@@ -169,7 +169,7 @@ class ArithmeticOptions(Config):
     def _known(cls, given: str) -> str:
         if not given or set(given) - OPERATIONS.keys():
             raise ConfigError(
-                f"ArithmeticOptions needs operations among + - *, got {shown(given)}. Write them in one word: '+-'."
+                f"ArithmeticOptions needs operations among + - *, got {excerpt(given)}. Write them in one word: '+-'."
             )
         return given
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from trimtab.config.base import Config, shown
+from trimtab.config.base import Config, excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
 from trimtab.records.files import sound_text
@@ -100,11 +100,11 @@ def _text(row: Row, field: str, number: bool = False) -> str:
     """A field's text; a number will do where `number` says so."""
     if field not in row.fields:
         raise ConfigError(
-            f"{row.place} needs the field {shown(field)}, got {shown(sorted(row.fields))}. Name it in the task."
+            f"{row.place} needs the field {excerpt(field)}, got {excerpt(sorted(row.fields))}. Name it in the task."
         )
     value: Any = row.fields[field]
     if number and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{row.place} needs text in {shown(field)}, got {shown(value)}.")
+        raise ConfigError(f"{row.place} needs text in {excerpt(field)}, got {excerpt(value)}.")
     return sound_text(value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.messages import Problem, Score
@@ -123,7 +123,7 @@ def _check_allowed(config: Task) -> None:
     if found is not None:
         name, where = found
         raise ConfigError(
-            f"Task needs allow_eval: true with {shown(config.name)}, got false: to score a response, the verifier of {name} in "
+            f"Task needs allow_eval: true with {excerpt(config.name)}, got false: to score a response, the verifier of {name} in "
             f"reasoning-gym runs it as Python code ({where}), with your rights to files. Set it, or score by `rewards`."
         )
 
@@ -135,19 +135,19 @@ def _maker(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
     from reasoning_gym.factory import DATASETS
 
     if name not in DATASETS:
-        raise UnknownNameError(f"reasoning-gym has no task {shown(name)}. {nearest(name, sorted(DATASETS))}")
+        raise UnknownNameError(f"reasoning-gym has no task {excerpt(name)}. {nearest(name, sorted(DATASETS))}")
     dataset, configuration = DATASETS[name]
     fields = {field.name for field in dataclasses.fields(configuration)} - {"seed", "size"}
     for key in options:
         if key not in fields:
-            raise UnknownNameError(f"Task gym:{name} has no option {shown(key)}. {nearest(key, sorted(fields))}")
+            raise UnknownNameError(f"Task gym:{name} has no option {excerpt(key)}. {nearest(key, sorted(fields))}")
 
     def made(seed: int) -> Any:
         try:
             return dataset(config=cast("Any", configuration)(**_read(name, options), seed=seed, size=CHUNK))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"Task gym:{name} needs other options, got {shown(options)}. {why}") from error
+            raise ConfigError(f"Task gym:{name} needs other options, got {excerpt(options)}. {why}") from error
 
     return made
 

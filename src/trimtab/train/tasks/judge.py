@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem, Score
@@ -36,7 +36,7 @@ class Judge:
     def __init__(self, config: Task, source: Source, stop: Callable[[], bool] = _never) -> None:
         names = [reward.called for reward in config.rewards]
         if len(set(names)) < len(names):
-            raise ConfigError(f"Task needs rewards of different names, got {shown(names)}. Give one a `name`.")
+            raise ConfigError(f"Task needs rewards of different names, got {excerpt(names)}. Give one a `name`.")
         self.failures: Counter[str] = Counter()
         """How many verifications failed, by kind: error, timeout, crash, not finite."""
         self._source = source

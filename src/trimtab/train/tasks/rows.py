@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.errors import ConfigError, ConfigFileError
 
 
@@ -33,9 +33,9 @@ def rows(path: str, split: str, subset: str | None) -> Iterator[Row]:
         except (OSError, UnicodeError) as error:
             raise ConfigFileError(f"{path} needs to be readable, got {error}.") from None
     elif read is not None:
-        raise ConfigFileError(f"Task needs an existing file, got {shown(path)}. It is looked for in {Path.cwd()}.")
+        raise ConfigFileError(f"Task needs an existing file, got {excerpt(path)}. It is looked for in {Path.cwd()}.")
     elif file.exists():
-        raise ConfigFileError(f"Task needs a file ending in {', '.join(READERS)}, got {shown(path)}.")
+        raise ConfigFileError(f"Task needs a file ending in {', '.join(READERS)}, got {excerpt(path)}.")
     else:
         yield from _hub(path, split, subset)
 
@@ -50,7 +50,7 @@ def _jsonl(file: Path) -> Iterator[Row]:
 def _json(file: Path) -> Iterator[Row]:
     values = _parsed(str(file), file.read_text(encoding="utf-8-sig"))
     if not isinstance(values, list):
-        raise ConfigFileError(f"{file} needs a list of objects, got {shown(values)}. One object per line is .jsonl.")
+        raise ConfigFileError(f"{file} needs a list of objects, got {excerpt(values)}. One object per line is .jsonl.")
     for number, value in enumerate(cast("list[object]", values), 1):
         yield _row(f"{file}:{number}", value)
 
@@ -64,7 +64,7 @@ def _csv(file: Path) -> Iterator[Row]:
                 place = f"{file}:{reader.line_num}"
                 if None in fields or None in fields.values():
                     raise ConfigFileError(
-                        f"{place} needs as many cells as the header, got {shown(list(fields.values()))}."
+                        f"{place} needs as many cells as the header, got {excerpt(list(fields.values()))}."
                     )
                 yield Row(place, fields)
         except csv.Error as error:
@@ -100,7 +100,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 def _hub(name: str, split: str, subset: str | None) -> Iterator[Row]:
     if importlib.util.find_spec("datasets") is None:
         raise ConfigError(
-            f"Task needs the package datasets for the hub dataset {shown(name)}. `pip install datasets`, or name a file."
+            f"Task needs the package datasets for the hub dataset {excerpt(name)}. `pip install datasets`, or name a file."
         )
     name, _, own = name.partition(":")
     load: Callable[..., Any] = importlib.import_module("datasets").load_dataset
@@ -108,7 +108,7 @@ def _hub(name: str, split: str, subset: str | None) -> Iterator[Row]:
         table = load(name, subset, split=own or split)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"Task needs a hub dataset that can be loaded, got {shown(name)}. {why[:300]}") from error
+        raise ConfigError(f"Task needs a hub dataset that can be loaded, got {excerpt(name)}. {why[:300]}") from error
     for number, fields in enumerate(table, 1):
         yield Row(f"{name}:{own or split}:{number}", fields)
 
@@ -122,5 +122,5 @@ def _parsed(place: str, text: str) -> object:
 
 def _row(place: str, value: object) -> Row:
     if not isinstance(value, dict):
-        raise ConfigFileError(f"{place} needs an object of fields, got {shown(value)}.")
+        raise ConfigFileError(f"{place} needs an object of fields, got {excerpt(value)}.")
     return Row(place, cast("dict[str, Any]", value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.tasks.builtin import Arithmetic, Chain, Reverse, Sort
@@ -30,12 +30,14 @@ def source(config: Task, seed: int) -> Source:
     kind, _, inner = config.name.partition(":")
     if kind not in SOURCES or bool(inner) != (kind == "gym"):
         names = [f"{name}:NAME" if name == "gym" else name for name in SOURCES]
-        raise UnknownNameError(f"Task has no name {shown(config.name)}. {nearest(config.name, names)}")
+        raise UnknownNameError(f"Task has no name {excerpt(config.name)}. {nearest(config.name, names)}")
     if config.template is not None and "{prompt}" not in config.template:
-        raise ConfigError(f"Task needs {{prompt}} in template, got {shown(config.template)}. It stands for the prompt.")
+        raise ConfigError(
+            f"Task needs {{prompt}} in template, got {excerpt(config.template)}. It stands for the prompt."
+        )
     if kind != "file" and (config.path is not None or config.held_out is not None):
         raise ConfigError(
-            f"Task needs name file with path or held_out, got {shown(config.name)}. Drop them, or name it."
+            f"Task needs name file with path or held_out, got {excerpt(config.name)}. Drop them, or name it."
         )
     return SOURCES[kind](config, seed)
 

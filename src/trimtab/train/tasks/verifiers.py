@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.training import Reward
 from trimtab.errors import ConfigError
 
@@ -49,7 +49,7 @@ def numeric(reward: Reward) -> Verifier:
     def score(response: str, answer: str) -> float:
         right = last_number(answer)
         if right is None:
-            raise ValueError(f"the answer holds no number: {shown(answer)}")
+            raise ValueError(f"the answer holds no number: {excerpt(answer)}")
         return float(last_number(response) == right)
 
     return score
@@ -61,7 +61,7 @@ def regex(reward: Reward) -> Verifier:
         pattern = re.compile(str(reward.pattern))
     except re.error as error:
         raise ConfigError(
-            f"Reward needs a regular expression as pattern, got {shown(reward.pattern)}: {error}."
+            f"Reward needs a regular expression as pattern, got {excerpt(reward.pattern)}: {error}."
         ) from None
     group = min(pattern.groups, 1)
 
@@ -86,7 +86,7 @@ def mathematical(reward: Reward) -> Verifier:
         marked = gold if re.search(r"\$|\\boxed|\\\(|\\\[", gold) else f"\\boxed{{{gold}}}"
         right = parse(marked, parsing_timeout=None, raise_on_error=True)  # pyright: ignore[reportArgumentType]
         if not right:
-            raise ValueError(f"math-verify reads nothing in the answer {shown(answer)}")
+            raise ValueError(f"math-verify reads nothing in the answer {excerpt(answer)}")
         given = parse(response, parsing_timeout=None)  # pyright: ignore[reportArgumentType]
         return float(verify(right, given, timeout_seconds=None))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args
 
-from trimtab.config.base import shown
+from trimtab.config.base import excerpt
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.messages import Problem
@@ -215,14 +215,14 @@ def _found(path: str) -> Callable[..., Any]:
     except BaseException as error:
         why = f"{type(error).__name__}: {error}"[:300]
         raise ConfigError(
-            f"Reward needs a module that can be imported, got {shown(path)}: {why}. It is looked for in {here} and the Python path."
+            f"Reward needs a module that can be imported, got {excerpt(path)}: {why}. It is looked for in {here} and the Python path."
         ) from None
     function = getattr(module, name, None)
     if function is None:
         names = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-        raise UnknownNameError(f"Module {module_name} has no function {shown(name)}. {nearest(name, names)}")
+        raise UnknownNameError(f"Module {module_name} has no function {excerpt(name)}. {nearest(name, names)}")
     if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigError(f"Reward needs a plain function, got {shown(path)}, {shown(function)}.")
+        raise ConfigError(f"Reward needs a plain function, got {excerpt(path)}, {excerpt(function)}.")
     return cast("Callable[..., Any]", function)
 
 
@@ -235,7 +235,7 @@ def _parameters(path: str, function: Callable[..., Any], known: set[str]) -> set
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ConfigError(
-                f"Reward needs parameters that go by name, got {shown(path)}{inspect.signature(function)}."
+                f"Reward needs parameters that go by name, got {excerpt(path)}{inspect.signature(function)}."
             )
         needed = parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_KEYWORD,
@@ -243,7 +243,7 @@ def _parameters(path: str, function: Callable[..., Any], known: set[str]) -> set
         )
         if needed and parameter.name not in known:
             raise UnknownNameError(
-                f"Reward {shown(path)} needs {shown(parameter.name)}, which no problem has. "
+                f"Reward {excerpt(path)} needs {excerpt(parameter.name)}, which no problem has. "
                 f"{nearest(parameter.name, sorted(known))}"
             )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -260,9 +260,9 @@ def _read(returned: Any) -> Verdict:
     if hasattr(value, "item"):  # a scalar of numpy or torch
         value = value.item()
     if not isinstance(value, int | float):
-        raise TypeError(f"a reward is a number, got {shown(value)}")
+        raise TypeError(f"a reward is a number, got {excerpt(value)}")
     if correct is not None and hasattr(correct, "item"):
         correct = correct.item()
     if correct is not None and not isinstance(correct, bool):
-        raise TypeError(f"correct is True or False, got {shown(correct)}")
+        raise TypeError(f"correct is True or False, got {excerpt(correct)}")
     return float(value), value > 0.5 if correct is None else correct

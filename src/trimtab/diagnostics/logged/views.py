@@ -18,10 +18,10 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
 from trimtab.core.decisions import Decisions
-from trimtab.core.gate import GateResult, bounds
+from trimtab.core.gate import GateResult, gate_bounds
 from trimtab.core.layout import Layout
-from trimtab.core.ratio import above, below, cleaned
-from trimtab.core.weight import Weighing, bounded
+from trimtab.core.ratio import above, below, zero_outside
+from trimtab.core.weight import Weighing, bound_ratio
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms
 
@@ -30,7 +30,7 @@ Table = Mapping[str, Callable[[Viewed], Tensor]]
 """A framework's name for a scalar → the scalar."""
 
 
-def filled(table: Table[Viewed], view: Viewed, prefix: str = "") -> dict[str, Tensor]:
+def fill(table: Table[Viewed], view: Viewed, prefix: str = "") -> dict[str, Tensor]:
     """The scalars of a table."""
     return {f"{prefix}{name}": value(view) for name, value in table.items()}
 
@@ -65,22 +65,22 @@ def beyond(value: Tensor, lower: float | None, upper: float | None) -> tuple[Ten
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class GateView:
     """One gate of a correction, as it judged."""
 
     gate: Gate
     verdict: GateResult
-    seen: Seen
+    seen: CorrectionView
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """In the space of the statistic: logarithms for ratios."""
-        return bounds(self.gate)
+        return gate_bounds(self.gate)
 
     @cached_property
     def tokens(self) -> Float[Tensor, "*tokens"]:
         """The statistic over the tokens."""
-        return self.seen.laid(self.verdict.high, self.verdict.units)
+        return self.seen.per_token(self.verdict.high, self.verdict.units)
 
     @cached_property
     def rows(self) -> Float[Tensor, " rows"]:
@@ -107,7 +107,7 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class CorrectionView:
     """A correction on its rows."""
 
     trace: Decisions
@@ -159,13 +159,13 @@ class Seen:
         """Its sum over each sequence."""
         return self.layout.total(self.log_r)
 
-    def held(self, limit: float) -> Float[Tensor, "*tokens"]:
+    def log_r_within(self, limit: float) -> Float[Tensor, "*tokens"]:
         """The log-ratio within ±limit."""
         return self.log_r.clamp(-limit, limit)
 
     def log_prob(self, side: int) -> Float[Tensor, "*tokens"]:
         """Log-probs of the pair's target (0) or base (1); 0 outside the trained tokens."""
-        return cleaned(self.trace.batch.policies[self.rule.pair.split("/")[side]].detach(), self.valid)
+        return zero_outside(self.trace.batch.policies[self.rule.pair.split("/")[side]].detach(), self.valid)
 
     def surprise(self, side: int) -> Float[Tensor, " rows"]:
         """Minus the mean log-prob of each sequence: its log perplexity."""
@@ -179,13 +179,13 @@ class Seen:
         """The mean over the trained tokens."""
         return mean(value, self.valid)
 
-    def laid(self, value: Tensor, units: Layout | None) -> Float[Tensor, "*tokens"]:
+    def per_token(self, value: Tensor, units: Layout | None) -> Float[Tensor, "*tokens"]:
         """A value per unit over the tokens; 0 outside the trained ones."""
         return (value if units is None else units.spread(value)) * self.valid
 
-    def gates(self, *actions: str) -> list[Judged]:
+    def gates(self, *actions: str) -> list[GateView]:
         """The gates with one of these actions, in order."""
-        found = [Judged(each.gate, each, self) for each in self.trace.results]
+        found = [GateView(each.gate, each, self) for each in self.trace.results]
         return [each for each in found if each.gate.action in actions] if actions else found
 
     @property
@@ -199,28 +199,28 @@ class Seen:
         weighed = self.weighed
         assert weighed is not None
         ratio = weighed.log_raw.exp().clamp(max=torch.finfo(self.valid.dtype).max)
-        return self.laid(ratio, weighed.units)
+        return self.per_token(ratio, weighed.units)
 
     @cached_property
     def unit_weight(self) -> Tensor:
         """The weight of each unit within its bounds."""
         weighed = self.weighed
         assert weighed is not None
-        return bounded(weighed.log_raw, weighed.weight)
+        return bound_ratio(weighed.log_raw, weighed.weight)
 
     @cached_property
     def weight(self) -> Float[Tensor, "*tokens"]:
         """The weight within its bounds, what is zeroed at 0: before it is normalised and before anything is rejected."""
         weighed = self.weighed
         assert weighed is not None
-        found = self.laid(self.unit_weight, weighed.units)
+        found = self.per_token(self.unit_weight, weighed.units)
         for each in self.gates("zero"):
             found = found * each.verdict.passes
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class Descended:
+class LossView:
     """A loss on its rows."""
 
     loss: Objective
@@ -228,7 +228,7 @@ class Descended:
     surrogate: Surrogate
     metrics: Mapping[str, Tensor]
     """Ours."""
-    seen: Seen | None = None
+    seen: CorrectionView | None = None
     """The correction, where it was worked out with the loss."""
 
     @property
@@ -273,12 +273,12 @@ class Descended:
 
     def toward(self, policy: str) -> Float[Tensor, "*tokens"]:
         """log current − log of another policy; 0 outside the trained tokens."""
-        return self.log_prob - cleaned(self.terms.batch.policies[policy].detach(), self.valid)
+        return self.log_prob - zero_outside(self.terms.batch.policies[policy].detach(), self.valid)
 
     @property
     def log_prob(self) -> Float[Tensor, "*tokens"]:
         """log current of the trained tokens, without gradient."""
-        return cleaned(self.terms.current.detach(), self.valid)
+        return zero_outside(self.terms.current.detach(), self.valid)
 
     def by_row(self, value: Tensor, over: Tensor) -> Float[Tensor, " rows"]:
         """The mean of each sequence over the indicated tokens; 0 where it has none."""
@@ -292,7 +292,7 @@ class Descended:
                 found = torch.maximum(found, self.surrogate.marks[name]().expand(found.shape))
         return found
 
-    def before_rejection(self) -> Descended:
+    def before_rejection(self) -> LossView:
         """The same loss on every trained token."""
         terms = replace(self.terms, kept=self.valid, weight=self.valid)
         return replace(self, terms=terms, surrogate=OBJECTIVES[type(self.loss)](self.loss, terms))
