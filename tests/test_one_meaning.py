@@ -1,0 +1,67 @@
+"""A public name means one thing wherever it stands: every class and function of `src` has one home."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import trimtab
+
+SRC = Path(trimtab.__file__).parent
+
+# Each framework fills the same roles, one file each: `correction_of` in dialects/verl/ and in dialects/areal/ is one interface.
+ROLES = {
+    "correction_of": r"dialects/\w+/correction\.py",
+    "candidates": r"dialects/\w+/correction\.py",
+    "loss_of": r"dialects/\w+/loss\.py",
+    "advantage_of": r"dialects/\w+/advantage\.py",
+    "correction": r"diagnostics/logged/\w+\.py",
+    "loss": r"diagnostics/logged/\w+\.py",
+}
+
+# Names with several meanings that wait for another word. It only ever shrinks: a name with one meaning may not stand here.
+STILL = set(
+    """
+    Curve Display Entry Finding Job Learner Line Panel Plan Row Silent State Watch
+    bounded candidates columns decoded encoded ended figures html load main number page read recorded report rows rows_of run
+    staleness thresholds told train write write_charts write_comparison write_page
+    """.split()
+)
+
+
+def public_names(source: str) -> list[str]:
+    """What a module defines at its top level and does not hide; an import defines nothing."""
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+    defined = [node.name for node in ast.parse(source).body if isinstance(node, kinds)]
+    return sorted({name for name in defined if not name.startswith("_")})
+
+
+def several_homes(sources: dict[str, str]) -> dict[str, list[str]]:
+    """The names that more than one module defines, with the modules; all that fill one role count as one."""
+    homes: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for name in public_names(source):
+            role = ROLES.get(name, "(?!)")
+            homes.setdefault(name, []).append(role if re.fullmatch(role, path) else path)
+    return {name: sorted(set(found)) for name, found in homes.items() if len(set(found)) > 1}
+
+
+def test_a_public_name_has_one_meaning():
+    sources = {path.relative_to(SRC).as_posix(): path.read_text() for path in SRC.rglob("*.py")}
+    found = several_homes(sources)
+    assert {name: homes for name, homes in found.items() if name not in STILL} == {}
+    assert STILL - set(found) == set(), "one meaning by now: take them out of STILL"
+
+
+def test_a_second_meaning_is_seen_and_roles_imports_and_hidden_names_are_none():
+    sources = {
+        "core/one.py": "def ratio(): ...\nclass Gate: ...\ndef _own(): ...",
+        "losses/two.py": "from trimtab.core.one import Gate\ndef ratio(): ...\ndef _own(): ...",
+        "dialects/verl/loss.py": "def loss_of(): ...",
+        "dialects/trl/loss.py": "def loss_of(): ...",
+        "dialects/trl/keys.py": "async def other(): ...",
+    }
+    assert several_homes(sources) == {"ratio": ["core/one.py", "losses/two.py"]}
+    misplaced = sources | {"dialects/loss.py": "def loss_of(): ...\nclass other: ..."}
+    assert set(several_homes(misplaced)) == {"ratio", "loss_of", "other"}
