@@ -25,7 +25,7 @@ from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
 from trimtab.cli.theirs import own_or_theirs, theirs
 from trimtab.cli.train import report, train
-from trimtab.cli.write import written
+from trimtab.cli.write import write_file
 from trimtab.config.algebra import Correction
 from trimtab.config.files import to_yaml
 from trimtab.config.presets import BYPASS, PRESETS, Preset
@@ -309,7 +309,7 @@ def schema(
     if output is None:
         show.put_raw(text)
     else:
-        written(output, text)
+        write_file(output, text)
 
 
 app.command(

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.write import written
+from trimtab.cli.write import write_file
 from trimtab.config.base import Config
 from trimtab.config.bounded import text_of
 from trimtab.config.visible import on_one_line
@@ -184,7 +184,7 @@ def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
             text = text_of(file)
             result = migrate(framework, text)
             if result.changed and not dry_run:
-                written(file, result.text)
+                write_file(file, result.text)
         except TrimtabError as error:
             count["refused"] += 1
             show.complain(_about(file, str(error)))
@@ -239,7 +239,7 @@ WORST_FIRST = ("defect", "surprise", "note")
 STYLES = {"refused": "bold red", "defect": "bold red", "surprise": "yellow"}
 
 
-def told(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
+def file_page(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
     """A page about a framework's file: what it computes, what is wrong with that, the worst first, and then the whole."""
     dialect = dialect_of(reading.framework)
     refused = [("refused", f"{each.part}: {each.text}") for each in reading.refused]

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from trimtab.cli import show
 from trimtab.cli.lab_progress import LabProgress
-from trimtab.cli.write import written
+from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
 
 if TYPE_CHECKING:
@@ -231,4 +231,4 @@ def thresholds(
         "t is the bound in the form of the gate: with two sides of a ratio, [1/t, t]. Shares are of tokens, by seed.",
     )
     if output is not None:
-        written(output, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_file(output, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

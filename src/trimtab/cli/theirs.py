@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from trimtab.cli import show
-from trimtab.cli.convert import PARTLY, told
+from trimtab.cli.convert import PARTLY, file_page
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name
 from trimtab.dialects import DIALECTS, read
@@ -55,6 +55,6 @@ def theirs(name: str, framework: str | None, documented: bool, sets: list[str]) 
         framework = shown.framework
         why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
     reading = read(framework, Path(name), documented, overrides=sets)
-    show.put(*told(reading, Path(name), why))
+    show.put(*file_page(reading, Path(name), why))
     if reading.refused:
         raise typer.Exit(PARTLY)

@@ -9,7 +9,7 @@ from pathlib import Path
 from trimtab.errors import TrimtabError
 
 
-def written(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Write a file by way of a neighbour, so that a reader never sees half of it."""
     target = path.resolve()
     neighbour = target.with_name(f".{target.name}.{os.getpid()}.part")
