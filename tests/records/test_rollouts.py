@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 
 from tests.records.rows import ARRAYS, row
 from trimtab.errors import InputError, RecordError
-from trimtab.records import RolloutRow, RunDirectory, rows_of, table_of
-from trimtab.records.files import sound_text
-from trimtab.records.rollouts import recorded
+from trimtab.records import RolloutRow, RunDirectory, rows_from, table_of
+from trimtab.records.files import utf8_text
+from trimtab.records.rollouts import is_recorded
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))  # lone surrogates and NUL included
 small = st.integers(0, 2**31 - 1)
@@ -26,9 +26,9 @@ def same(one: RolloutRow, other: RolloutRow, texts: bool = True) -> bool:
                 a is None or (a.dtype == b.dtype and a.tobytes() == b.tobytes() and a.shape == b.shape)
             )
         elif isinstance(a, str):
-            agree = sound_text(a) == b
+            agree = utf8_text(a) == b
         elif isinstance(a, dict):
-            agree = [(sound_text(k), v) for k, v in a.items()] == list(b.items())
+            agree = [(utf8_text(k), v) for k, v in a.items()] == list(b.items())
         else:
             agree = type(a) is type(b) and a == b
         if not agree:
@@ -69,7 +69,7 @@ def rows(draw: Any) -> RolloutRow:
 
 @given(st.lists(rows(), max_size=4))
 def test_every_field_comes_back_bit_for_bit(given: list[RolloutRow]) -> None:
-    back = rows_of(table_of(given))
+    back = rows_from(table_of(given))
     assert len(back) == len(given)
     assert all(same(one, other) for one, other in zip(given, back, strict=True))
 
@@ -77,7 +77,7 @@ def test_every_field_comes_back_bit_for_bit(given: list[RolloutRow]) -> None:
 def test_text_that_utf8_cannot_hold_has_the_replacement_character_in_its_place(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path / "run", {}) as run:
         run.rollouts([row(response="a\0\ud800b\ud83d\ude00\udfff", parts={"\ud800": 1.0})])
-        (back,) = rows_of(run.rollout_table())
+        (back,) = rows_from(run.rollout_table())
     assert back.response == "a\0\ufffdb\U0001f600\ufffd"  # a surrogate pair is the character it stands for
     assert back.parts == {"\ufffd": 1.0}
 
@@ -129,12 +129,12 @@ def test_some_steps_and_some_columns_can_be_asked_for(tmp_path: Path) -> None:
 
 def test_a_run_without_rollouts_has_an_empty_table(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path / "run", {}) as run:
-        assert rows_of(run.rollout_table()) == []
+        assert rows_from(run.rollout_table()) == []
 
 
 @given(st.floats(0, 1), st.integers(1, 500))
 def test_the_recorded_share_of_groups_is_the_one_asked_for(share: float, groups: int) -> None:
-    assert abs(sum(recorded(group, share) for group in range(groups)) - groups * share) < 1 + 1e-6
+    assert abs(sum(is_recorded(group, share) for group in range(groups)) - groups * share) < 1 + 1e-6
 
 
 def test_only_the_share_of_groups_is_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.report import made
 from trimtab.errors import TrimtabError
-from trimtab.records import RunDirectory, rows_of, table_of
+from trimtab.records import RunDirectory, rows_from, table_of
 from trimtab.records.schema import ROWS
 from trimtab.report import directory, write
 from trimtab.report.directory import steps_to_read
@@ -29,7 +29,7 @@ def on_disk(folder: Path, steps: int = 40) -> Path:
         for line in run.metrics:
             made_run.log(line["step"], {name: value for name, value in line.items() if name != "step"})
         made_run.event("sampler", "sampler 0 restarted", step=7)
-        made_run.rollouts(rows_of(table.select([field.name for field in ROWS])))
+        made_run.rollouts(rows_from(table.select([field.name for field in ROWS])))
     return folder / "first-try"
 
 

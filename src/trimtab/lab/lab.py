@@ -15,7 +15,7 @@ from trimtab.lab.candidate import Candidate
 from trimtab.lab.cell import Cell, cells, state
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, scenario
 from trimtab.lab.work import Ended, Job, ended
-from trimtab.records.files import refusal
+from trimtab.records.files import disk_error
 from trimtab.records.lock import Lock
 
 FEWEST_SEEDS = 3
@@ -80,7 +80,7 @@ def run(plan: Plan, path: Path, *, jobs: int | None = None, display: Display | N
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise refusal(path, error) from error
+        raise disk_error(path, error) from error
     lock = Lock(path / "lock")
     try:
         meanings = {each.name: each.meaning for each in plan.with_control}

@@ -25,7 +25,7 @@ from trimtab.lab.cell import cells
 from trimtab.lab.scenario import Scenario, merged
 from trimtab.lab.work import Job, ended
 from trimtab.records.run import RunDirectory
-from trimtab.records.schema import RolloutRow, rows_of
+from trimtab.records.schema import RolloutRow, rows_from
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,7 +164,7 @@ def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any
                 if end.error is not None:
                     raise RunError(f"{end.job.name} could not be sampled: {end.error}")
         last = range(age, age + BATCHES)
-        return [rows_of(RunDirectory.read(room / each.name).rollout_table(steps=last)) for each in planned]
+        return [rows_from(RunDirectory.read(room / each.name).rollout_table(steps=last)) for each in planned]
     finally:
         shutil.rmtree(room, ignore_errors=True)
 

@@ -11,6 +11,6 @@ lock             held by the process that writes the run
 """
 
 from trimtab.records.run import RunDirectory, free_name
-from trimtab.records.schema import SCHEMA, RolloutRow, rows_of, table_of
+from trimtab.records.schema import SCHEMA, RolloutRow, rows_from, table_of
 
-__all__ = ["SCHEMA", "RolloutRow", "RunDirectory", "free_name", "rows_of", "table_of"]
+__all__ = ["SCHEMA", "RolloutRow", "RunDirectory", "free_name", "rows_from", "table_of"]

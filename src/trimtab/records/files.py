@@ -21,7 +21,7 @@ TEMPORARY = ".writing-"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def sound_text(text: str) -> str:
+def utf8_text(text: str) -> str:
     """The text with each lone surrogate as U+FFFD (a surrogate pair as its character): what UTF-8 can hold."""
     try:
         text.encode()
@@ -30,30 +30,30 @@ def sound_text(text: str) -> str:
     return text
 
 
-def strict(value: object) -> Any:
+def strict_json(value: object) -> Any:
     """The value as strict JSON holds it: text made sound, NaN and infinities as the strings NaN, Infinity, -Infinity."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
-        return sound_text(value)
+        return utf8_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value)
-        return {sound_text(str(key)): strict(item) for key, item in pairs.items()}
+        return {utf8_text(str(key)): strict_json(item) for key, item in pairs.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [strict(item) for item in cast("list[object]", value)]
+        return [strict_json(item) for item in cast("list[object]", value)]
     if value is None or isinstance(value, bool | int | float):
         return value
-    return sound_text(str(value))
+    return utf8_text(str(value))
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
     """One line of JSON Lines, its end included."""
-    return json.dumps(strict(value), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def refusal(path: Path, error: OSError, kind: type[TrimtabError] = RecordError) -> TrimtabError:
+def disk_error(path: Path, error: OSError, kind: type[TrimtabError] = RecordError) -> TrimtabError:
     """What to tell a user whose disk did not take a file."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
@@ -76,7 +76,7 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
         sync_folder(path.parent)
     except OSError as error:
         _forget(temporary)
-        raise refusal(path, error) from error
+        raise disk_error(path, error) from error
     except BaseException:
         _forget(temporary)
         raise
@@ -88,7 +88,7 @@ def write_whole(path: Path, data: bytes) -> None:
         handle.write(data)
 
 
-def made_folder(path: Path) -> Path:
+def make_folder(path: Path) -> Path:
     """The folder, made with whatever was missing above it, so that its name survives a power cut."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     except OSError as error:
-        raise refusal(path, error) from error
+        raise disk_error(path, error) from error
     try:
         before = os.fstat(descriptor).st_size
         try:
@@ -135,7 +135,7 @@ def append_line(path: Path, line: bytes) -> None:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(descriptor, before)
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
     finally:
         os.close(descriptor)
 
@@ -164,7 +164,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", record)
 
 
-def mend(path: Path) -> int:
+def cut_torn_line(path: Path) -> int:
     """Cut off a torn last line, so that the next one does not join it; how many bytes went."""
     with suppress(FileNotFoundError):
         data = path.read_bytes()

@@ -21,17 +21,17 @@ def gaps(run: RunDirectory, steps: Iterable[int], *, rows: int | None, per_step:
     short = [step for step in wanted if found[step] < per_step] if per_step else []
     said: list[str] = []
     if absent:
-        said.append(f"metrics.jsonl has no line of {_named(absent)}.")
+        said.append(f"metrics.jsonl has no line of {_steps_text(absent)}.")
     if double:
-        said.append(f"metrics.jsonl has more than one line of {_named(double)}.")
+        said.append(f"metrics.jsonl has more than one line of {_steps_text(double)}.")
     if short:
-        said.append(f"Rollouts are missing of {_named(short)}.")
+        said.append(f"Rollouts are missing of {_steps_text(short)}.")
     elif rows is not None and found.total() < rows:
         said.append(f"Rollouts are missing: {found.total()} of {rows} are there.")
     return said
 
 
-def _named(steps: list[int]) -> str:
+def _steps_text(steps: list[int]) -> str:
     """Steps as text: runs of them by their ends, and of many runs the first few."""
     runs: list[list[int]] = []
     for step in steps:

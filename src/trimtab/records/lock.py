@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trimtab.errors import InUseError
-from trimtab.records.files import refusal
+from trimtab.records.files import disk_error
 
 try:
     import fcntl
@@ -27,9 +27,9 @@ class Lock:
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
         try:
-            if not _taken(self._descriptor):
+            if not _take(self._descriptor):
                 raise InUseError(
                     f"{path.parent} needs to be written by one process, got a second one: process {_owner(path)} writes it. "
                     "Wait for that process, end it, or choose another directory."
@@ -38,7 +38,7 @@ class Lock:
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             os.close(self._descriptor)
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -68,7 +68,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _taken(descriptor: int) -> bool:
+def _take(descriptor: int) -> bool:
     """Whether the lock could be had. A reader that asks `is_held` has it for a moment, hence the second tries."""
     if fcntl is None:
         return True
@@ -86,7 +86,7 @@ def _owner(path: Path) -> str:
     return "(number unknown)"
 
 
-def _let_go() -> None:
+def _release_in_child() -> None:
     """A forked child would hold its parent's locks beyond the parent's death. Closing here leaves the parent's in force."""
     for descriptor in _held:
         with suppress(OSError):
@@ -95,4 +95,4 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_in_child)

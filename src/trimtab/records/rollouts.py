@@ -38,7 +38,7 @@ class Rollouts:
         for row in rows:
             if self._waiting and self._block(row.step) != self._block(self._waiting[0].step):
                 self.flush()
-            if recorded(row.group, self.share):
+            if is_recorded(row.group, self.share):
                 self._waiting.append(row)
         if self._waiting and self._block(self._waiting[-1].step + 1) != self._block(self._waiting[0].step):
             self.flush()
@@ -88,7 +88,7 @@ class Rollouts:
         return step // self.every * self.every
 
 
-def recorded(group: int, share: float) -> bool:
+def is_recorded(group: int, share: float) -> bool:
     """Whether a group is among the recorded ones: evenly spaced, the same ones in every run."""
     return math.floor((group + 1) * share) > math.floor(group * share)
 

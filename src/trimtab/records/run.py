@@ -25,13 +25,13 @@ from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import (
     TEMPORARY,
     append_line,
+    cut_torn_line,
+    disk_error,
     json_line,
     keep_lines,
     lines_of,
-    made_folder,
-    mend,
-    refusal,
-    strict,
+    make_folder,
+    strict_json,
     sync_file,
     sync_folder,
     write_whole,
@@ -66,10 +66,10 @@ class RunDirectory:
         """A new run, in a folder that is new, empty, or was left half-made by a run killed at its start."""
         path = Path(path)
         try:
-            made_folder(path)
+            make_folder(path)
             _check_unused(path)
         except OSError as error:
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
         lock = Lock(path / "lock")
         try:
             _check_unused(path)
@@ -79,7 +79,7 @@ class RunDirectory:
             _state(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
         except OSError as error:
             lock.release()
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
         except BaseException:
             lock.release()
             raise
@@ -94,7 +94,7 @@ class RunDirectory:
         try:
             run = cls(path, _settings(path), lock)
             _state(path, **(_facts(path) | {"status": "running"}))
-            torn = {name: mend(path / name) for name in ("metrics.jsonl", "events.jsonl")}
+            torn = {name: cut_torn_line(path / name) for name in ("metrics.jsonl", "events.jsonl")}
             for leftover in [*path.glob(f"{TEMPORARY}*"), *path.glob(f"rollouts/{TEMPORARY}*")]:
                 leftover.unlink()
             for name, size in torn.items():
@@ -102,7 +102,7 @@ class RunDirectory:
                     run.event("torn", f"The last line of {name} was cut off; {size} bytes of it went.", file=name)
         except OSError as error:
             lock.release()
-            raise refusal(path, error) from error
+            raise disk_error(path, error) from error
         except BaseException:
             lock.release()
             raise
@@ -150,15 +150,15 @@ class RunDirectory:
     def rollouts(self, rows: Sequence[RolloutRow]) -> None:
         """Record rows: on disk after every `record.every` steps, at `flush` and at `close`; `record.rollouts` of the groups."""
         self._check_open()
-        with self._turn, _refused(self.path / "rollouts"):
+        with self._turn, _disk_errors(self.path / "rollouts"):
             self._rollouts.add(rows)
 
     def flush(self) -> None:
         """Put rows, metrics and events on disk for good: before a checkpoint, as a run resumed from it makes none of them again."""
         self._check_open()
-        with self._turn, _refused(self.path / "rollouts"):
+        with self._turn, _disk_errors(self.path / "rollouts"):
             self._rollouts.flush()
-        with self._turn, _refused(self.path / "metrics.jsonl"):
+        with self._turn, _disk_errors(self.path / "metrics.jsonl"):
             for name in ("metrics.jsonl", "events.jsonl"):
                 sync_file(self.path / name)
             sync_folder(self.path)
@@ -169,7 +169,7 @@ class RunDirectory:
         return self._rollouts.counts
 
     def rollout_table(self, steps: Collection[int] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The recorded rows of all or some steps, in the order they were recorded. `schema.rows_of` makes objects of them."""
+        """The recorded rows of all or some steps, in the order they were recorded. `schema.rows_from` makes objects of them."""
         if self._lock is not None and not self._closed:
             self.flush()
         return self._rollouts.table(steps, columns)
@@ -180,7 +180,7 @@ class RunDirectory:
         Checkpoints of later steps, which were damaged or passed over, are set aside under another name.
         """
         self._check_open()
-        with self._turn, _refused(self.path):
+        with self._turn, _disk_errors(self.path):
             lines = keep_lines(self.path / "metrics.jsonl", lambda line: int(line["step"]) < step)
             rows = self._rollouts.rewind(step)
             aside = [_set_aside(path) for path in sorted(self.checkpoints.glob("*")) if _step(path) > step]
@@ -246,7 +246,7 @@ class RunDirectory:
             raise RecordError(f"{self.path} needs to be open, got closed. Open it again.")
 
 
-class _refused:  # noqa: N801
+class _disk_errors:  # noqa: N801
     """An error of the system inside it, said in our words."""
 
     def __init__(self, path: Path) -> None:
@@ -256,14 +256,14 @@ class _refused:  # noqa: N801
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, OSError):
-            raise refusal(self.path, error) from error
+            raise disk_error(self.path, error) from error
 
 
 def free_name(root: Path, name: str) -> Path:
     """A new empty folder `root/name-0001`, one number above the highest; made at once, so that no other run gets it."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
     try:
-        made_folder(root)
+        make_folder(root)
         taken = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in root.iterdir()]
         number = max((int(match[1]) for match in taken if match), default=0)
         while True:
@@ -273,7 +273,7 @@ def free_name(root: Path, name: str) -> Path:
                 path.mkdir()
                 return path
     except OSError as error:
-        raise refusal(root, error) from error
+        raise disk_error(root, error) from error
 
 
 def _check_unused(path: Path) -> None:
@@ -340,11 +340,11 @@ def _tree(value: object) -> Any:
         return {str(key): _tree(item) for key, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, list | tuple):
         return [_tree(item) for item in cast("list[object]", value)]
-    return value if isinstance(value, float) else strict(value)
+    return value if isinstance(value, float) else strict_json(value)
 
 
 def _state(path: Path, **facts: Any) -> None:
-    write_whole(path / "run.json", json.dumps(strict(facts), indent=2, ensure_ascii=False).encode() + b"\n")
+    write_whole(path / "run.json", json.dumps(strict_json(facts), indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _set_aside(checkpoint: Path) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimtab.errors import InputError, RecordError
-from trimtab.records.files import sound_text
+from trimtab.records.files import utf8_text
 
 SCHEMA = 1
 """Version of the run directory and of the rows; raised when a reader of before could misread what is written now."""
@@ -115,7 +115,7 @@ def table_of(rows: Sequence[RolloutRow]) -> pa.Table:
     return pa.table(columns, schema=ROWS)
 
 
-def rows_of(table: pa.Table) -> list[RolloutRow]:
+def rows_from(table: pa.Table) -> list[RolloutRow]:
     """The rows of a whole table, as they were written."""
     absent = [column.name for column in fields(RolloutRow) if column.name not in table.column_names]
     if absent:
@@ -148,8 +148,8 @@ _TO: dict[pa.DataType, Callable[[Any], Any]] = {
     pa.int64(): int,
     pa.float64(): float,
     pa.bool_(): bool,
-    pa.string(): lambda text: None if text is None else sound_text(text),
-    ROWS.field("parts").type: lambda parts: [(sound_text(name), float(part)) for name, part in parts.items()],
+    pa.string(): lambda text: None if text is None else utf8_text(text),
+    ROWS.field("parts").type: lambda parts: [(utf8_text(name), float(part)) for name, part in parts.items()],
     **{kind: _array(dtype) for kind, dtype in _DTYPES.items()},
 }
 _FROM: dict[pa.DataType, Callable[[Any], Any]] = {ROWS.field("parts").type: dict}

@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from trimtab.errors import CheckpointError
-from trimtab.records.files import refusal, sync_folder
+from trimtab.records.files import disk_error, sync_folder
 from trimtab.train.optimizer_state import Values, decoded, encoded, optimizer_values, restore_optimizer
 
 SCHEMA = 1
@@ -210,10 +210,10 @@ def _said(final: Path, temporary: Path) -> Generator[None]:
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
-            raise refusal(final, error, CheckpointError) from error
+            raise disk_error(final, error, CheckpointError) from error
         if any(sign in str(error) for sign in _FULL):  # safetensors and tokenizers have errors of their own for it
             full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise refusal(final, full, CheckpointError) from error
+            raise disk_error(final, full, CheckpointError) from error
         if isinstance(error, SafetensorError):
             raise CheckpointError(f"{final} cannot be written: {error}. Mend that, then resume the run.") from error
         raise

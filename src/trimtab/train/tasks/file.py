@@ -12,7 +12,7 @@ from pydantic import Field
 from trimtab.config.base import Config, excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
-from trimtab.records.files import sound_text
+from trimtab.records.files import utf8_text
 from trimtab.train.messages import Problem, Score
 from trimtab.train.tasks.protocol import binary, framed, stream
 from trimtab.train.tasks.rows import Row, rows
@@ -93,7 +93,7 @@ def _problems(config: Task, path: str, options: FileOptions) -> list[Problem]:
 def _problem(config: Task, row: Row) -> Problem:
     prompt, answer = _text(row, config.prompt), _text(row, config.answer, number=True)
     extra = {name: value for name, value in row.fields.items() if name not in (config.prompt, config.answer)}
-    return Problem(id=sound_text(row.place), prompt=framed(config.template, prompt), answer=answer, extra=extra)
+    return Problem(id=utf8_text(row.place), prompt=framed(config.template, prompt), answer=answer, extra=extra)
 
 
 def _text(row: Row, field: str, number: bool = False) -> str:
@@ -107,4 +107,4 @@ def _text(row: Row, field: str, number: bool = False) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{row.place} needs text in {excerpt(field)}, got {excerpt(value)}.")
-    return sound_text(value)
+    return utf8_text(value)
