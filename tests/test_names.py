@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import trimtab
-from trimtab.cli.train import configured
+from trimtab.cli.train import config_from
 from trimtab.config.losses import EntropyBonus, Gspo, KlPenalty
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, UnknownNameError
@@ -77,4 +77,4 @@ def test_a_run_takes_names_and_coefficients():
 @pytest.mark.parametrize("kind", ["gae", "remax"])
 def test_an_estimator_that_a_run_has_nothing_for_is_refused_when_it_is_read(kind: str):
     with pytest.raises(ConfigError, match=f"needs an advantage from rewards alone, got {kind}"):
-        configured([f"advantage.kind={kind}"])
+        config_from([f"advantage.kind={kind}"])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab import Correction, preset
-from trimtab.cli.train import configured
+from trimtab.cli.train import config_from
 from trimtab.config.bounded import settings_of, yaml_of
 from trimtab.config.files import explained_yaml, load, plain_data, plain_settings, to_yaml
 from trimtab.config.references import escape_references, without_references
@@ -88,7 +88,7 @@ def test_a_resolver_is_not_run_on_the_way_of_an_override_either(written, monkeyp
 def test_the_environment_stays_out_of_a_run(monkeypatch):
     monkeypatch.setenv("SECRET", "canary")
     with pytest.raises(ConfigFileError, match=r"record\.project needs a value or a reference such as \$\{a\.b\}"):
-        configured(["record.project=${oc.env:SECRET}"])
+        config_from(["record.project=${oc.env:SECRET}"])
 
 
 @pytest.mark.parametrize("value", ["${oc.env:SECRET}", "x ${oc.env:SECRET}", "${oc.decode:1}"])

@@ -23,8 +23,8 @@ from trimtab.cli.convert import convert
 from trimtab.cli.doctor import doctor, extra_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
-from trimtab.cli.theirs import own_or_theirs, theirs
-from trimtab.cli.train import report, train
+from trimtab.cli.theirs import explain_file, own_or_theirs
+from trimtab.cli.train import report, train_command
 from trimtab.cli.write import write_file
 from trimtab.config.algebra import Correction
 from trimtab.config.files import to_yaml
@@ -43,16 +43,16 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments; none at all ask for help, which is no error."""
-        with _seen_errors():
+        with _visible_errors():
             return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and flush what it printed."""
         with warnings.catch_warnings():
             warnings.simplefilter("always", ConfigWarning)
-            warnings.showwarning = _noted(warnings.showwarning)
+            warnings.showwarning = _note_doubts(warnings.showwarning)
             try:
-                with _seen_errors():
+                with _visible_errors():
                     result = super().invoke(ctx)
                 sys.stdout.flush()
             except TrimtabError as error:
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
 
 
 @contextmanager
-def _seen_errors() -> Generator[None]:
+def _visible_errors() -> Generator[None]:
     """What typer says of an argument it does not know, with that argument shown and not obeyed."""
     try:
         yield
@@ -83,7 +83,7 @@ def _seen_errors() -> Generator[None]:
         raise
 
 
-def _noted(shown: Any) -> Any:
+def _note_doubts(shown: Any) -> Any:
     """A `warnings.showwarning` that prints each doubt once as a note and leaves other warnings as they were."""
     said: set[str] = set()
 
@@ -268,7 +268,7 @@ def explain(
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
     rule = None if framework is not None else own_or_theirs(name, changes or [])
     if rule is None:
-        theirs(name, framework, documented, sets or [])
+        explain_file(name, framework, documented, sets or [])
         return
     if yaml:
         show.put_raw(to_yaml(rule))
@@ -331,14 +331,15 @@ app.command(
 )(compare)
 
 app.command(
+    "train",
     epilog="""Examples:
 
 \b
   trimtab train
   trimtab train backend=lockstep rollout.max_staleness=8 correction=off
   trimtab train examples/gsm8k.yaml model.path=Qwen/Qwen2.5-0.5B-Instruct
-  trimtab train --resume runs/chain-0001"""
-)(train)
+  trimtab train --resume runs/chain-0001""",
+)(train_command)
 
 app.command(
     epilog="""Examples:

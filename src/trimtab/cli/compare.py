@@ -51,8 +51,10 @@ def compare(
     Corrections that differ are shown on a smallest batch, losses and advantages field by field; a part that only one of them
     speaks of is not compared. Exit code 0: the same; 1: not; 3: no difference seen, but a part of one could not be read.
     """
-    one, other = (_read(place, documented, _of(side, sets or [])) for side, place in (("A", first), ("B", second)))
-    found = [*_difference(one, other), *_beside(one, other)]
+    one, other = (
+        _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
+    )
+    found = [*_difference(one, other), *_part_differences(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
     a, b = goal_fields(one), goal_fields(other)
@@ -67,7 +69,7 @@ def compare(
         raise typer.Exit(PARTLY)
 
 
-def _of(side: str, sets: list[str]) -> list[str]:
+def _sets_for(side: str, sets: list[str]) -> list[str]:
     """The settings meant for one side or for both."""
     return [
         each.removeprefix(f"{side}:")
@@ -76,7 +78,7 @@ def _of(side: str, sets: list[str]) -> list[str]:
     ]
 
 
-def _beside(one: Reading, other: Reading) -> Iterator[Text]:
+def _part_differences(one: Reading, other: Reading) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if part in a and part in b]:
@@ -97,12 +99,12 @@ def _read(place: str, documented: bool, sets: list[str]) -> Reading:
             f"{place} needs to be a file, NAME:FILE or a preset, got none of them. `trimtab presets` lists ours."
         )
     try:
-        return _own(place)
+        return _read_own(place)
     except ConfigError:
         return read(framework_of(Path(place)), Path(place), documented, overrides=sets)
 
 
-def _own(place: str) -> Reading:
+def _read_own(place: str) -> Reading:
     """A file of ours: a correction, or the parts of a training run that it names."""
     settings = plain_settings(place)
     if not settings.keys() & OWN.keys():
@@ -124,7 +126,7 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
         return []
     lines: list[Any] = []
-    example = None if same.weights and same.kept else smallest(one, other)
+    example = None if same.weights and same.kept else smallest_difference(one, other)
     if example is not None:
         lines += ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]
     elif not (same.weights and same.kept):
@@ -138,7 +140,7 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     return lines
 
 
-def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, str, str]] | None:
+def smallest_difference(one: Correction, other: Correction) -> list[tuple[str, str, str, str, str]] | None:
     """The tokens of a smallest batch on which two corrections differ; None where none was found."""
     import torch
 
@@ -164,8 +166,8 @@ def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, st
                     str(place + 1),
                     as_written(round(math.exp(value), 6)),
                     as_written(advantage),
-                    _said(a, place),
-                    _said(b, place),
+                    _outcome(a, place),
+                    _outcome(b, place),
                 )
                 for place, value in enumerate(log_r)
             ]
@@ -176,15 +178,15 @@ def _batches(one: Correction, other: Correction) -> Iterator[tuple[tuple[float, 
     """Log-ratios of one sequence and its advantage, short sequences first."""
     signs = (1.0, -1.0) if one.needs_advantages or other.needs_advantages else (1.0,)
     for length in (1, 2, 3, 4):
-        yield from itertools.product(itertools.product(_telling(one, other), repeat=length), signs)
+        yield from itertools.product(itertools.product(_telling_ratios(one, other), repeat=length), signs)
 
 
-def _said(found: Any, place: int) -> str:
+def _outcome(found: Any, place: int) -> str:
     weight, kept = found.weight[0, place].tolist(), found.kept[0, place].tolist()
     return f"weighs {as_written(round(weight, 6))}" if kept else "rejected"
 
 
-def _telling(one: Correction, other: Correction) -> list[float]:
+def _telling_ratios(one: Correction, other: Correction) -> list[float]:
     """Log-ratios worth trying: 0, and a little inside and outside every bound on either side of 1."""
     found = {0.0, math.log(3), -math.log(3)}
     for rule in (one, other):

@@ -56,7 +56,7 @@ def doctor() -> None:
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
     ]
-    rows = [(check.name, show.styled(check.mark, STYLES[check.mark]), _line(check)) for check in checks]
+    rows = [(check.name, show.with_style(check.mark, STYLES[check.mark]), _line(check)) for check in checks]
     show.put(show.table(("WHAT", "STATE", "FOUND"), rows))
     broken = [check.name for check in checks if check.mark == "broken"]
     show.put("", f"Broken: {', '.join(broken)}." if broken else "Nothing is broken.")
@@ -173,10 +173,10 @@ def bf16_product(isa: str | None = None) -> int:
 
 def _self_test() -> list[Check]:
     trials: dict[str, Callable[[], None]] = {"correction": _corrects, "loss": _descends, "translator": _translates}
-    return [_tried(f"self-test: {name}", trial) for name, trial in trials.items()]
+    return [_try(f"self-test: {name}", trial) for name, trial in trials.items()]
 
 
-def _tried(name: str, trial: Callable[[], None]) -> Check:
+def _try(name: str, trial: Callable[[], None]) -> Check:
     try:
         trial()
     except Exception as error:  # whatever goes wrong is the finding

@@ -33,7 +33,7 @@ lab = typer.Typer(cls=LabCommands, add_completion=False, rich_markup_mode=None)
 
 
 @lab.callback()
-def commands() -> None:
+def lab_group() -> None:
     """Run the same training for many corrections and say which survive.
 
     `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`.
@@ -71,7 +71,7 @@ Overrides = Annotated[
   trimtab lab --full --scenario stale --correction off --correction "geo-rs(lower=0.9,upper=1.1)"
   trimtab lab --correction areal:my.yaml --correction k2-rs learner.lr=3e-4""",
 )
-def run(
+def lab_run(
     overrides: Overrides = None,
     scenario: Scenarios = None,
     correction: Corrections = None,
@@ -121,11 +121,11 @@ def run(
     except KeyboardInterrupt:
         show.note(f"Interrupted. What is done is kept in {path}; the same command goes on from there.")
         raise
-    told(book)
-    show.put(*(str(each) for each in [path / "lab.json", *_written(book, path)]))
+    print_tables(book)
+    show.put(*(str(each) for each in [path / "lab.json", *_write_pages(book, path)]))
 
 
-def told(book: Book) -> None:
+def print_tables(book: Book) -> None:
     """The tables and the remarks."""
     from trimtab.lab.table import HEAD, columns, equal_rows, remarks, rows
 
@@ -137,7 +137,7 @@ def told(book: Book) -> None:
     show.put("", *remarks(book), "")
 
 
-def _written(book: Book, folder: Path) -> list[Path]:
+def _write_pages(book: Book, folder: Path) -> list[Path]:
     """lab.html and lab.md beside lab.json."""
     from trimtab.lab.markdown import short
     from trimtab.lab.page import html
@@ -149,13 +149,14 @@ def _written(book: Book, folder: Path) -> list[Path]:
 
 
 @lab.command(
+    "report",
     epilog="""Examples:
 
 \b
   trimtab lab report labs/full
-  trimtab lab report labs/full --markdown docs/lab.md"""
+  trimtab lab report labs/full --markdown docs/lab.md""",
 )
-def report(
+def lab_report(
     path: Annotated[
         Path,
         typer.Argument(metavar="DIR", help="A lab's folder, finished or not; or a lab.json: printed only."),
@@ -174,8 +175,8 @@ def report(
     book = read_book(path)
     try:
         book = book.judged()
-        told(book)
-        pages = _written(book, path) if path.is_dir() else []
+        print_tables(book)
+        pages = _write_pages(book, path) if path.is_dir() else []
         pages += write_page(book, markdown) if markdown else []
     except TrimtabError:
         raise
@@ -192,13 +193,14 @@ def report(
 
 
 @lab.command(
+    "thresholds",
     epilog="""Examples:
 
 \b
   trimtab lab thresholds
-  trimtab lab thresholds --scenario quantized --correction geo-rs --correction "geo-rs(upper=2,lower=null)" """
+  trimtab lab thresholds --scenario quantized --correction geo-rs --correction "geo-rs(upper=2,lower=null)" """,
 )
-def thresholds(
+def lab_thresholds(
     overrides: Overrides = None,
     scenario: Scenarios = None,
     correction: Corrections = None,

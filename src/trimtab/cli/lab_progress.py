@@ -29,13 +29,13 @@ class LabProgress(LiveBar):
             self.page.print(
                 f"{changed} cells there have other settings and will be run again in place of what they hold."
             )
-        self.live.update(self.drawn())
+        self.live.update(self.render())
 
     def seen(self, name: str, step: int, accuracy: float | None) -> None:
         """A cell or warm start under way."""
         _, before = self._under_way.get(name, (0, None))
         self._under_way[name] = step, before if accuracy is None else accuracy
-        self.live.update(self.drawn())
+        self.live.update(self.render())
 
     def ended(self, name: str, entry: Entry | None) -> None:
         """A cell or warm start has ended."""
@@ -46,9 +46,9 @@ class LabProgress(LiveBar):
             reason = entry.message if entry.verdict is None else entry.verdict.reason
             self.page.print(Text(f"{name}: {entry.word}, {reason}"))
             self.bar.advance(self.task)
-        self.live.update(self.drawn())
+        self.live.update(self.render())
 
-    def drawn(self) -> Group:
+    def render(self) -> Group:
         """The bar and what stands under it."""
         lines = [
             Text(f"  {name}  step {step}" + ("" if accuracy is None else f"  accuracy {accuracy:.2f}"), style="dim")

@@ -32,7 +32,7 @@ class LiveBar:
         self.task = self.bar.add_task(description, total=total)
         self.live = Live(self.bar, console=self.page, refresh_per_second=4)
 
-    def drawn(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """What is shown now."""
         return self.bar
 
@@ -47,6 +47,6 @@ class LiveBar:
     ) -> None:
         if self.page.is_terminal:
             with suppress(OSError):  # the terminal is gone
-                self.live.update(self.drawn(), refresh=True)
+                self.live.update(self.render(), refresh=True)
             with suppress(OSError):
                 self.live.stop()

@@ -62,11 +62,11 @@ class Progress(LiveBar):
     def _draw(self, line: str | None) -> None:
         """Live on a terminal; elsewhere the line, if there is one."""
         if self.page.is_terminal:
-            self.live.update(self.drawn())
+            self.live.update(self.render())
         elif line is not None:
             self.page.print(line)
 
-    def drawn(self) -> Group:
+    def render(self) -> Group:
         """The bar and what stands under it."""
         table = Table(box=None, pad_edge=False)
         shown = [(name, form.format(self._known[key])) for name, key, form in NUMBERS if key in self._known]

@@ -72,20 +72,20 @@ def put_raw(text: str) -> None:
 
 def note(text: str) -> None:
     """A remark on stderr: what was done is legal and probably not meant."""
-    console(stderr=True).print(Text(_indented(f"note: {text}"), style="yellow"))
+    console(stderr=True).print(Text(_indent(f"note: {text}"), style="yellow"))
 
 
 def complain(text: str) -> None:
     """An error on stderr."""
-    console(stderr=True).print(Text.assemble(("error: ", "bold red"), _indented(text)))
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), _indent(text)))
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Further lines set in, so that no name with a line's end in it can pass for a message of ours."""
     return visible(text).replace("\n", "\n  ")
 
 
-def styled(text: str, style: str) -> Text:
+def with_style(text: str, style: str) -> Text:
     """A word in a colour."""
     return Text(text, style=style)
 

@@ -47,7 +47,7 @@ def _sign(path: Path) -> Evidence | None:
         return None
 
 
-def theirs(name: str, framework: str | None, documented: bool, sets: list[str]) -> None:
+def explain_file(name: str, framework: str | None, documented: bool, sets: list[str]) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:

@@ -30,7 +30,7 @@ ENDS = {
 """The signal behind each reason to stop early; the exit code is 128 more."""
 
 
-def train(
+def train_command(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
@@ -53,12 +53,12 @@ def train(
     Without arguments: a tiny policy, made and warm-started here, learns running sums of 24 digits by GRPO, on samples up to
     two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
     """
-    with _unheard():
+    with _safe_streams():
         _train(settings or [], out, resume, dry_run=dry_run, report=report)
 
 
 def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_run: bool, report: bool) -> None:
-    config = resumed(resume, settings) if resume else configured(settings)
+    config = resumed_config(resume, settings) if resume else config_from(settings)
     if dry_run:
         show.put_raw(explained_yaml(config) + "\n")
         return
@@ -74,23 +74,23 @@ def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_ru
     except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
         if (path / "run.json").exists():
             with suppress(OSError):
-                show.note(f"Interrupted at once, without saving. {_onward(path)}")
+                show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
         raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
     except InUseError:
         raise
     except RunError as error:
         if not (path / "run.json").exists():  # what is no run has nothing to go on with
             raise
-        raise type(error)(f"{error}\n{_onward(path)}") from None
-    page = _reported(path) if report and result.steps else None
+        raise type(error)(f"{error}\n{_resume_hint(path)}") from None
+    page = _write_report(path) if report and result.steps else None
     with suppress(OSError):
-        show.put(*_ending(config, result, page))
+        show.put(*_summary(config, result, page))
     if result.stopped:
         raise typer.Exit(128 + ENDS[result.stopped])
 
 
 @contextmanager
-def _unheard() -> Generator[None]:
+def _safe_streams() -> Generator[None]:
     """A run does not depend on who listens: streams that are closed, full or without a reader take nothing and stop nothing."""
     for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         try:
@@ -134,7 +134,7 @@ def report(
         show.put(f"charts  {len(write_charts(runs, charts))} files in {charts}")
 
 
-def configured(given: Iterable[str]) -> Train:
+def config_from(given: Iterable[str]) -> Train:
     """The run that a file and overrides, or overrides alone, describe."""
     words = list(given)
     file = words.pop(0) if words and "=" not in words[0] else None
@@ -145,7 +145,7 @@ def configured(given: Iterable[str]) -> Train:
         raise type(error)(f"{file}: {error}" if file else str(error)) from None
 
 
-def resumed(path: Path, given: Iterable[str]) -> Train:
+def resumed_config(path: Path, given: Iterable[str]) -> Train:
     """The settings of a run; only `steps` can be changed, to go on for longer."""
     from trimtab.records.run import RunDirectory
 
@@ -157,7 +157,7 @@ def resumed(path: Path, given: Iterable[str]) -> Train:
     return Train.from_settings(settings | plain_settings(None, changes))
 
 
-def _ending(config: Train, result: Result, page: Path | None) -> list[Any]:
+def _summary(config: Train, result: Result, page: Path | None) -> list[Any]:
     facts = [
         ("held-out accuracy", _accuracies(result)),
         ("steps", f"{result.steps} of {config.steps}"),
@@ -167,11 +167,11 @@ def _ending(config: Train, result: Result, page: Path | None) -> list[Any]:
     facts += [("report", str(page))] if page else []
     lines: list[Any] = [show.table(("", ""), facts)]
     if result.stopped:
-        lines.append(f"{result.stopped.capitalize()}. {_onward(result.path)}")
+        lines.append(f"{result.stopped.capitalize()}. {_resume_hint(result.path)}")
     return lines
 
 
-def _onward(path: Path) -> str:
+def _resume_hint(path: Path) -> str:
     return f"Go on with: trimtab train --resume {shlex.quote(str(path))}"
 
 
@@ -181,7 +181,7 @@ def _accuracies(result: Result) -> str:
     return f"{result.before:.3f} → {result.after:.3f} (best {result.best:.3f})"
 
 
-def _reported(path: Path) -> Path | None:
+def _write_report(path: Path) -> Path | None:
     from trimtab.report import write
 
     return write(path)
