@@ -24,7 +24,7 @@ from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
-from trimtab.lab.book import Book, read_book
+from trimtab.lab.book import LabResults, read_results
 from trimtab.lab.markdown import page_files
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import last_by_seed, readme_table
@@ -243,14 +243,14 @@ def run_settings() -> str:
     )
 
 
-def the_lab() -> Book:
+def the_lab() -> LabResults:
     """The lab that the pages tell of: its numbers are kept, its verdicts are made from them."""
-    return read_book(LAB).judged()
+    return read_results(LAB).with_verdicts()
 
 
 def votes() -> str:
     """Last accuracies where rejected rows voted and where they did not."""
-    both = {"all vote": the_lab(), "kept vote": read_book(LAB_KEPT).judged()}
+    both = {"all vote": the_lab(), "kept vote": read_results(LAB_KEPT).with_verdicts()}
     kept = both["kept vote"]
     scenarios = [name for name in kept.scenarios if name != CONTROL]
     names = dict.fromkeys(each.correction for each in kept.entries if each.scenario != CONTROL)

@@ -122,7 +122,7 @@ def test_the_displays_of_a_run_and_a_lab_show_what_they_are_told(
         display.begin(tmp_path / NAME, 0)
         display.note(f"The verifier failed: ValueError: {HOSTILE}")
     with LabProgress() as lab:
-        lab.ended(HOSTILE, None)
+        lab.end(HOSTILE, None)
     said = capsys.readouterr()
     assert not OBEYED & set(said.out + said.err)
     assert said.err.count("⟨U+001B⟩") >= 4

@@ -17,7 +17,7 @@ from trimtab.config.presets import PRESETS
 from trimtab.config.reach import factor, rarely
 from trimtab.dialects import read
 from trimtab.errors import ConfigWarning
-from trimtab.lab.candidate import candidate
+from trimtab.lab.candidate import parse_candidate
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -91,4 +91,4 @@ def test_every_correction_of_the_lab_still_means_what_was_measured_under_its_nam
     measured = json.loads((ROOT / "docs" / "lab.json").read_text())["corrections"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # bounds that hardly act are among what is shown
-        assert {label: candidate(label).correction.settings() for label in measured} == measured
+        assert {label: parse_candidate(label).correction.settings() for label in measured} == measured

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.lab.book import Book, Entry, curve
+from trimtab.lab.book import CellResult, LabResults, binned_curve
 from trimtab.report.series import Series
 
 CONTROL = [(0, 0.31), (40, 0.62), (80, 0.85), (120, 0.91), (160, 0.94), (200, 0.95), (240, 0.94), (280, 0.96)]
@@ -32,7 +32,7 @@ def series(pairs: Sequence[tuple[int, float]]) -> Series:
     return Series.of(pairs)
 
 
-def entry(scenario: str, correction: str, seed: int, pairs: Sequence[tuple[int, float]], **changes: Any) -> Entry:
+def entry(scenario: str, correction: str, seed: int, pairs: Sequence[tuple[int, float]], **changes: Any) -> CellResult:
     """A finished cell with this accuracy and level curves."""
     steps = pairs[-1][0]
     level = {"mismatch": 0.01, "approx_kl": 0.001, "grad_norm": 0.6, "kept": 1.0, "ess": 1.0} | changes.pop("level", {})
@@ -47,11 +47,11 @@ def entry(scenario: str, correction: str, seed: int, pairs: Sequence[tuple[int, 
         "steps": steps,
         "problems": 256,
         "accuracy": tuple(pairs),
-        "curves": {name: curve(found, steps, "max") for name, found in made.items()},
+        "curves": {name: binned_curve(found, steps, "max") for name, found in made.items()},
         "medians": {name: found.median for name, found in made.items()},
         "most": {name: float(found.values.max()) for name, found in made.items()},
     }
-    return Entry(**(given | changes))
+    return CellResult(**(given | changes))
 
 
 def values(level: float | tuple[float, float], steps: int) -> Series:
@@ -61,9 +61,9 @@ def values(level: float | tuple[float, float], steps: int) -> Series:
     return Series.of((step, first * math.exp(rate * step)) for step in range(steps))
 
 
-def book(*entries: Entry, steps: int = 400) -> Book:
+def book(*entries: CellResult, steps: int = 400) -> LabResults:
     names = dict.fromkeys(each.scenario for each in entries)
-    return Book(
+    return LabResults(
         trimtab="0",
         steps=steps,
         seeds=tuple(sorted({each.seed for each in entries})),
@@ -72,4 +72,4 @@ def book(*entries: Entry, steps: int = 400) -> Book:
         corrections={each.correction: {} for each in entries},
         planned=len(entries),
         entries=entries,
-    ).judged()
+    ).with_verdicts()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.lab.candidate import candidates
-from trimtab.lab.lab import Plan
+from trimtab.lab.candidate import parse_candidates
+from trimtab.lab.lab import LabPlan
 from trimtab.lab.scenario import base_settings, scenario
 
 OVERRIDES = (
@@ -14,6 +14,6 @@ OVERRIDES = (
 )
 
 
-def plan(*names: str, seeds: int = 2, steps: int = 4, scenarios: tuple[str, ...] = ("quantized",)) -> Plan:
-    chosen = candidates(list(names or ("off", "geo-rs")))
-    return Plan([scenario(each) for each in scenarios], chosen, range(seeds), steps, base_settings(OVERRIDES))
+def plan(*names: str, seeds: int = 2, steps: int = 4, scenarios: tuple[str, ...] = ("quantized",)) -> LabPlan:
+    chosen = parse_candidates(list(names or ("off", "geo-rs")))
+    return LabPlan([scenario(each) for each in scenarios], chosen, range(seeds), steps, base_settings(OVERRIDES))

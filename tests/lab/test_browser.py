@@ -11,7 +11,7 @@ from tests.lab.curves import book, entry
 from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_browser import is_quiet, middle
 from tests.report.test_page import HOSTILE
-from trimtab.lab.page import html
+from trimtab.lab.page import lab_html
 from trimtab.report.palette import contrast
 
 BROWSER = installed()
@@ -29,7 +29,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         *(entry("stale", HOSTILE, seed, curves.HEALTHY, message=HOSTILE) for seed in range(3)),
     )
     path = tmp_path_factory.mktemp("lab") / "lab.html"
-    path.write_text(html(made, HOSTILE))
+    path.write_text(lab_html(made, HOSTILE))
     assert BROWSER is not None
     with Chromium(BROWSER) as running:
         yield running.open(path)

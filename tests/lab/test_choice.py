@@ -12,34 +12,34 @@ from tests.lab.curves import book, entry
 from trimtab.cli.app import app
 from trimtab.config.presets import preset
 from trimtab.errors import ConfigError, UnknownNameError
-from trimtab.lab.book import write_book
-from trimtab.lab.candidate import DEFAULTS, candidate, candidates
+from trimtab.lab.book import write_results
+from trimtab.lab.candidate import DEFAULTS, parse_candidate, parse_candidates
 from trimtab.lab.cell import cells
-from trimtab.lab.lab import Plan
+from trimtab.lab.lab import LabPlan
 from trimtab.lab.scenario import Scenario, base_settings, scenario, scenario_names
 
 
 def test_every_default_is_another_correction():
-    found = candidates()
+    found = parse_candidates()
     assert len(found) == len(DEFAULTS) >= 16
     assert len({each.correction.model_dump_json() for each in found}) == len(found)
 
 
 def test_a_correction_by_name_by_numbers_and_by_file(tmp_path: Path):
-    assert candidate("icepop").correction == preset("icepop")
-    found = candidate("geo-rs(lower=0.9, upper=1.1)")
+    assert parse_candidate("icepop").correction == preset("icepop")
+    found = parse_candidate("geo-rs(lower=0.9, upper=1.1)")
     assert found.label == "geo-rs(lower=0.9,upper=1.1)"
     assert found.correction == preset("geo-rs", lower=0.9, upper=1.1)
     (tmp_path / "mine.yaml").write_text("weight: {level: token, upper: 3.0}\n")
-    assert candidate(str(tmp_path / "mine.yaml")) == candidate(str(tmp_path / "mine.yaml"))
-    assert candidate(str(tmp_path / "mine.yaml")).correction == preset("token-tis", upper=3.0)
+    assert parse_candidate(str(tmp_path / "mine.yaml")) == parse_candidate(str(tmp_path / "mine.yaml"))
+    assert parse_candidate(str(tmp_path / "mine.yaml")).correction == preset("token-tis", upper=3.0)
 
 
 def test_a_correction_from_a_framework_s_file(tmp_path: Path):
     (tmp_path / "run.yaml").write_text(
         "algorithm:\n  rollout_correction: {rollout_is: token, rollout_is_threshold: 3.0}\n"
     )
-    found = candidate(f"verl:{tmp_path / 'run.yaml'}")
+    found = parse_candidate(f"verl:{tmp_path / 'run.yaml'}")
     assert found.label == "verl:run"
     assert found.correction.weight is not None
     assert found.correction.weight.upper == 3.0
@@ -47,7 +47,7 @@ def test_a_correction_from_a_framework_s_file(tmp_path: Path):
 
 def test_an_unknown_correction_or_scenario_names_the_nearest():
     with pytest.raises(UnknownNameError, match="geo-rs"):
-        candidate("geo-sr")
+        parse_candidate("geo-sr")
     with pytest.raises(UnknownNameError, match="quantized"):
         scenario("quantised")
 
@@ -73,7 +73,7 @@ def test_a_scenario_of_the_user_s_own(tmp_path: Path):
 
 
 def test_the_control_is_always_run_once_per_seed():
-    plan = Plan([scenario("stale")], candidates(["off", "geo-rs"]), range(3), 10, base_settings())
+    plan = LabPlan([scenario("stale")], parse_candidates(["off", "geo-rs"]), range(3), 10, base_settings())
     found = plan.cells()
     assert [(each.scenario, each.correction, each.seed) for each in found[:3]] == [
         ("control", "off", s) for s in range(3)
@@ -85,7 +85,9 @@ def test_the_control_is_always_run_once_per_seed():
 
 
 def test_a_control_asked_for_by_name_is_run_with_every_correction_and_always_uncorrected():
-    plan = Plan([scenario("control"), scenario("stale")], candidates(["geo-rs"]), range(2), 10, base_settings())
+    plan = LabPlan(
+        [scenario("control"), scenario("stale")], parse_candidates(["geo-rs"]), range(2), 10, base_settings()
+    )
     found = [(each.scenario, each.correction, each.seed) for each in plan.cells()]
     assert found[:2] == [("control", "off", 0), ("control", "off", 1)]
     assert found[2:] == [(name, "geo-rs", seed) for seed in range(2) for name in ("control", "stale")]
@@ -93,7 +95,7 @@ def test_a_control_asked_for_by_name_is_run_with_every_correction_and_always_unc
 
 def test_overrides_reach_every_cell_and_a_scenario_stands_above_them():
     base = base_settings(["learner.lr=3e-4", "rollout.max_staleness=3", "advantage.baseline=all"])
-    (found,) = cells([scenario("stale")], candidates(["off"]), [0], base, 10)
+    (found,) = cells([scenario("stale")], parse_candidates(["off"]), [0], base, 10)
     assert found.config.learner.lr == 3e-4
     assert found.config.rollout.max_staleness == 8
     assert found.config.advantage.baseline == "all"  # pyright: ignore[reportAttributeAccessIssue]
@@ -102,20 +104,20 @@ def test_overrides_reach_every_cell_and_a_scenario_stands_above_them():
 def test_a_wrong_setting_is_refused_with_its_scenario():
     wrong = Scenario(name="mine", train={"rollout": {"max_stalenes": 8}})
     with pytest.raises(ConfigError, match=r"Scenario mine: rollout: Rollout has no field 'max_stalenes'"):
-        cells([wrong], candidates(["off"]), [0], base_settings(), 10)
+        cells([wrong], parse_candidates(["off"]), [0], base_settings(), 10)
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.yaml").write_text("weight: {level: token, upper: 3.0}\n")
-    given = candidates([str(tmp_path / folder / "mine.yaml") for folder in ("a", "b")])
+    given = parse_candidates([str(tmp_path / folder / "mine.yaml") for folder in ("a", "b")])
     with pytest.raises(ConfigError, match="different names"):
         cells([scenario("stale")], given, [0], base_settings(), 10)
 
 
 def test_a_warm_start_is_shared_by_the_cells_of_a_seed():
-    found = Plan([scenario("stale")], candidates(["off", "geo-rs"]), range(2), 10, base_settings()).cells()
+    found = LabPlan([scenario("stale")], parse_candidates(["off", "geo-rs"]), range(2), 10, base_settings()).cells()
     assert len({each.warm_start for each in found}) == 2
     assert len({each.fingerprint for each in found}) == len(found)
 
@@ -142,7 +144,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(
 
 def test_a_report_writes_into_a_lab_s_folder_and_not_beside_a_file_that_was_copied(tmp_path: Path):
     cells = [entry(name, "off", 0, curves.CONTROL) for name in ("control", "stale")]
-    write_book(tmp_path, book(*cells))
+    write_results(tmp_path, book(*cells))
     (tmp_path / "lab.md").write_text("mine")
 
     def told(*asked: str) -> str:

@@ -19,16 +19,16 @@ from tests.train.runs import lines, weights
 from tests.waiting import LIMIT, until
 from trimtab.errors import ConfigError, InUseError, RunError
 from trimtab.lab import work
-from trimtab.lab.book import Book, Entry, read_book
-from trimtab.lab.cell import state
-from trimtab.lab.lab import Silent, run
+from trimtab.lab.book import CellResult, LabResults, read_results
+from trimtab.lab.cell import cell_state
+from trimtab.lab.lab import SilentLabDisplay, run_lab
 from trimtab.lab.scenario import Scenario
 from trimtab.records.lock import is_held
 from trimtab.records.run import RunDirectory
 from trimtab.train.loop import train
 
 
-class Told(Silent):
+class Told(SilentLabDisplay):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -38,22 +38,22 @@ class Told(Silent):
     def begin(self, done: int, changed: int, cells: int) -> None:
         self.done, self.changed = done, changed
 
-    def ended(self, name: str, entry: Entry | None) -> None:
+    def ended(self, name: str, entry: CellResult | None) -> None:
         self.ends += [] if entry is None else [name]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LabResults]:
     """A lab with two cells at a time."""
     path = tmp_path_factory.mktemp("lab") / "parallel"
-    return path, run(plan(), path, jobs=2)
+    return path, run_lab(plan(), path, jobs=2)
 
 
-def timeless(book: Book) -> list[Entry]:
+def timeless(book: LabResults) -> list[CellResult]:
     return sorted((each.but(seconds=0.0, ran=None) for each in book.entries), key=lambda each: each.name)
 
 
-def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, Book]):
+def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, LabResults]):
     path, book = whole
     assert [each.name for each in timeless(book)] == [
         *(f"control--off--seed-{seed}" for seed in (0, 1)),
@@ -68,10 +68,10 @@ def test_every_cell_has_a_run_directory_a_verdict_and_curves(whole: tuple[Path, 
         assert each.ran is not None
         assert each.ran[0] < each.ran[1]
     assert "torch" in book.machine
-    assert read_book(path) == book
+    assert read_results(path) == book
 
 
-def test_scenarios_differ_only_where_they_say(whole: tuple[Path, Book]):
+def test_scenarios_differ_only_where_they_say(whole: tuple[Path, LabResults]):
     path, book = whole
     settings = {each.name: RunDirectory.read(path / "cells" / each.name).settings for each in book.entries}
     one, other = settings["control--off--seed-0"], settings["quantized--off--seed-0"]
@@ -79,15 +79,15 @@ def test_scenarios_differ_only_where_they_say(whole: tuple[Path, Book]):
     assert one == other
 
 
-def test_int4_samples_differ_from_the_learner_and_the_controls_do_not(whole: tuple[Path, Book]):
+def test_int4_samples_differ_from_the_learner_and_the_controls_do_not(whole: tuple[Path, LabResults]):
     _, book = whole
     assert all(each.most["mismatch"] < 1e-9 for each in book.of("control"))
     assert all(each.most["mismatch"] > 1e-4 for each in book.of("quantized"))
 
 
-def test_parallel_equals_serial_and_a_plain_run_bit_for_bit(whole: tuple[Path, Book], tmp_path: Path):
+def test_parallel_equals_serial_and_a_plain_run_bit_for_bit(whole: tuple[Path, LabResults], tmp_path: Path):
     path, book = whole
-    serial = run(plan(), tmp_path / "serial", jobs=1)
+    serial = run_lab(plan(), tmp_path / "serial", jobs=1)
     assert timeless(serial) == timeless(book)
     for each in book.entries:
         one, other = path / "cells" / each.name, tmp_path / "serial" / "cells" / each.name
@@ -98,7 +98,7 @@ def test_parallel_equals_serial_and_a_plain_run_bit_for_bit(whole: tuple[Path, B
     assert weights(tmp_path / "plain").equal(weights(path / "cells" / cell.name))
 
 
-def test_what_is_done_stays_and_what_is_half_or_changed_is_run_again(whole: tuple[Path, Book], tmp_path: Path):
+def test_what_is_done_stays_and_what_is_half_or_changed_is_run_again(whole: tuple[Path, LabResults], tmp_path: Path):
     path, book = whole
     shutil.copytree(path, tmp_path / "lab")
     cells = tmp_path / "lab" / "cells"
@@ -108,34 +108,34 @@ def test_what_is_done_stays_and_what_is_half_or_changed_is_run_again(whole: tupl
     config.write_text(config.read_text().replace("lr: 0.001", "lr: 0.002"))
     shutil.rmtree(cells / gone)
     by_name = {cell.name: cell for cell in plan().cells()}
-    assert [state(by_name[name], cells / name) for name in (half, changed, gone)] == ["half", "changed", "absent"]
+    assert [cell_state(by_name[name], cells / name) for name in (half, changed, gone)] == ["half", "changed", "absent"]
     told = Told()
-    again = run(plan(), tmp_path / "lab", jobs=2, display=told)
+    again = run_lab(plan(), tmp_path / "lab", jobs=2, display=told)
     assert (told.done, told.changed) == (3, 1)
     assert sorted(told.ends) == sorted([half, changed, gone])
     assert timeless(again) == timeless(book)
     untouched = Told()
-    assert timeless(run(plan(), tmp_path / "lab", jobs=2, display=untouched)) == timeless(book)
+    assert timeless(run_lab(plan(), tmp_path / "lab", jobs=2, display=untouched)) == timeless(book)
     assert untouched.ends == []
 
 
 def test_another_version_of_the_package_makes_every_cell_stale(
-    whole: tuple[Path, Book], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, LabResults], monkeypatch: pytest.MonkeyPatch
 ):
     path, _ = whole
     cell = plan().cells()[0]
-    assert state(cell, path / "cells" / cell.name) == "done"
+    assert cell_state(cell, path / "cells" / cell.name) == "done"
     monkeypatch.setattr("trimtab.lab.cell.version", lambda: "another")
-    assert state(cell, path / "cells" / cell.name) == "changed"
+    assert cell_state(cell, path / "cells" / cell.name) == "changed"
 
 
-def test_a_later_plan_adds_to_the_tables_and_another_length_begins_anew(whole: tuple[Path, Book], tmp_path: Path):
+def test_a_later_plan_adds_to_the_tables_and_another_length_begins_anew(whole: tuple[Path, LabResults], tmp_path: Path):
     path, book = whole
     shutil.copytree(path, tmp_path / "lab")
-    more = run(plan("token-tis", seeds=1), tmp_path / "lab", jobs=2)
+    more = run_lab(plan("token-tis", seeds=1), tmp_path / "lab", jobs=2)
     assert len(more.entries) == len(book.entries) + 1
     assert {"off", "geo-rs", "token-tis"} == set(more.corrections)
-    longer = run(plan("off", seeds=1, steps=5), tmp_path / "lab", jobs=2)
+    longer = run_lab(plan("off", seeds=1, steps=5), tmp_path / "lab", jobs=2)
     assert {each.steps for each in longer.entries} == {5}
 
 
@@ -145,14 +145,16 @@ def test_a_cell_that_fails_is_recorded_with_its_message_and_stops_nothing(tmp_pa
         train={"learner": {"patience": 1}, "task": {"rewards": [{"verifier": "regex", "pattern": "(z)"}]}},
     )
     given = plan("off", seeds=1)
-    made = run(type(given)([broken, *given.scenarios], given.candidates, [0], 4, given.base), tmp_path / "lab", jobs=2)
+    made = run_lab(
+        type(given)([broken, *given.scenarios], given.candidates, [0], 4, given.base), tmp_path / "lab", jobs=2
+    )
     by_name = {each.name: each for each in made.entries}
     failed = by_name["broken--off--seed-0"]
     assert failed.status == "failed"
     assert failed.word == "failed"
     assert "brought no update" in str(failed.message)
     assert by_name["quantized--off--seed-0"].status == "done"
-    assert read_book(tmp_path / "lab") == made
+    assert read_results(tmp_path / "lab") == made
 
 
 def test_a_lab_is_lockstep_and_evaluated():
@@ -164,12 +166,12 @@ def test_a_lab_is_lockstep_and_evaluated():
 
 
 def test_two_labs_do_not_share_a_folder(tmp_path: Path):
-    class Second(Silent):
+    class Second(SilentLabDisplay):
         def begin(self, done: int, changed: int, cells: int) -> None:
             with pytest.raises(InUseError):
-                run(plan("off", seeds=1), tmp_path / "lab", jobs=1)
+                run_lab(plan("off", seeds=1), tmp_path / "lab", jobs=1)
 
-    run(plan("off", seeds=1, scenarios=()), tmp_path / "lab", jobs=1, display=Second())
+    run_lab(plan("off", seeds=1, scenarios=()), tmp_path / "lab", jobs=1, display=Second())
 
 
 Started = Callable[[Path, int], "subprocess.Popen[bytes]"]
@@ -212,9 +214,9 @@ def test_a_lab_killed_without_warning_leaves_no_process_and_goes_on_to_the_same_
     os.kill(lab.pid, signal.SIGKILL)
     lab.wait()
     until(lambda: not members(lab.pid))
-    assert [state(by_name[path.name], path) for path in going] == ["half"] * len(going)  # they did not run on
-    whole = run(plan("off", steps=30), tmp_path / "whole", jobs=2)
-    resumed = run(plan("off", steps=30), tmp_path / "lab", jobs=2)
+    assert [cell_state(by_name[path.name], path) for path in going] == ["half"] * len(going)  # they did not run on
+    whole = run_lab(plan("off", steps=30), tmp_path / "whole", jobs=2)
+    resumed = run_lab(plan("off", steps=30), tmp_path / "lab", jobs=2)
     assert timeless(resumed) == timeless(whole)
 
 
@@ -249,12 +251,12 @@ class Forks:
 
 
 def test_a_fork_server_that_dies_is_begun_again_and_one_that_always_does_is_said(tmp_path: Path):
-    job = work.Job("name", "cell", {}, tmp_path / "run", tmp_path / "log")
+    job = work.LabJob("name", "cell", {}, tmp_path / "run", tmp_path / "log")
     once = Forks(1)
-    work._started(once, job).line.close()
+    work._start(once, job).line.close()
     assert once.started == 1
     with pytest.raises(RunError, match=r"The lab needs to start processes, got EOFError .* The same command goes on"):
-        work._started(Forks(9), job)
+        work._start(Forks(9), job)
 
 
 def test_a_worker_whose_lab_gave_it_up_ends():

@@ -14,20 +14,20 @@ from typer.testing import CliRunner
 from tests.lab import curves
 from tests.lab.curves import book, entry
 from trimtab.cli.app import app
-from trimtab.lab.book import Book, read_book, write_book
+from trimtab.lab.book import LabResults, read_results, write_results
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
-from trimtab.lab.claims import grown, held_against, idle_stage
+from trimtab.lab.claims import claim_rows, growth_factor, idle_stage
 from trimtab.lab.figure import figure_name
-from trimtab.lab.markdown import page, short, write_page
-from trimtab.lab.page import html
-from trimtab.lab.table import CAUTION, columns, equal_rows, remarks, rows, taken
+from trimtab.lab.markdown import lab_markdown, readme_text, write_lab_page
+from trimtab.lab.page import lab_html
+from trimtab.lab.table import CAUTION, correction_rows, equal_rows, remarks, row_texts, time_taken
 
 SEEDS = (0, 1, 2)
 FELL = [(0, 0.3), (80, 0.7), (160, 0.4), (240, 0.2), (320, 0.12), (400, 0.1)]
 LEVEL_DOWN = {"mismatch": (0.01, 0.5)}
 
 
-def as_published() -> Book:
+def as_published() -> LabResults:
     """Every row comes out as the table has it."""
     cells = [entry("control", "off", seed, curves.CONTROL) for seed in SEEDS]
     cells += [entry("stale", TOKEN_MIS, seed, FELL, level=LEVEL_DOWN) for seed in SEEDS]
@@ -36,7 +36,7 @@ def as_published() -> Book:
     return book(*cells)
 
 
-def otherwise() -> Book:
+def otherwise() -> LabResults:
     """The combination is Token-MIS alone, Geo-RS stands, one seed of Token-MIS stands."""
     cells = [entry("control", "off", seed, curves.CONTROL) for seed in SEEDS]
     for seed in SEEDS:
@@ -46,15 +46,15 @@ def otherwise() -> Book:
     return book(*cells)
 
 
-def outcomes(found: Book) -> dict[str, str]:
-    return {each.correction: each.outcome for each in held_against(found) if each.findings}
+def outcomes(found: LabResults) -> dict[str, str]:
+    return {each.correction: each.outcome for each in claim_rows(found) if each.findings}
 
 
 def test_corrections_that_gave_the_same_runs_are_named_and_others_are_not():
     said = equal_rows(otherwise(), "stale")
     assert said.startswith(f"The same run in every seed: {TOKEN_MIS} and {GEO_WIDE_TOKEN_MIS}. ")
-    assert f"`{TOKEN_MIS}` and `{GEO_WIDE_TOKEN_MIS}`" in page(otherwise())
-    assert "The same run" in html(otherwise())
+    assert f"`{TOKEN_MIS}` and `{GEO_WIDE_TOKEN_MIS}`" in lab_markdown(otherwise())
+    assert "The same run" in lab_html(otherwise())
     assert equal_rows(as_published(), "stale") == ""
     first = entry("stale", TOKEN_MIS, 0, FELL)
     louder = entry("stale", GEO_WIDE, 0, FELL, level={"grad_norm": 0.7})
@@ -69,7 +69,7 @@ def test_a_lab_that_shows_what_was_published_confirms_it():
 
 
 def test_a_lab_that_shows_the_other_contradicts_it():
-    found = {each.correction: each for each in held_against(otherwise())}
+    found = {each.correction: each for each in claim_rows(otherwise())}
     assert [each.outcome for each in found[TOKEN_MIS].findings] == ["confirmed", "confirmed", "not decided"]
     assert [each.outcome for each in found[GEO_WIDE].findings] == ["contradicted"] * 3
     assert [each.outcome for each in found[GEO_WIDE_TOKEN_MIS].findings] == [
@@ -84,8 +84,8 @@ def test_a_lab_that_shows_the_other_contradicts_it():
 @pytest.mark.parametrize("name", [TOKEN_MIS, GEO_WIDE_TOKEN_MIS])
 def test_a_degraded_run_neither_collapsed_nor_was_stable(name: str):
     controls = (entry("control", "off", seed, curves.CONTROL) for seed in SEEDS)
-    made = book(*controls, *(entry("stale", name, seed, curves.DEGRADED) for seed in SEEDS)).judged()
-    (found,) = (each for each in held_against(made) if each.findings)
+    made = book(*controls, *(entry("stale", name, seed, curves.DEGRADED) for seed in SEEDS)).with_verdicts()
+    (found,) = (each for each in claim_rows(made) if each.findings)
     assert "3 degraded" in found.findings[-1].evidence
     assert found.findings[-1].outcome == "not decided"
 
@@ -93,7 +93,7 @@ def test_a_degraded_run_neither_collapsed_nor_was_stable(name: str):
 def test_too_few_steps_decide_nothing_about_what_stands():
     quick = [(step * 2 // 5, value) for step, value in curves.HEALTHY]
     made = book(*(entry("stale", GEO_WIDE_TOKEN_MIS, seed, quick) for seed in SEEDS), steps=160)
-    (found,) = (each for each in held_against(made) if each.findings)
+    (found,) = (each for each in claim_rows(made) if each.findings)
     assert found.findings[-1].outcome == "not decided"
     assert "too few" in found.findings[-1].evidence
 
@@ -107,8 +107,8 @@ def test_an_idle_first_stage_is_seen_by_its_curves():
 def test_growth_is_the_later_peak_over_the_early_median():
     # From 1 to 100 by equal factors over 400 steps: the median of the first third lies at step ~67, 10^(2·67/400) = 2.2.
     rising = entry("stale", "off", 0, curves.HEALTHY, level={"mismatch": (1.0, 100.0)})
-    assert grown(rising, "mismatch") == pytest.approx(100 / 2.16, rel=0.05)
-    assert grown(entry("stale", "off", 0, curves.HEALTHY), "mismatch") == pytest.approx(1.0)
+    assert growth_factor(rising, "mismatch") == pytest.approx(100 / 2.16, rel=0.05)
+    assert growth_factor(entry("stale", "off", 0, curves.HEALTHY), "mismatch") == pytest.approx(1.0)
 
 
 def test_rows_are_sorted_by_their_worst_seed_and_show_every_seed():
@@ -116,16 +116,16 @@ def test_rows_are_sorted_by_their_worst_seed_and_show_every_seed():
         *(entry("stale", "steady", seed, curves.DEGRADED) for seed in SEEDS),
         *(entry("stale", "gamble", seed, FELL if seed == 1 else curves.HEALTHY) for seed in SEEDS),
     )
-    found = rows(made, "stale")
+    found = correction_rows(made, "stale")
     assert [row.correction for row in found] == ["steady", "gamble"]
-    assert columns(found[1])[1] == "0.93  0.10  0.93"
-    assert columns(found[1])[3].startswith("1 collapsed")
+    assert row_texts(found[1])[1] == "0.93  0.10  0.93"
+    assert row_texts(found[1])[3].startswith("1 collapsed")
 
 
 def test_a_row_says_what_it_keeps_of_right_and_of_wrong_answers():
     level = {"kept": 0.2, "kept_right": 0.1, "kept_wrong": 0.3}
     made = book(entry("stale", "picky", 0, curves.HEALTHY, level=level), entry("stale", "plain", 0, curves.HEALTHY))
-    assert {columns(row)[0]: columns(row)[6] for row in rows(made, "stale")} == {
+    assert {row_texts(row)[0]: row_texts(row)[6] for row in correction_rows(made, "stale")} == {
         "picky": "20 %; 10 % / 30 %",
         "plain": "100 %; – / –",
     }
@@ -141,16 +141,16 @@ def test_time_counts_once_while_cells_run_side_by_side_and_not_while_none_does()
         )
     )
     assert made.elapsed == 960
-    assert taken(made.but(machine="a desk")) == "4 cells in 16 min (a desk)"
-    assert taken(book(entry("stale", "off", 0, curves.HEALTHY))) == "1 cell in 0 s"
+    assert time_taken(made.but(machine="a desk")) == "4 cells in 16 min (a desk)"
+    assert time_taken(book(entry("stale", "off", 0, curves.HEALTHY))) == "1 cell in 0 s"
 
 
 def test_the_command_names_the_control_where_it_was_run_with_every_correction():
     least = as_published()
-    assert "`trimtab lab --full --scenario stale`" in page(least)
+    assert "`trimtab lab --full --scenario stale`" in lab_markdown(least)
     more = least.but(entries=(*least.entries, entry("control", TOKEN_MIS, 0, curves.CONTROL)))
-    assert "`trimtab lab --full --scenario control --scenario stale`" in page(more)
-    assert "(lab-control.svg)" in page(more)
+    assert "`trimtab lab --full --scenario control --scenario stale`" in lab_markdown(more)
+    assert "(lab-control.svg)" in lab_markdown(more)
 
 
 def test_the_remarks_say_what_the_numbers_cannot():
@@ -166,15 +166,15 @@ def test_the_remarks_say_what_the_numbers_cannot():
 
 def test_a_failed_cell_is_shown_as_failed():
     made = book(entry("stale", "off", 0, curves.HEALTHY, status="failed", message="It broke.", verdict=None))
-    assert columns(rows(made, "stale")[0])[1] == "failed"
+    assert row_texts(correction_rows(made, "stale")[0])[1] == "failed"
     assert any("It broke." in each for each in remarks(made))
-    assert "failed" in html(made)
+    assert "failed" in lab_html(made)
 
 
 def test_a_book_is_written_and_read_back(tmp_path: Path):
     made = as_published()
-    write_book(tmp_path, made)
-    assert read_book(tmp_path) == made == read_book(tmp_path / "lab.json")
+    write_results(tmp_path, made)
+    assert read_results(tmp_path) == made == read_results(tmp_path / "lab.json")
 
 
 class Balanced(HTMLParser):
@@ -198,7 +198,7 @@ class Balanced(HTMLParser):
 
 def test_the_page_is_whole_fetches_nothing_and_names_what_it_runs():
     made = as_published()
-    text = html(made, "a <b> lab")
+    text = lab_html(made, "a <b> lab")
     reader = Balanced()
     reader.feed(text)
     assert reader.open == []
@@ -211,18 +211,18 @@ def test_the_page_is_whole_fetches_nothing_and_names_what_it_runs():
 
 
 def test_the_markdown_page_has_tables_claims_and_its_figures_beside_it(tmp_path: Path):
-    written = write_page(as_published(), tmp_path / "lab.md")
+    written = write_lab_page(as_published(), tmp_path / "lab.md")
     assert [each.name for each in written] == ["lab.md", "lab-stale.svg"]
     text = (tmp_path / "lab.md").read_text()
     assert "(lab-stale.svg)" in text
     assert "blue seed 0, orange seed 1, green seed 2; grey" in text
     assert "| Token-MIS only | `token-mis` (token ratio ≤ 2) | **confirmed** |" in text
     ElementTree.fromstring((tmp_path / "lab-stale.svg").read_text())
-    assert "contradicted**" in page(otherwise())
+    assert "contradicted**" in lab_markdown(otherwise())
 
 
 def test_the_readme_table_has_a_row_per_correction_and_bold_failures():
-    text = short(otherwise())
+    text = readme_text(otherwise())
     assert f"| `{TOKEN_MIS}` | **0.10**  0.93  **0.10** |" in text
     assert CAUTION in text
 
@@ -237,15 +237,15 @@ def test_what_a_lab_is_told_stays_text_in_its_markdown(tmp_path: Path):
         scenarios={"control": "", HOSTILE: HOSTILE}, machine=HOSTILE, trimtab=HOSTILE,
         base={"task": {"name": "chain", "system": "```\n<script>alert(1)</script>\n```"}},
     )  # fmt: skip
-    whole, fence = page(found).split("## Settings of every cell")
-    for text in (short(found), whole):
+    whole, fence = lab_markdown(found).split("## Settings of every cell")
+    for text in (readme_text(found), whole):
         text.encode()
         outside = re.sub(r"(?<!\\)`[^`\n]*`", "", text)
         assert not re.search(r"(?<!\\)<img|(?<!\\)\[c\]|(?<!\\)\[e\]|^# b", outside, re.MULTILINE)
         assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)
     assert "\n````yaml\n" in fence
     assert fence.rstrip().endswith("\n````")
-    made = write_page(found, tmp_path / "lab.md")
+    made = write_lab_page(found, tmp_path / "lab.md")
     assert {each.parent for each in made} == {tmp_path}
     assert all(each.exists() for each in made)
 
@@ -259,14 +259,14 @@ def test_a_name_cannot_lead_a_figure_elsewhere():
 def test_a_lab_whose_numbers_have_no_end_is_still_told(value: float):
     cells = [entry("control", "off", 0, curves.CONTROL), entry("stale", "off", 0, FELL, level={"grad_norm": value})]
     found = book(*cells)
-    assert html(found)
-    assert page(found)
+    assert lab_html(found)
+    assert lab_markdown(found)
     without = [each.but(most={}) for each in found.entries]
-    assert columns(rows(found.but(entries=tuple(without)), "stale")[0])
+    assert row_texts(correction_rows(found.but(entries=tuple(without)), "stale")[0])
 
 
 def test_a_lab_of_numbers_that_no_lab_has_is_one_sentence(tmp_path: Path):
-    write_book(tmp_path, book(entry("control", "off", 0, curves.CONTROL)))
+    write_results(tmp_path, book(entry("control", "off", 0, curves.CONTROL)))
     text = (tmp_path / "lab.json").read_text()
     (tmp_path / "lab.json").write_text(text.replace('"planned":1', f'"planned":1{"0" * 400}'))
     done = CliRunner().invoke(app, ["lab", "report", str(tmp_path)])

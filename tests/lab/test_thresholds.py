@@ -14,7 +14,7 @@ from tests.lab.mini import OVERRIDES
 from trimtab.cli.app import app
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.presets import preset
-from trimtab.lab.thresholds import columns, gates_of, plain, scanned, units
+from trimtab.lab.thresholds import gates_of, scan_gate, scan_texts, scans_json, units
 from trimtab.records.schema import RolloutRow
 
 
@@ -59,7 +59,7 @@ def gate(name: str, **numbers: float | None) -> Gate:
 
 
 def test_a_band_that_keeps_only_wrong_answers_is_called_out():
-    found = scanned("geo-rs", gate("geo-rs"), [ROWS])
+    found = scan_gate("geo-rs", gate("geo-rs"), [ROWS])
     (seed,) = found.seeds
     assert (seed.kept, seed.right, seed.wrong, seed.net_advantage) == (0.5, 0.0, 1.0, -1.0)
     assert found.remark == "keeps wrong answers more often than right ones"
@@ -67,13 +67,13 @@ def test_a_band_that_keeps_only_wrong_answers_is_called_out():
 
 @pytest.mark.filterwarnings("ignore:Gate on the geometric mean")
 def test_an_upper_bound_of_two_on_a_geometric_mean_never_fires():
-    found = scanned("wide", gate("geo-rs", lower=None, upper=2.0), [ROWS])
+    found = scan_gate("wide", gate("geo-rs", lower=None, upper=2.0), [ROWS])
     assert found.seeds[0].kept == 1.0
     assert found.remark == "never fires"
 
 
 def test_the_thresholds_are_the_least_that_keep_a_share():
-    found = scanned("geo-rs", gate("geo-rs"), [ROWS])
+    found = scan_gate("geo-rs", gate("geo-rs"), [ROWS])
     # sorted distances as factors: 1.001, 1.005, 1.03, 1.25; each row holds a quarter of the tokens
     assert found.keeping == pytest.approx({"99%": 1.25, "90%": 1.25, "50%": 1.005}, rel=1e-5)
     half = next(each for each in found.curve if each.threshold == pytest.approx(1.005, rel=1e-5))
@@ -82,7 +82,7 @@ def test_the_thresholds_are_the_least_that_keep_a_share():
 
 def test_the_share_kept_never_falls_as_the_threshold_rises():
     for name in ("geo-rs", "k2-rs", "k3-rs", "seq-max-k3", "token-mis", "seq-mis", "kpop", "veto"):
-        found = scanned(name, gate(name), [ROWS, ROWS[:2]])
+        found = scan_gate(name, gate(name), [ROWS, ROWS[:2]])
         by_threshold = sorted(found.curve, key=lambda each: each.threshold or 0.0)
         kept = [each.kept for each in by_threshold]
         assert kept == sorted(kept)
@@ -99,7 +99,7 @@ def test_at_the_gate_s_own_bound_the_curve_and_the_gate_agree():
 def test_tokens_are_counted_where_tokens_are_judged():
     # log-ratios 0, log 3 in a right answer, 0, 0 in a wrong one: one token of four leaves
     rows = [row([0.0, math.log(3)], correct=True), row([0.0, 0.0], correct=False)]
-    (seed,) = scanned("token-mis", gate("token-mis"), [rows]).seeds
+    (seed,) = scan_gate("token-mis", gate("token-mis"), [rows]).seeds
     assert (seed.kept, seed.right, seed.wrong) == (0.75, 0.5, 1.0)
     assert seed.net_advantage == pytest.approx(-1 / 3)
 
@@ -113,10 +113,10 @@ def test_gates_that_look_at_the_advantage_or_share_a_budget_have_no_curve_and_ze
 
 def test_a_scan_is_a_row_of_text_and_strict_json():
     only_right = [ROWS[0]]
-    found = scanned("geo-rs", gate("geo-rs"), [only_right])
+    found = scan_gate("geo-rs", gate("geo-rs"), [only_right])
     assert math.isnan(found.seeds[0].wrong)
-    assert json.loads(json.dumps(plain([found]), allow_nan=False))[0]["seeds"][0]["wrong"] is None
-    assert len(columns(found)) == 10
+    assert json.loads(json.dumps(scans_json([found]), allow_nan=False))[0]["seeds"][0]["wrong"] is None
+    assert len(scan_texts(found)) == 10
 
 
 def test_the_command_samples_the_scenario_and_prints_every_gate_once(tmp_path: Path):

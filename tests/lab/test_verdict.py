@@ -6,18 +6,18 @@ import pytest
 
 from tests.lab import curves
 from tests.lab.curves import series
-from trimtab.lab.verdict import judged, starved_share, tally
+from trimtab.lab.verdict import cell_verdict, starved_share, tally
 from trimtab.report.series import Series
 
 CONTROL = series(curves.CONTROL)
 
 
 def word(pairs: list[tuple[int, float]], *, starved: float = 0.0, control: Series | None = CONTROL) -> str:
-    return judged(series(pairs), starved, control=control, problems=256, steps=pairs[-1][0]).word
+    return cell_verdict(series(pairs), starved, control=control, problems=256, steps=pairs[-1][0]).word
 
 
 def test_a_fall_in_the_last_twenty_steps_is_a_collapse_though_the_mean_of_two_evaluations_hides_it():
-    found = judged(series(curves.LATE_FALL), 0.0, control=CONTROL, problems=256, steps=300)
+    found = cell_verdict(series(curves.LATE_FALL), 0.0, control=CONTROL, problems=256, steps=300)
     assert found.word == "collapsed"
     assert (found.last, found.late_low, found.best) == (0.05, 0.05, 0.97)
     assert found.fell == (280, 290)
@@ -75,17 +75,19 @@ def test_the_margin_is_a_tenth_beyond_three_standard_errors():
 def test_nothing_is_called_healthy_before_400_steps():
     short = [(step * 2 // 5, value) for step, value in curves.HEALTHY]
     control = series([(step * 2 // 5, value) for step, value in curves.CONTROL])
-    assert judged(series(short), 0.0, control=control, problems=256, steps=160).word == "not collapsed yet"
-    assert judged(series(curves.HEALTHY), 0.0, control=CONTROL, problems=256, steps=399).word == "not collapsed yet"
+    assert cell_verdict(series(short), 0.0, control=control, problems=256, steps=160).word == "not collapsed yet"
+    assert (
+        cell_verdict(series(curves.HEALTHY), 0.0, control=CONTROL, problems=256, steps=399).word == "not collapsed yet"
+    )
     assert word(curves.HEALTHY) == "healthy"
 
 
 def test_a_slow_run_is_said_to_be_perhaps_only_slower():
     rising = [(0, 0.3), (80, 0.4), (160, 0.5), (240, 0.6), (320, 0.7), (400, 0.75)]
-    found = judged(series(rising), 0.0, control=CONTROL, problems=256, steps=400)
+    found = cell_verdict(series(rising), 0.0, control=CONTROL, problems=256, steps=400)
     assert found.word == "degraded"
     assert "perhaps only slower" in found.reason
-    assert "slower" not in judged(series(curves.DIPPED), 0.0, control=CONTROL, problems=256, steps=400).reason
+    assert "slower" not in cell_verdict(series(curves.DIPPED), 0.0, control=CONTROL, problems=256, steps=400).reason
 
 
 def test_one_evaluation_says_nothing():
@@ -103,6 +105,6 @@ def test_a_tally_names_the_worst_first():
 
 def test_a_run_that_fell_late_and_came_back_is_not_said_to_be_slower():
     dented = [(0, 0.28), (100, 0.75), (200, 0.84), (280, 0.86), (330, 0.57), (360, 0.8), (400, 0.88)]
-    found = judged(series(dented), 0.0, control=CONTROL, problems=256, steps=400)
+    found = cell_verdict(series(dented), 0.0, control=CONTROL, problems=256, steps=400)
     assert (found.word, found.late_low) == ("degraded", 0.57)
     assert found.reason == "late lowest 0.57, control 0.94; it had 0.86 before, and came back to 0.88"

@@ -15,7 +15,7 @@ from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
 
 if TYPE_CHECKING:
-    from trimtab.lab.book import Book
+    from trimtab.lab.book import LabResults
 
 DEFAULT = "run"
 
@@ -96,9 +96,8 @@ def lab_run(
     Each cell is `trimtab train` in lockstep: deterministic, staleness exact. The on-policy control is always run. Ctrl-C stops;
     the same command goes on where it stopped. Leaves lab.json, lab.html and lab.md in DIR.
     """
-    from trimtab.lab.candidate import candidates
-    from trimtab.lab.lab import Plan
-    from trimtab.lab.lab import run as run_lab
+    from trimtab.lab.candidate import parse_candidates
+    from trimtab.lab.lab import LabPlan, run_lab
     from trimtab.lab.scenario import CONTROL, base_settings, scenario_names
     from trimtab.lab.scenario import scenario as scenario_of
     from trimtab.lab.verdict import FULL, QUICK
@@ -107,9 +106,9 @@ def lab_run(
         raise ConfigError("lab needs one of --quick, --full and --steps, got several. Choose one.")
     count = steps or (FULL if full else QUICK)
     named = scenario or [name for name in scenario_names() if name != CONTROL]
-    plan = Plan(
+    plan = LabPlan(
         [scenario_of(each) for each in dict.fromkeys(named)],
-        candidates(correction or ()),
+        parse_candidates(correction or ()),
         list(range(seeds)),
         count,
         base_settings(overrides or ()),
@@ -117,34 +116,36 @@ def lab_run(
     path = out or Path("labs") / {QUICK: "quick", FULL: "full"}.get(count, f"{count}-steps")
     try:
         with LabProgress() as display:
-            book = run_lab(plan, path, jobs=jobs, display=display)
+            results = run_lab(plan, path, jobs=jobs, display=display)
     except KeyboardInterrupt:
         show.note(f"Interrupted. What is done is kept in {path}; the same command goes on from there.")
         raise
-    print_tables(book)
-    show.put(*(str(each) for each in [path / "lab.json", *_write_pages(book, path)]))
+    print_tables(results)
+    show.put(*(str(each) for each in [path / "lab.json", *_write_pages(results, path)]))
 
 
-def print_tables(book: Book) -> None:
+def print_tables(results: LabResults) -> None:
     """The tables and the remarks."""
-    from trimtab.lab.table import HEAD, columns, equal_rows, remarks, rows
+    from trimtab.lab.table import HEAD, correction_rows, equal_rows, remarks, row_texts
 
-    for name, meaning in book.scenarios.items():
-        if book.of(name):
+    for name, meaning in results.scenarios.items():
+        if results.of(name):
             show.put("", show.heading(f"{name}: {meaning}"))
-            show.put(show.table([each.upper() for each in HEAD], [columns(row) for row in rows(book, name)]))
-            show.put(*filter(None, [equal_rows(book, name)]))
-    show.put("", *remarks(book), "")
+            show.put(
+                show.table([each.upper() for each in HEAD], [row_texts(row) for row in correction_rows(results, name)])
+            )
+            show.put(*filter(None, [equal_rows(results, name)]))
+    show.put("", *remarks(results), "")
 
 
-def _write_pages(book: Book, folder: Path) -> list[Path]:
+def _write_pages(results: LabResults, folder: Path) -> list[Path]:
     """lab.html and lab.md beside lab.json."""
-    from trimtab.lab.markdown import short
-    from trimtab.lab.page import html
+    from trimtab.lab.markdown import readme_text
+    from trimtab.lab.page import lab_html
     from trimtab.report.directory import write_page
 
-    write_page(folder / "lab.html", html(book, f"trimtab lab · {folder.resolve().name}"))
-    write_page(folder / "lab.md", short(book))
+    write_page(folder / "lab.html", lab_html(results, f"trimtab lab · {folder.resolve().name}"))
+    write_page(folder / "lab.md", readme_text(results))
     return [folder / "lab.html", folder / "lab.md"]
 
 
@@ -169,15 +170,15 @@ def lab_report(
     ] = None,
 ) -> None:
     """Print the tables of a lab again and rewrite its pages, from lab.json alone."""
-    from trimtab.lab.book import read_book
-    from trimtab.lab.markdown import write_page
+    from trimtab.lab.book import read_results
+    from trimtab.lab.markdown import write_lab_page
 
-    book = read_book(path)
+    results = read_results(path)
     try:
-        book = book.judged()
-        print_tables(book)
-        pages = _write_pages(book, path) if path.is_dir() else []
-        pages += write_page(book, markdown) if markdown else []
+        results = results.with_verdicts()
+        print_tables(results)
+        pages = _write_pages(results, path) if path.is_dir() else []
+        pages += write_lab_page(results, markdown) if markdown else []
     except TrimtabError:
         raise
     except (
@@ -214,20 +215,20 @@ def lab_thresholds(
 
     A gate that keeps everything is not there; one that keeps wrong answers more often than right ones only pushes down.
     """
-    from trimtab.lab.candidate import candidates
+    from trimtab.lab.candidate import parse_candidates
     from trimtab.lab.lab import cores
     from trimtab.lab.scenario import base_settings
     from trimtab.lab.scenario import scenario as scenario_of
-    from trimtab.lab.thresholds import HEAD, columns, plain, scans
+    from trimtab.lab.thresholds import HEAD, scan_texts, scans, scans_json
 
-    base, given = base_settings(overrides or ()), candidates(correction or ())
+    base, given = base_settings(overrides or ()), parse_candidates(correction or ())
     found: dict[str, Any] = {}
     for name in dict.fromkeys(scenario or ["stale", "quantized"]):
         chosen = scenario_of(name)
         scanned = scans(chosen, given, list(range(seeds)), base, jobs or cores())
-        found[chosen.name] = plain(scanned)
+        found[chosen.name] = scans_json(scanned)
         show.put("", show.heading(f"{chosen.name}: {chosen.meaning}"))
-        show.put(show.table([each.upper() for each in HEAD], [columns(each) for each in scanned]))
+        show.put(show.table([each.upper() for each in HEAD], [scan_texts(each) for each in scanned]))
     show.put(
         "",
         "t is the bound in the form of the gate: with two sides of a ratio, [1/t, t]. Shares are of tokens, by seed.",

@@ -10,7 +10,7 @@ from rich.text import Text
 from trimtab.cli.live import LiveBar
 
 if TYPE_CHECKING:
-    from trimtab.lab.book import Entry
+    from trimtab.lab.book import CellResult
 
 
 class LabProgress(LiveBar):
@@ -31,13 +31,13 @@ class LabProgress(LiveBar):
             )
         self.live.update(self.render())
 
-    def seen(self, name: str, step: int, accuracy: float | None) -> None:
+    def step(self, name: str, step: int, accuracy: float | None) -> None:
         """A cell or warm start under way."""
         _, before = self._under_way.get(name, (0, None))
         self._under_way[name] = step, before if accuracy is None else accuracy
         self.live.update(self.render())
 
-    def ended(self, name: str, entry: Entry | None) -> None:
+    def end(self, name: str, entry: CellResult | None) -> None:
         """A cell or warm start has ended."""
         self._under_way.pop(name, None)
         if entry is None:

@@ -20,7 +20,7 @@ from trimtab.config.bounded import json_data
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
-from trimtab.lab.verdict import Judged, Word, judged, starved_share
+from trimtab.lab.verdict import CellVerdict, LabWord, cell_verdict, starved_share
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
 from trimtab.report.series import Series
@@ -45,7 +45,7 @@ CURVES: dict[str, tuple[str, Gathered]] = {
 _GATHER: dict[Gathered, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
 
 
-class Curve(Config):
+class BinnedCurve(Config):
     """A metric over the steps, `every` steps to a point."""
 
     every: int = Field(description="Steps per point.")
@@ -57,10 +57,10 @@ class Curve(Config):
         return Series.of((step, math.nan if value is None else value) for step, value in pairs)
 
 
-class Said(Config):
+class LabVerdict(Config):
     """A verdict, as it is written down."""
 
-    word: Word = Field(description="In one word.")
+    word: LabWord = Field(description="In one word.")
     reason: str = Field(description="Why.")
     start: float = Field(description="Held-out accuracy before the first step.")
     best: float = Field(description="The highest.")
@@ -69,7 +69,7 @@ class Said(Config):
     fell: tuple[int, int] | None = Field(default=None, description="Evaluations between which it fell.")
 
 
-class Entry(Config):
+class CellResult(Config):
     """One cell."""
 
     scenario: str = Field(description="Its scenario.")
@@ -85,10 +85,10 @@ class Entry(Config):
     problems: int = Field(default=0, description="Held-out problems.")
     starved: float = Field(default=0.0, description="Share of steps that kept next to nothing.")
     accuracy: tuple[tuple[int, float], ...] = Field(default=(), description="Steps done and held-out accuracy.")
-    curves: dict[str, Curve] = Field(default={}, description="Metrics over the steps.")
+    curves: dict[str, BinnedCurve] = Field(default={}, description="Metrics over the steps.")
     medians: dict[str, float] = Field(default={}, description="Median of each over all steps.")
     most: dict[str, float] = Field(default={}, description="Greatest of each over all steps.")
-    verdict: Said | None = Field(default=None, description="None for a cell that failed.")
+    verdict: LabVerdict | None = Field(default=None, description="None for a cell that failed.")
 
     @property
     def evaluated(self) -> Series:
@@ -96,7 +96,7 @@ class Entry(Config):
         return Series.of(self.accuracy)
 
     @property
-    def word(self) -> Word:
+    def word(self) -> LabWord:
         """The verdict in one word."""
         return "failed" if self.verdict is None else self.verdict.word
 
@@ -106,7 +106,7 @@ class Entry(Config):
         return -1.0 if self.verdict is None else self.verdict.last
 
 
-class Book(Config):
+class LabResults(Config):
     """A whole lab."""
 
     format: int = Field(default=FORMAT, description="Raised when a reader of before could misread it.")
@@ -118,22 +118,22 @@ class Book(Config):
     corrections: dict[str, dict[str, Any]] = Field(description="Name and settings.")
     planned: int = Field(description="Cells of the plan.")
     machine: str = Field(default="", description="What the last cells were run on.")
-    entries: tuple[Entry, ...] = Field(default=(), description="Cells that have ended.")
+    entries: tuple[CellResult, ...] = Field(default=(), description="Cells that have ended.")
 
-    def of(self, scenario: str) -> list[Entry]:
+    def of(self, scenario: str) -> list[CellResult]:
         """The cells of a scenario."""
         return [entry for entry in self.entries if entry.scenario == scenario]
 
-    def cells(self, scenario: str, correction: str) -> list[Entry]:
+    def cells(self, scenario: str, correction: str) -> list[CellResult]:
         """The seeds of one correction in one scenario, in order."""
         return sorted((each for each in self.of(scenario) if each.correction == correction), key=lambda each: each.seed)
 
     @property
-    def controls(self) -> list[Entry]:
+    def controls(self) -> list[CellResult]:
         """The uncorrected on-policy runs, which all others are held against."""
         return self.cells(CONTROL, UNCORRECTED)
 
-    def control(self, seed: int) -> Entry | None:
+    def control(self, seed: int) -> CellResult | None:
         """That of a seed."""
         return next((each for each in self.controls if each.seed == seed and each.status == "done"), None)
 
@@ -148,36 +148,36 @@ class Book(Config):
                 until = ended
         return total
 
-    def judged(self) -> Book:
+    def with_verdicts(self) -> LabResults:
         """The same with every verdict worked out anew, as those wait for their control."""
-        return self.but(entries=tuple(self._judged(each) for each in self.entries))
+        return self.but(entries=tuple(self._with_verdict(each) for each in self.entries))
 
-    def _judged(self, entry: Entry) -> Entry:
+    def _with_verdict(self, entry: CellResult) -> CellResult:
         if entry.status == "failed":
             return entry
         is_control = (entry.scenario, entry.correction) == (CONTROL, UNCORRECTED)
         control = None if is_control else self.control(entry.seed)
-        found = judged(
+        found = cell_verdict(
             entry.evaluated,
             entry.starved,
             control=None if control is None else control.evaluated,
             problems=entry.problems,
             steps=entry.steps,
         )
-        return entry.but(verdict=_said(found))
+        return entry.but(verdict=_lab_verdict(found))
 
 
-def _said(found: Judged) -> Said | None:
-    return None if found.word == "unknown" else Said(**vars(found))
+def _lab_verdict(found: CellVerdict) -> LabVerdict | None:
+    return None if found.word == "unknown" else LabVerdict(**vars(found))
 
 
-def write_book(path: Path, book: Book) -> None:
+def write_results(path: Path, results: LabResults) -> None:
     """lab.json in a lab's folder, whole or as it was."""
-    text = json.dumps(book.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(results.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     write_whole(path / "lab.json", text.encode() + b"\n")
 
 
-def read_book(path: Path) -> Book:
+def read_results(path: Path) -> LabResults:
     """The lab in a folder, or of a lab.json."""
     file = path / "lab.json" if os.path.isdir(path) else path
     try:
@@ -189,14 +189,16 @@ def read_book(path: Path) -> Book:
     if not isinstance(found, dict) or found.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise RecordError(f"{file} needs format {FORMAT}, got another. Read it with the trimtab that wrote it.")
     try:
-        return Book.from_settings(found)
+        return LabResults.from_settings(found)
     except ConfigError as error:
         raise RecordError(f"{file}: {error}") from None
 
 
-def empty_book(cells: Sequence[Cell], scenarios: Mapping[str, str], base: Mapping[str, Any], steps: int) -> Book:
+def empty_results(
+    cells: Sequence[Cell], scenarios: Mapping[str, str], base: Mapping[str, Any], steps: int
+) -> LabResults:
     """A lab none of whose cells has ended."""
-    return Book(
+    return LabResults(
         trimtab=version(),
         steps=steps,
         seeds=tuple(dict.fromkeys(cell.seed for cell in cells)),
@@ -213,12 +215,12 @@ def _machine() -> str:
     return f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch}"
 
 
-def failed_entry(cell: Cell, message: str) -> Entry:
+def failed_result(cell: Cell, message: str) -> CellResult:
     """A cell that could not be run to the end."""
-    return Entry(**_identity(cell), status="failed", message=message)
+    return CellResult(**_identity(cell), status="failed", message=message)
 
 
-def done_entry(cell: Cell, path: Path) -> Entry:
+def done_result(cell: Cell, path: Path) -> CellResult:
     """A finished run, read."""
     run = RunDirectory.read(path)
     lines = run.metrics()
@@ -229,7 +231,7 @@ def done_entry(cell: Cell, path: Path) -> Entry:
     }
     finite = {name: found.finite.values for name, found in series.items() if len(found.finite)}
     evaluate = cell.config.evaluate
-    return Entry(
+    return CellResult(
         **_identity(cell),
         status="done",
         steps=len(lines),
@@ -238,20 +240,20 @@ def done_entry(cell: Cell, path: Path) -> Entry:
         problems=evaluate.problems if evaluate else 0,
         starved=starved_share(series["kept"]),
         accuracy=(*start, *((int(e["step"]) + 1, float(e["eval/accuracy"])) for e in lines if "eval/accuracy" in e)),
-        curves={name: curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
-        medians={name: _short(np.median(values)) for name, values in finite.items()},
-        most={name: _short(values.max()) for name, values in finite.items()},
+        curves={name: binned_curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
+        medians={name: _four_digits(np.median(values)) for name, values in finite.items()},
+        most={name: _four_digits(values.max()) for name, values in finite.items()},
     )
 
 
-def curve(series: Series, steps: int, gathered: Gathered) -> Curve:
+def binned_curve(series: Series, steps: int, gathered: Gathered) -> BinnedCurve:
     """At most `POINTS` points, each of neighbouring steps."""
     every = -(-steps // POINTS)
     values: list[float | None] = []
     for first in range(0, steps, every):
         part = series.within(first, first + every - 1).finite.values
-        values.append(_short(_GATHER[gathered](part)) if len(part) else None)
-    return Curve(every=every, values=tuple(values))
+        values.append(_four_digits(_GATHER[gathered](part)) if len(part) else None)
+    return BinnedCurve(every=every, values=tuple(values))
 
 
 def _identity(cell: Cell) -> dict[str, Any]:
@@ -264,5 +266,5 @@ def _identity(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _short(value: Any) -> float:
+def _four_digits(value: Any) -> float:
     return float(f"{float(value):.4g}")

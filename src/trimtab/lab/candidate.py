@@ -52,16 +52,16 @@ class Candidate:
     correction: Correction
 
 
-def candidates(given: tuple[str, ...] | list[str] = ()) -> list[Candidate]:
+def parse_candidates(given: tuple[str, ...] | list[str] = ()) -> list[Candidate]:
     """Those named, each once, or the defaults."""
     if given:
-        return [candidate(each) for each in dict.fromkeys(given)]
+        return [parse_candidate(each) for each in dict.fromkeys(given)]
     with warnings.catch_warnings():  # that `upper=2` hardly acts is what the lab is to show
         warnings.simplefilter("ignore", ConfigWarning)
-        return [candidate(each) for each in DEFAULTS]
+        return [parse_candidate(each) for each in DEFAULTS]
 
 
-def candidate(text: str) -> Candidate:
+def parse_candidate(text: str) -> Candidate:
     """`NAME`, `NAME(k=v,…)`, `FILE.yaml`, or `framework:FILE`, of which the correction is taken and the loss is not."""
     framework, sign, file = text.partition(":")
     if sign and framework in DIALECTS:

@@ -14,8 +14,8 @@ from typing import Any
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, ConfigWarning, RecordError
-from trimtab.lab.candidate import Candidate, candidates
-from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, merged
+from trimtab.lab.candidate import Candidate, parse_candidates
+from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, merge_settings
 from trimtab.records.run import RunDirectory
 
 
@@ -55,8 +55,8 @@ def cells(
     found: list[Cell] = []
     for seed in seeds:
         for each in scenarios:
-            settings = merged(merged(base, each.train), {"steps": steps})
-            found += [_cell(each, one, seed, settings) for one in _chosen(each, given)]
+            settings = merge_settings(merge_settings(base, each.train), {"steps": steps})
+            found += [_cell(each, one, seed, settings) for one in _candidates_for(each, given)]
     found.sort(key=lambda cell: (cell.scenario, cell.correction) != (CONTROL, UNCORRECTED))
     names = [cell.name for cell in found]
     twice = next((cell for cell in found if names.count(cell.name) > 1), None)
@@ -68,13 +68,13 @@ def cells(
     return found
 
 
-def _chosen(scenario: Scenario, given: Sequence[Candidate]) -> Sequence[Candidate]:
+def _candidates_for(scenario: Scenario, given: Sequence[Candidate]) -> Sequence[Candidate]:
     """The corrections a scenario is run with; the control never without the uncorrected one."""
     if scenario.corrections is not None:
-        return candidates(scenario.corrections)
+        return parse_candidates(scenario.corrections)
     if scenario.name != CONTROL or any(each.label == UNCORRECTED for each in given):
         return given
-    return [*candidates([UNCORRECTED]), *given]
+    return [*parse_candidates([UNCORRECTED]), *given]
 
 
 def _cell(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[str, Any]) -> Cell:
@@ -93,13 +93,13 @@ def _cell(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[st
     return Cell(scenario.name, chosen.label, seed, config)
 
 
-def state(cell: Cell, path: Path) -> str:
+def cell_state(cell: Cell, path: Path) -> str:
     """done, half, changed or absent: what stands in its folder."""
     if not path.exists():
         return "absent"
     try:
         run = RunDirectory.read(path)
-        if fingerprint(_resolved(run.settings), str(run.facts["trimtab"])) != cell.fingerprint:
+        if fingerprint(_resolve(run.settings), str(run.facts["trimtab"])) != cell.fingerprint:
             return "changed"
         lines = run.metrics()
     except (RecordError, ConfigError):
@@ -121,7 +121,7 @@ def version() -> str:
         return "unknown"
 
 
-def _resolved(settings: Mapping[str, Any]) -> object:
+def _resolve(settings: Mapping[str, Any]) -> object:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         return Train.from_settings(settings).model_dump(mode="json")

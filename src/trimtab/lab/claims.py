@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from trimtab.lab.book import Book, Entry
+from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.verdict import FULL, tally
 from trimtab.report.text import number
@@ -27,7 +27,7 @@ SCENARIO = "stale"
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimResult:
     """A claim, and what the lab found."""
 
     what: str
@@ -37,13 +37,13 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Tested:
+class RowResult:
     """One row of the table under one correction."""
 
     row: str
     correction: str
     bounds: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ClaimResult, ...]
 
     @property
     def outcome(self) -> Outcome:
@@ -54,11 +54,11 @@ class Tested:
         return "confirmed" if found and set(found) == {"confirmed"} else "not decided"
 
 
-Test = Callable[[Sequence[Entry]], tuple[Outcome, str]]
+Test = Callable[[Sequence[CellResult]], tuple[Outcome, str]]
 
 
 def _grad_norm(explodes: bool) -> Test:
-    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
+    def test(cells: Sequence[CellResult]) -> tuple[Outcome, str]:
         most = [each.most["grad_norm"] for each in cells]
         median = [each.medians["grad_norm"] for each in cells]
         evidence = f"median {_list(median)}; greatest {_list(most)}"
@@ -68,9 +68,9 @@ def _grad_norm(explodes: bool) -> Test:
 
 
 def _kl(explodes: bool) -> Test:
-    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
-        growth = [grown(each, "mismatch") for each in cells]
-        own = [grown(each, "approx_kl") for each in cells]
+    def test(cells: Sequence[CellResult]) -> tuple[Outcome, str]:
+        growth = [growth_factor(each, "mismatch") for each in cells]
+        own = [growth_factor(each, "approx_kl") for each in cells]
         evidence = (
             f"mismatch KL grew {_list(growth)} times, to at most {_list([each.most['mismatch'] for each in cells])}; "
             f"step KL grew {_list(own)} times, to at most {_list([each.most.get('approx_kl', np.nan) for each in cells])}"
@@ -83,7 +83,7 @@ def _kl(explodes: bool) -> Test:
 def _collapse(collapses: bool) -> Test:
     """A degraded run decides nothing: it did not collapse, and nobody would call it stable."""
 
-    def test(cells: Sequence[Entry]) -> tuple[Outcome, str]:
+    def test(cells: Sequence[CellResult]) -> tuple[Outcome, str]:
         fallen, stood = ([each.word == word for each in cells] for word in ("collapsed", "healthy"))
         where = [
             f"seed {each.seed} by step {each.verdict.fell[1]}" for each in cells if each.verdict and each.verdict.fell
@@ -131,22 +131,22 @@ CLAIMS: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str, Test
 """Row, the corrections that stand for it with their bounds, and its claims."""
 
 
-def held_against(book: Book, scenario: str = SCENARIO) -> list[Tested]:
+def claim_rows(results: LabResults, scenario: str = SCENARIO) -> list[RowResult]:
     """Every row under every correction that stands for it."""
-    found: list[Tested] = []
+    found: list[RowResult] = []
     for row, corrections, claims in CLAIMS:
         for name, bounds in corrections:
-            cells = [each for each in book.cells(scenario, name) if each.status == "done"]
-            findings = [Finding(what, claim, *test(cells)) for what, claim, test in claims] if cells else []
-            found.append(Tested(row, name, bounds, tuple(findings)))
+            cells = [each for each in results.cells(scenario, name) if each.status == "done"]
+            findings = [ClaimResult(what, claim, *test(cells)) for what, claim, test in claims] if cells else []
+            found.append(RowResult(row, name, bounds, tuple(findings)))
     return found
 
 
-def idle_stage(book: Book, scenario: str = SCENARIO) -> str | None:
+def idle_stage(results: LabResults, scenario: str = SCENARIO) -> str | None:
     """Whether the first stage with `upper: 2.0` did anything: what it kept, and whether both stages differ from the second alone."""
-    wide = [each for each in book.cells(scenario, GEO_WIDE) if each.status == "done"]
-    both = {each.seed: each for each in book.cells(scenario, GEO_WIDE_TOKEN_MIS) if each.status == "done"}
-    alone = {each.seed: each for each in book.cells(scenario, TOKEN_MIS) if each.status == "done"}
+    wide = [each for each in results.cells(scenario, GEO_WIDE) if each.status == "done"]
+    both = {each.seed: each for each in results.cells(scenario, GEO_WIDE_TOKEN_MIS) if each.status == "done"}
+    alone = {each.seed: each for each in results.cells(scenario, TOKEN_MIS) if each.status == "done"}
     shared = sorted(both.keys() & alone.keys())
     if not wide or not shared:
         return None
@@ -162,7 +162,7 @@ def idle_stage(book: Book, scenario: str = SCENARIO) -> str | None:
     )
 
 
-def grown(entry: Entry, name: str) -> float:
+def growth_factor(entry: CellResult, name: str) -> float:
     """How many times its median over the first third a curve reaches afterwards."""
     found = entry.curves.get(name)
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trimtab.lab.book import Book
+from trimtab.lab.book import LabResults
 from trimtab.lab.panels import small_multiples
 from trimtab.report.chart import HEIGHT, WIDTH, Chart, chart_svg
 from trimtab.report.text import escaped
@@ -25,12 +25,12 @@ LINES = ("blue", "orange", "green", "violet", "gold")
 """What the style calls s1 to s5: the first seed, the second, …"""
 
 
-def accuracy_figure(book: Book, scenario: str) -> str:
+def accuracy_figure(results: LabResults, scenario: str) -> str:
     """Every correction of a scenario in a panel of its own: each seed a line, the controls grey behind them."""
-    charts = small_multiples(book, scenario)
+    charts = small_multiples(results, scenario)
     down = -(-len(charts) // COLUMNS)
     width, height = COLUMNS * (WIDTH + _GAP), down * (HEIGHT + _HEAD + _GAP)
-    panels = "".join(_panel(chart, place, book.steps) for place, chart in enumerate(charts))
+    panels = "".join(_panel(chart, place, results.steps) for place, chart in enumerate(charts))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
         f'aria-label="{escaped(f"Held-out accuracy by correction, {scenario}")}"><style>{_STYLE}</style>'
@@ -54,6 +54,6 @@ def figure_name(scenario: str) -> str:
     return f"lab-{plain}.svg"
 
 
-def figures(book: Book, scenarios: Sequence[str]) -> dict[str, str]:
+def scenario_figures(results: LabResults, scenarios: Sequence[str]) -> dict[str, str]:
     """File name and SVG of each scenario."""
-    return {figure_name(name): accuracy_figure(book, name) for name in scenarios if book.of(name)}
+    return {figure_name(name): accuracy_figure(results, name) for name in scenarios if results.of(name)}

@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from trimtab.errors import RecordError
-from trimtab.lab.book import Book, Entry, done_entry, empty_book, failed_entry, read_book, write_book
+from trimtab.lab.book import (
+    CellResult,
+    LabResults,
+    done_result,
+    empty_results,
+    failed_result,
+    read_results,
+    write_results,
+)
 from trimtab.lab.candidate import Candidate
-from trimtab.lab.cell import Cell, cells, state
+from trimtab.lab.cell import Cell, cell_state, cells
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, scenario
-from trimtab.lab.work import Ended, Job, ended
+from trimtab.lab.work import JobEnd, LabJob, run_jobs
 from trimtab.records.files import disk_error
 from trimtab.records.lock import Lock
 
@@ -23,34 +31,34 @@ FEWEST_SEEDS = 3
 
 
 @runtime_checkable
-class Display(Protocol):
+class LabDisplay(Protocol):
     """What a user sees of a lab."""
 
     def begin(self, done: int, changed: int, cells: int) -> None:
         """Of so many cells some are done already, and some were run with other settings and will be run again."""
 
-    def seen(self, name: str, step: int, accuracy: float | None) -> None:
+    def step(self, name: str, step: int, accuracy: float | None) -> None:
         """A cell or warm start under way."""
 
-    def ended(self, name: str, entry: Entry | None) -> None:
+    def end(self, name: str, entry: CellResult | None) -> None:
         """A cell or warm start (without entry) has ended."""
 
 
-class Silent:
+class SilentLabDisplay:
     """No display."""
 
     def begin(self, done: int, changed: int, cells: int) -> None:
         """Nothing."""
 
-    def seen(self, name: str, step: int, accuracy: float | None) -> None:
+    def step(self, name: str, step: int, accuracy: float | None) -> None:
         """Nothing."""
 
-    def ended(self, name: str, entry: Entry | None) -> None:
+    def end(self, name: str, entry: CellResult | None) -> None:
         """Nothing."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabPlan:
     """What is to be run."""
 
     scenarios: Sequence[Scenario]
@@ -73,9 +81,9 @@ class Plan:
         return cells(self.with_control, self.candidates, self.seeds, self.base, self.steps)
 
 
-def run(plan: Plan, path: Path, *, jobs: int | None = None, display: Display | None = None) -> Book:
+def run_lab(plan: LabPlan, path: Path, *, jobs: int | None = None, display: LabDisplay | None = None) -> LabResults:
     """Run what is not done yet, `jobs` cells at a time, and leave lab.json."""
-    display, many = display or Silent(), jobs or cores()
+    display, many = display or SilentLabDisplay(), jobs or cores()
     planned = plan.cells()
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)
@@ -84,19 +92,19 @@ def run(plan: Plan, path: Path, *, jobs: int | None = None, display: Display | N
     lock = Lock(path / "lock")
     try:
         meanings = {each.name: each.meaning for each in plan.with_control}
-        book = _with_earlier(empty_book(planned, meanings, plan.base, plan.steps), path, planned)
-        found = {cell.name: state(cell, path / "cells" / cell.name) for cell in planned}
+        results = _with_earlier(empty_results(planned, meanings, plan.base, plan.steps), path, planned)
+        found = {cell.name: cell_state(cell, path / "cells" / cell.name) for cell in planned}
         todo = [cell for cell in planned if found[cell.name] != "done"]
         done = [cell for cell in planned if found[cell.name] == "done"]
-        book = _noted(book, [done_entry(cell, path / "cells" / cell.name) for cell in done])
-        write_book(path, book)
+        results = _with_results(results, [done_result(cell, path / "cells" / cell.name) for cell in done])
+        write_results(path, results)
         display.begin(len(done), list(found.values()).count("changed"), len(planned))
         _warm_up(todo, path, many, display)
-        for entry in _entries(todo, path, many, display):
-            book = _noted(book, [entry])
-            write_book(path, book)
-            display.ended(entry.name, next(each for each in book.entries if each.name == entry.name))
-        return book
+        for entry in _results(todo, path, many, display):
+            results = _with_results(results, [entry])
+            write_results(path, results)
+            display.end(entry.name, next(each for each in results.entries if each.name == entry.name))
+        return results
     finally:
         lock.release()
 
@@ -106,57 +114,58 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _noted(book: Book, entries: Sequence[Entry]) -> Book:
+def _with_results(results: LabResults, entries: Sequence[CellResult]) -> LabResults:
     """With these cells, in place of what stood there of them; all verdicts anew, as a control may be among them."""
     new = {each.name: each for each in entries}
-    return book.but(entries=(*(each for each in book.entries if each.name not in new), *entries)).judged()
+    return results.but(entries=(*(each for each in results.entries if each.name not in new), *entries)).with_verdicts()
 
 
-def _with_earlier(book: Book, path: Path, planned: Sequence[Cell]) -> Book:
+def _with_earlier(results: LabResults, path: Path, planned: Sequence[Cell]) -> LabResults:
     """What an earlier plan with the same base and steps has left here stays in the tables, if nothing new takes its place."""
     try:
-        earlier = read_book(path)
+        earlier = read_results(path)
     except RecordError:
-        return book
-    if (earlier.base, earlier.steps, earlier.trimtab) != (book.base, book.steps, book.trimtab):
-        return book
+        return results
+    if (earlier.base, earlier.steps, earlier.trimtab) != (results.base, results.steps, results.trimtab):
+        return results
     names = {cell.name for cell in planned}
     kept = [each for each in earlier.entries if each.name not in names and (path / "cells" / each.name).is_dir()]
-    return book.but(
+    return results.but(
         entries=tuple(kept),
         planned=len(planned) + len(kept),
-        seeds=tuple(sorted({*book.seeds, *(each.seed for each in kept)})),
-        scenarios=book.scenarios | {each.scenario: earlier.scenarios.get(each.scenario, "") for each in kept},
-        corrections=book.corrections | {each.correction: earlier.corrections.get(each.correction, {}) for each in kept},
+        seeds=tuple(sorted({*results.seeds, *(each.seed for each in kept)})),
+        scenarios=results.scenarios | {each.scenario: earlier.scenarios.get(each.scenario, "") for each in kept},
+        corrections=results.corrections
+        | {each.correction: earlier.corrections.get(each.correction, {}) for each in kept},
     )
 
 
-def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: Display) -> None:
+def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay) -> None:
     """Every warm start once, before two cells could make the same one."""
     needed = {cell.warm_start: cell for cell in todo if cell.warm_start is not None}
     jobs = [
         _job(cell, path, "warm start", f"warm start, seed {cell.seed}", f"warm-start--{key}")
         for key, cell in needed.items()
     ]
-    with closing(ended(jobs, many, lambda job, step, accuracy: display.seen(job.name, step, accuracy))) as ends:
+    with closing(run_jobs(jobs, many, lambda job, step, accuracy: display.step(job.name, step, accuracy))) as ends:
         for each in ends:
-            display.ended(each.job.name, None)  # what went wrong with it, its cells will say
+            display.end(each.job.name, None)  # what went wrong with it, its cells will say
 
 
-def _entries(todo: Sequence[Cell], path: Path, many: int, display: Display) -> Iterator[Entry]:
+def _results(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay) -> Iterator[CellResult]:
     by_name = {cell.name: cell for cell in todo}
     jobs = [_job(cell, path, "cell", cell.name, cell.name) for cell in todo]
-    with closing(ended(jobs, many, lambda job, step, accuracy: display.seen(job.name, step, accuracy))) as ends:
+    with closing(run_jobs(jobs, many, lambda job, step, accuracy: display.step(job.name, step, accuracy))) as ends:
         for each in ends:
-            yield _entry(by_name[each.job.name], each)
+            yield _result(by_name[each.job.name], each)
 
 
-def _entry(cell: Cell, end: Ended) -> Entry:
-    if end.error is None and state(cell, end.job.path) == "done":
-        return done_entry(cell, end.job.path)
-    return failed_entry(cell, end.error or f"It did not run to the end. Its log is {end.job.log}.")
+def _result(cell: Cell, end: JobEnd) -> CellResult:
+    if end.error is None and cell_state(cell, end.job.path) == "done":
+        return done_result(cell, end.job.path)
+    return failed_result(cell, end.error or f"It did not run to the end. Its log is {end.job.log}.")
 
 
-def _job(cell: Cell, path: Path, kind: Any, name: str, log: str) -> Job:
+def _job(cell: Cell, path: Path, kind: Any, name: str, log: str) -> LabJob:
     settings = cell.config.model_dump(mode="json")
-    return Job(name, kind, settings, path / "cells" / cell.name, path / "logs" / f"{log}.log")
+    return LabJob(name, kind, settings, path / "cells" / cell.name, path / "logs" / f"{log}.log")

@@ -8,22 +8,22 @@ from pathlib import Path
 
 from trimtab.config.files import to_yaml
 from trimtab.config.training import Train
-from trimtab.lab.book import Book
-from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, held_against, idle_stage
-from trimtab.lab.figure import LINES, figure_name, figures
+from trimtab.lab.book import LabResults
+from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
+from trimtab.lab.figure import LINES, figure_name, scenario_figures
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import (
     CAUTION,
     HEAD,
-    columns,
+    correction_rows,
     equal_rows,
     in_code,
     in_prose,
     markdown_table,
     readme_table,
     remarks,
-    rows,
-    taken,
+    row_texts,
+    time_taken,
 )
 from trimtab.lab.verdict import BEHIND, FULL
 from trimtab.report.directory import write_page as write_one
@@ -60,72 +60,74 @@ train:
 """
 
 
-def short(book: Book) -> str:
+def readme_text(results: LabResults) -> str:
     """For a README: one table, and what must stand beside it."""
-    return f"{readme_table(book)}\nBold: collapsed or starved. {' '.join(map(in_prose, remarks(book)))}\n"
+    return f"{readme_table(results)}\nBold: collapsed or starved. {' '.join(map(in_prose, remarks(results)))}\n"
 
 
-def page(book: Book, pictures: str = "") -> str:
+def lab_markdown(results: LabResults, pictures: str = "") -> str:
     """The whole page; `pictures` is the folder of the figures as seen from it."""
-    names = [name for name in book.scenarios if book.of(name)]
+    names = [name for name in results.scenarios if results.of(name)]
     parts = [
         "<!-- Written by `trimtab lab report DIR --markdown FILE` from lab.json; edit nothing here. -->\n# Stability lab\n",
         f"**{CAUTION}**\n",
-        f"The same training, {book.steps} steps, seeds {', '.join(map(str, book.seeds))} (each with a warm start of its own), for "
-        f"{len(book.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "
-        f"{in_prose(taken(book))}; trimtab {in_prose(book.trimtab)}. Run it: {in_code(_command(book))}.\n",
-        "".join(f"- {in_prose(each)}\n" for each in remarks(book) if each != CAUTION),
+        f"The same training, {results.steps} steps, seeds {', '.join(map(str, results.seeds))} (each with a warm start of its own), for "
+        f"{len(results.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "
+        f"{in_prose(time_taken(results))}; trimtab {in_prose(results.trimtab)}. Run it: {in_code(_command(results))}.\n",
+        "".join(f"- {in_prose(each)}\n" for each in remarks(results) if each != CAUTION),
         RULES,
-        *(_scenario(book, name, pictures) for name in names),
-        _claims(book),
+        *(_scenario(results, name, pictures) for name in names),
+        _claims(results),
         OWN,
-        _settings(book),
+        _settings(results),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _command(book: Book) -> str:
+def _command(results: LabResults) -> str:
     """What runs these scenarios; the control is named only where it was run with more than it must be."""
-    named = [name for name in book.scenarios if book.of(name) and _is_drawn(book, name)]
-    length = "--full" if book.steps == FULL else f"--steps {book.steps}"
+    named = [name for name in results.scenarios if results.of(name) and _is_drawn(results, name)]
+    length = "--full" if results.steps == FULL else f"--steps {results.steps}"
     return " ".join(["trimtab lab", length, *(f"--scenario {shlex.quote(name)}" for name in named)])
 
 
-def page_files(book: Book, name: str) -> dict[str, str]:
+def page_files(results: LabResults, name: str) -> dict[str, str]:
     """The page under a name and, beside it, its figures."""
-    return {name: page(book)} | figures(book, [each for each in book.scenarios if _is_drawn(book, each)])
+    return {name: lab_markdown(results)} | scenario_figures(
+        results, [each for each in results.scenarios if _is_drawn(results, each)]
+    )
 
 
-def write_page(book: Book, file: Path) -> list[Path]:
+def write_lab_page(results: LabResults, file: Path) -> list[Path]:
     """The same, written; what was."""
-    made = {file.parent / name: text for name, text in page_files(book, file.name).items()}
+    made = {file.parent / name: text for name, text in page_files(results, file.name).items()}
     for path, text in made.items():
         write_one(path, text)
     return list(made)
 
 
-def _scenario(book: Book, name: str, pictures: str) -> str:
-    lines = [[in_code(first), *rest] for first, *rest in map(columns, rows(book, name))]
+def _scenario(results: LabResults, name: str, pictures: str) -> str:
+    lines = [[in_code(first), *rest] for first, *rest in map(row_texts, correction_rows(results, name))]
     picture = ""
-    if _is_drawn(book, name):
-        colours = ", ".join(f"{colour} seed {seed}" for colour, seed in zip(LINES, book.seeds, strict=False))
+    if _is_drawn(results, name):
+        colours = ", ".join(f"{colour} seed {seed}" for colour, seed in zip(LINES, results.seeds, strict=False))
         picture = (
             f"\n![Held-out accuracy by correction, {in_prose(name)}]({pictures}{figure_name(name)})\n\n"
             f"Held-out accuracy over the steps: {colours}; grey the uncorrected on-policy controls.\n"
         )
-    same = equal_rows(book, name, quote=True)
+    same = equal_rows(results, name, quote=True)
     table = markdown_table(HEAD, lines) + (f"\n{same}\n" if same else "")
-    return f"## Scenario {in_prose(name)}\n\n{in_prose(book.scenarios[name])}\n\n{table}{picture}"
+    return f"## Scenario {in_prose(name)}\n\n{in_prose(results.scenarios[name])}\n\n{table}{picture}"
 
 
-def _is_drawn(book: Book, scenario: str) -> bool:
+def _is_drawn(results: LabResults, scenario: str) -> bool:
     """Whether a scenario has anything to compare; a control of the uncorrected run alone stands behind every other figure."""
-    return scenario != CONTROL or len({each.correction for each in book.of(scenario)}) > 1
+    return scenario != CONTROL or len({each.correction for each in results.of(scenario)}) > 1
 
 
-def _claims(book: Book) -> str:
+def _claims(results: LabResults) -> str:
     """What the data say about the table of AReaL #1218."""
-    found = [each for each in held_against(book) if each.findings]
+    found = [each for each in claim_rows(results) if each.findings]
     if not found:
         return ""
     parts = [
@@ -142,7 +144,7 @@ def _claims(book: Book) -> str:
             [[each.row, f"`{each.correction}` ({each.bounds})", f"**{each.outcome}**"] for each in found],
         ),
     ]
-    idle = idle_stage(book)
+    idle = idle_stage(results)
     parts += [f"{idle}\n"] if idle else []
     for each in found:
         lines = [[claim.what, claim.claim, claim.outcome, claim.evidence] for claim in each.findings]
@@ -151,7 +153,7 @@ def _claims(book: Book) -> str:
     return "\n".join(parts)
 
 
-def _settings(book: Book) -> str:
-    base = to_yaml(Train.from_settings(book.base))
+def _settings(results: LabResults) -> str:
+    base = to_yaml(Train.from_settings(results.base))
     fence = "`" * max(3, *(len(run) + 1 for run in ["", *re.findall("`+", base)]))
     return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n{fence}yaml\n{base}{fence}\n"

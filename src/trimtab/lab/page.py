@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.lab.book import Book
+from trimtab.lab.book import LabResults
 from trimtab.lab.candidate import DEFAULTS
-from trimtab.lab.panels import CONTROL_COLOUR, PANELS, colours_of, label, small_multiples
+from trimtab.lab.panels import CONTROL_COLOUR, PANELS, colours_of, line_label, small_multiples
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.table import CAUTION, HEAD, columns, equal_rows, remarks, rows
+from trimtab.lab.table import CAUTION, HEAD, correction_rows, equal_rows, remarks, row_texts
 from trimtab.lab.verdict import ORDER
 from trimtab.report.chart import Chart, chart_svg
 from trimtab.report.palette import both_rules, rules
@@ -18,39 +18,39 @@ from trimtab.report.shell import asset, document, figure
 from trimtab.report.text import escaped
 
 
-def html(book: Book, title: str = "trimtab lab") -> str:
+def lab_html(results: LabResults, title: str = "trimtab lab") -> str:
     """The whole page."""
-    found = [name for name in book.scenarios if book.of(name)]
+    found = [name for name in results.scenarios if results.of(name)]
     names = sorted(
         found, key=lambda name: name == CONTROL
     )  # the control is what the others are held against, not the answer
     parts = [
-        _header(book, title),
-        _answers(book, names),
-        *(_scenario(book, name) for name in names),
+        _header(results, title),
+        _answers(results, names),
+        *(_scenario(results, name) for name in names),
         "<footer>Written by trimtab.</footer>",
     ]
-    many = max(len(colours_of(book)), len(DEFAULTS))
+    many = max(len(colours_of(results)), len(DEFAULTS))
     dashed = f".charts:not(.small) .line.s{CONTROL_COLOUR}{{stroke-dasharray:5 3;opacity:.8}}"
     style = asset("page.css") + asset("chart.css") + asset("lab.css", "trimtab.lab") + both_rules(many) + dashed
     script = asset("lab.js", "trimtab.lab") + asset("paper.js")
     return document(title, "".join(parts), style=style, script=script, data={"paper": paper_style(rules(many))})
 
 
-def _header(book: Book, title: str) -> str:
-    said = "".join(f"<li>{escaped(each)}</li>" for each in remarks(book) if each != CAUTION)
-    facts = f"{book.steps} steps, seeds {', '.join(map(str, book.seeds))}, trimtab {book.trimtab}"
+def _header(results: LabResults, title: str) -> str:
+    said = "".join(f"<li>{escaped(each)}</li>" for each in remarks(results) if each != CAUTION)
+    facts = f"{results.steps} steps, seeds {', '.join(map(str, results.seeds))}, trimtab {results.trimtab}"
     return (
         f'<div class="top"><h1>{escaped(title)}</h1></div><p class="rule">{escaped(facts)}</p>'
         f'<p><b>{escaped(CAUTION)}</b></p><ul class="remarks">{said}</ul>'
     )
 
 
-def _answers(book: Book, names: Sequence[str]) -> str:
+def _answers(results: LabResults, names: Sequence[str]) -> str:
     """What each scenario says of the corrections: those whose worst seed came to the same word, the best first."""
     items: list[str] = []
     for name in names:
-        found = rows(book, name)
+        found = correction_rows(results, name)
         items.append(f'<li><a href="#{escaped(name)}"><b>{escaped(name)}</b></a><ul>')
         for word in (each for each in ORDER if any(row.word == each for row in found)):
             alike = [row.correction for row in found if row.word == word]
@@ -63,13 +63,13 @@ def _answers(book: Book, names: Sequence[str]) -> str:
     )
 
 
-def _scenario(book: Book, name: str) -> str:
-    span = (0, book.steps)
-    charts = [chart for panel in PANELS if not (chart := panel.chart(book, name)).is_empty]
-    small = "".join(_figure(chart, span) for chart in small_multiples(book, name))
+def _scenario(results: LabResults, name: str) -> str:
+    span = (0, results.steps)
+    charts = [chart for panel in PANELS if not (chart := panel.chart(results, name)).is_empty]
+    small = "".join(_figure(chart, span) for chart in small_multiples(results, name))
     drawn = "".join(_figure(chart, span) for chart in charts)
     return (
-        f'<section><h2 id="{escaped(name)}">{escaped(name)}: {escaped(book.scenarios[name])}</h2>{_table(book, name)}'
+        f'<section><h2 id="{escaped(name)}">{escaped(name)}: {escaped(results.scenarios[name])}</h2>{_table(results, name)}'
         f'<h3>Held-out accuracy, one line per seed</h3><p class="legend"><span>grey: the on-policy control of each seed</span></p>'
         f'<div class="charts small">{small}</div>'
         '<h3>All corrections</h3><p class="legend"><span>One colour per correction, one thin line per seed; '
@@ -84,21 +84,21 @@ def _figure(chart: Chart, span: tuple[int, int]) -> str:
     return figure(chart.id, chart.title, chart.note, "", with_paper(svg, chart.title, list(keys.items())))
 
 
-def _table(book: Book, name: str) -> str:
-    colours = colours_of(book)
+def _table(results: LabResults, name: str) -> str:
+    colours = colours_of(results)
     head = "".join(f"<th>{escaped(each)}</th>" for each in _verdict_first(HEAD))
     lines: list[str] = []
-    for row in rows(book, name):
-        colour, (first, *rest) = colours[row.correction], columns(row)
+    for row in correction_rows(results, name):
+        colour, (first, *rest) = colours[row.correction], row_texts(row)
         box = (
             f'<label><input type="checkbox" checked data-s="{colour}"><i class="s{colour}"></i>{escaped(first)}</label>'
         )
-        why = " / ".join(f"{label(each)}: {_reason(each)}" for each in row.cells)
+        why = " / ".join(f"{line_label(each)}: {_reason(each)}" for each in row.cells)
         cells = [f'<td class="n">{escaped(each)}</td>' for each in rest]
         cells[2] = f'<td title="{escaped(why)}"><span class="word {_style(row.word)}">{escaped(rest[2])}</span></td>'
         lines.append(f'<tr data-s="{colour}">{"".join(_verdict_first([f"<td>{box}</td>", *cells]))}</tr>')
     tools = '<button type="button" data-all="1">all</button> <button type="button" data-all="">none</button>'
-    under = [tools if len(lines) > 1 else "", escaped(equal_rows(book, name))]
+    under = [tools if len(lines) > 1 else "", escaped(equal_rows(results, name))]
     said = "".join(f"<p>{each}</p>" for each in under if each)
     return f'<div class="wide"><table class="cells"><tr>{head}</tr>{"".join(lines)}</table></div>{said}'
 

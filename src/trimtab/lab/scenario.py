@@ -58,13 +58,13 @@ def base_settings(overrides: Iterable[str] = ()) -> dict[str, Any]:
         return plain_settings(path, overrides)
 
 
-def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `under`, section by section."""
     found = dict(under)
     for name, value in over.items():
         below = found.get(name)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            found[name] = merged(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
+            found[name] = merge_settings(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
         else:
             found[name] = value
     return found

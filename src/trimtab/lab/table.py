@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.config.visible import on_one_line
-from trimtab.lab.book import Book, Entry
+from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.verdict import FULL, ORDER, Word, tally
+from trimtab.lab.verdict import FULL, ORDER, LabWord, tally
 from trimtab.report.text import fixed, number, percent
 
 CAUTION = (
@@ -31,11 +31,11 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Row:
+class CorrectionRow:
     """One correction in one scenario."""
 
     correction: str
-    cells: tuple[Entry, ...]
+    cells: tuple[CellResult, ...]
     """By seed."""
 
     @property
@@ -45,27 +45,27 @@ class Row:
         return min(last), float(np.mean(last))
 
     @property
-    def words(self) -> list[Word]:
+    def words(self) -> list[LabWord]:
         """The verdict of each seed."""
         return [each.word for each in self.cells]
 
     @property
-    def word(self) -> Word:
+    def word(self) -> LabWord:
         """The worst of them."""
         return max(self.words, key=ORDER.index)
 
 
-def rows(book: Book, scenario: str) -> list[Row]:
+def correction_rows(results: LabResults, scenario: str) -> list[CorrectionRow]:
     """The corrections of a scenario, the best of the worst seeds first."""
-    names = dict.fromkeys(each.correction for each in book.of(scenario))
-    found = [Row(name, tuple(book.cells(scenario, name))) for name in names]
+    names = dict.fromkeys(each.correction for each in results.of(scenario))
+    found = [CorrectionRow(name, tuple(results.cells(scenario, name))) for name in names]
     return sorted(found, key=lambda row: row.worst, reverse=True)
 
 
-def equal_rows(book: Book, scenario: str, quote: bool = False) -> str:
+def equal_rows(results: LabResults, scenario: str, quote: bool = False) -> str:
     """Which corrections gave the same runs, so that equal rows are not read as agreement; nothing where none did."""
     classes: dict[object, list[str]] = {}
-    for row in rows(book, scenario):
+    for row in correction_rows(results, scenario):
         if all(each.verdict is not None for each in row.cells):
             trail = [(each.seed, each.accuracy, each.curves.get("grad_norm")) for each in row.cells]
             classes.setdefault(tuple(trail), []).append(in_code(row.correction) if quote else row.correction)
@@ -76,7 +76,7 @@ def equal_rows(book: Book, scenario: str, quote: bool = False) -> str:
     return f"The same run in every seed: {said}. What tells these corrections apart never acted here."
 
 
-def columns(row: Row) -> tuple[str, ...]:
+def row_texts(row: CorrectionRow) -> tuple[str, ...]:
     """A row as text, under `HEAD`."""
     done = [each for each in row.cells if each.verdict is not None]
     return (
@@ -91,50 +91,50 @@ def columns(row: Row) -> tuple[str, ...]:
     )
 
 
-def _accuracy(entry: Entry) -> str:
+def _accuracy(entry: CellResult) -> str:
     return "failed" if entry.verdict is None else fixed(entry.verdict.last)
 
 
-def _pair(done: list[Entry], name: str) -> str:
+def _pair(done: list[CellResult], name: str) -> str:
     medians = [each.medians[name] for each in done if name in each.medians]
     if not medians:
         return "–"
     return f"{number(float(np.median(medians)), 2)} / {number(max(each.most.get(name, 0.0) for each in done), 2)}"
 
 
-def _share(done: list[Entry], name: str) -> str:
+def _share(done: list[CellResult], name: str) -> str:
     """The median over the seeds of each one's median over its steps."""
     found = [each.medians[name] for each in done if name in each.medians]
     return percent(float(np.median(found))) if found else "–"
 
 
-def taken(book: Book) -> str:
+def time_taken(results: LabResults) -> str:
     """How long the cells took, and on what."""
-    hours, minutes = divmod(round(book.elapsed / 60), 60)
-    time = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{book.elapsed:.0f} s"
-    cells = "1 cell" if len(book.entries) == 1 else f"{len(book.entries)} cells"
-    return f"{cells} in {time}" + (f" ({book.machine})" if book.machine else "")
+    hours, minutes = divmod(round(results.elapsed / 60), 60)
+    time = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{results.elapsed:.0f} s"
+    cells = "1 cell" if len(results.entries) == 1 else f"{len(results.entries)} cells"
+    return f"{cells} in {time}" + (f" ({results.machine})" if results.machine else "")
 
 
-def remarks(book: Book) -> list[str]:
+def remarks(results: LabResults) -> list[str]:
     """What a reader of the tables must know."""
     found: list[str] = []
-    if len(book.entries) < book.planned:
-        found.append(f"{len(book.entries)} of {book.planned} cells have ended; the rest is still to run.")
-    if book.steps < FULL:
+    if len(results.entries) < results.planned:
+        found.append(f"{len(results.entries)} of {results.planned} cells have ended; the rest is still to run.")
+    if results.steps < FULL:
         found.append(
-            f"{book.steps} steps separate the clear cases only: some runs stand at 0.95 and fall after step 300. "
+            f"{results.steps} steps separate the clear cases only: some runs stand at 0.95 and fall after step 300. "
             f"Nothing is called healthy before {FULL} steps (--full)."
         )
-    if len(book.seeds) < 3:
-        found.append(f"{len(book.seeds)} of at least 3 seeds: a run that differs by one token can end elsewhere.")
+    if len(results.seeds) < 3:
+        found.append(f"{len(results.seeds)} of at least 3 seeds: a run that differs by one token can end elsewhere.")
     found += [
         f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
         "scenarios may be the learning rate, not the correction."
-        for each in book.controls
+        for each in results.controls
         if each.verdict is not None and each.word in ("degraded", "collapsed")
     ]
-    found += [f"{each.name} failed: {each.message}" for each in book.entries if each.status == "failed"]
+    found += [f"{each.name} failed: {each.message}" for each in results.entries if each.status == "failed"]
     return [*found, CAUTION]
 
 
@@ -155,18 +155,18 @@ def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '·') for cell in line)} |\n" for line in every)
 
 
-def readme_table(book: Book) -> str:
+def readme_table(results: LabResults) -> str:
     """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved."""
-    scenarios = [name for name in book.scenarios if name != CONTROL and book.of(name)]
-    names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
-    control = "  ".join(_accuracy(each) for each in book.controls)
+    scenarios = [name for name in results.scenarios if name != CONTROL and results.of(name)]
+    names = list(dict.fromkeys(each.correction for name in scenarios for each in results.of(name)))
+    control = "  ".join(_accuracy(each) for each in results.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
-    lines += [[in_code(name), *(last_by_seed(book, scenario, name) for scenario in scenarios)] for name in names]
+    lines += [[in_code(name), *(last_by_seed(results, scenario, name) for scenario in scenarios)] for name in names]
     return markdown_table(["last accuracy by seed", *map(in_prose, scenarios)], lines)
 
 
-def last_by_seed(book: Book, scenario: str, correction: str) -> str:
+def last_by_seed(results: LabResults, scenario: str, correction: str) -> str:
     """The last accuracy of every seed; bold where it collapsed or starved."""
-    cells = book.cells(scenario, correction)
+    cells = results.cells(scenario, correction)
     bad = ("collapsed", "starved", "failed")
     return "  ".join(f"**{_accuracy(each)}**" if each.word in bad else _accuracy(each) for each in cells) or "–"

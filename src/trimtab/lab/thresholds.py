@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.errors import ConfigWarning, RunError
-from trimtab.lab.candidate import Candidate, candidate
+from trimtab.lab.candidate import Candidate, parse_candidate
 from trimtab.lab.cell import cells
-from trimtab.lab.scenario import Scenario, merged
-from trimtab.lab.work import Job, ended
+from trimtab.lab.scenario import Scenario, merge_settings
+from trimtab.lab.work import LabJob, run_jobs
 from trimtab.records.run import RunDirectory
 from trimtab.records.schema import RolloutRow, rows_from
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 BATCHES = 4
 """Learner steps whose samples are looked at."""
 SHARES = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
-TOLD = (0.99, 0.9, 0.5)
+PRINTED_SHARES = (0.99, 0.9, 0.5)
 """Shares whose thresholds are printed."""
 IDLE, STARVING, BIASED = 0.99, 0.30, 0.02
 """Kept above the first: the gate does nothing. Under the second: little is left. Net advantage under minus the third: it pushes down."""
-_STILL = 1e-12
+_NO_LEARNING = 1e-12
 """A learning rate at which nothing is learned."""
 
 Values = NDArray[np.float64]
@@ -45,7 +45,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptShares:
     """What a threshold keeps, in shares of tokens."""
 
     threshold: float | None
@@ -67,9 +67,9 @@ class Scan:
     """Its metric, level and bounds in words."""
     form: str
     """What a threshold t means, such as `1/t ≤ ratio ≤ t`."""
-    seeds: tuple[Kept, ...]
+    seeds: tuple[KeptShares, ...]
     """As it is set, seed by seed."""
-    curve: tuple[Kept, ...]
+    curve: tuple[KeptShares, ...]
     """Over its threshold, all seeds together."""
     keeping: Mapping[str, float]
     """The thresholds that keep 99, 90 and 50 %."""
@@ -101,10 +101,10 @@ class Units:
     right: Flags
     advantage: Values
 
-    def kept(self, stays: Flags, threshold: float | None) -> Kept:
+    def shares(self, stays: Flags, threshold: float | None) -> KeptShares:
         """What stays, counted in tokens."""
         weight = self.tokens * stays
-        return Kept(
+        return KeptShares(
             threshold,
             _share(weight, self.tokens),
             _share(weight[self.right], self.tokens[self.right]),
@@ -127,7 +127,7 @@ def scans(
     found: dict[str, Scan] = {}
     for each in given:
         for gate in gates_of(each.correction):
-            found.setdefault(_words(gate), scanned(each.label, gate, batches))
+            found.setdefault(_words(gate), scan_gate(each.label, gate, batches))
     return list(found.values())
 
 
@@ -148,18 +148,18 @@ def gates_of(rule: Correction) -> list[Gate]:
 
 def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any], jobs: int) -> list[list[RolloutRow]]:
     """The responses of the first batches, by seed."""
-    settings = merged(base, chosen.train)
+    settings = merge_settings(base, chosen.train)
     age = int(settings.get("rollout", {}).get("max_staleness", 0))
-    change: dict[str, Any] = {"record": {"rollouts": 1.0}, "learner": {} if age else {"lr": _STILL}}
-    sampled = Scenario(name=chosen.name, train=merged(chosen.train, change))
-    planned = cells([sampled], [candidate("off")], seeds, base, age + BATCHES)
+    change: dict[str, Any] = {"record": {"rollouts": 1.0}, "learner": {} if age else {"lr": _NO_LEARNING}}
+    sampled = Scenario(name=chosen.name, train=merge_settings(chosen.train, change))
+    planned = cells([sampled], [parse_candidate("off")], seeds, base, age + BATCHES)
     room = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
     try:
         todo = [
-            Job(each.name, "cell", each.config.model_dump(mode="json"), room / each.name, room / f"{each.name}.log")
+            LabJob(each.name, "cell", each.config.model_dump(mode="json"), room / each.name, room / f"{each.name}.log")
             for each in planned
         ]
-        with closing(ended(todo, jobs)) as ends:
+        with closing(run_jobs(todo, jobs)) as ends:
             for end in ends:
                 if end.error is not None:
                     raise RunError(f"{end.job.name} could not be sampled: {end.error}")
@@ -169,21 +169,21 @@ def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any
         shutil.rmtree(room, ignore_errors=True)
 
 
-def scanned(label: str, gate: Gate, batches: Sequence[Sequence[RolloutRow]]) -> Scan:
+def scan_gate(label: str, gate: Gate, batches: Sequence[Sequence[RolloutRow]]) -> Scan:
     """A gate on batches, one per seed."""
     by_seed = [units(gate, rows) for rows in batches]
     pooled = Units(*(np.concatenate([getattr(each, name) for each in by_seed]) for name in Units.__annotations__))
-    curve: list[Kept] = []
+    curve: list[KeptShares] = []
     for share in SHARES:
         threshold = pooled.threshold(share)
-        curve.append(pooled.kept(pooled.statistic <= threshold, threshold))
+        curve.append(pooled.shares(pooled.statistic <= threshold, threshold))
     return Scan(
         correction=label,
         gate=_words(gate),
         form=_form(gate),
-        seeds=tuple(each.kept(each.stays, None) for each in by_seed),
+        seeds=tuple(each.shares(each.stays, None) for each in by_seed),
         curve=tuple(curve),
-        keeping={f"{share:.0%}": pooled.threshold(share) for share in TOLD},
+        keeping={f"{share:.0%}": pooled.threshold(share) for share in PRINTED_SHARES},
     )
 
 
@@ -195,8 +195,8 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     from trimtab.core.correct import decide
 
     rule = Correction(gates=(gate,))
-    mask = _padded(rows, "mask", 0.0).bool()
-    proximal, behavior = _padded(rows, "proximal", 0.0), _padded(rows, "behavior", 0.0)
+    mask = _pad(rows, "mask", 0.0).bool()
+    proximal, behavior = _pad(rows, "proximal", 0.0), _pad(rows, "behavior", 0.0)
     tokens = batch(
         {"proximal": proximal, "behavior": behavior, "current": proximal},
         rule.pairs,
@@ -207,7 +207,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     )
     found = decide(rule, tokens).results[0]
     right = torch.tensor([row.correct for row in rows])
-    advantage = _padded(rows, "advantage", 0.0)
+    advantage = _pad(rows, "advantage", 0.0)
     if found.units is None:  # each token is a unit
         right = right.unsqueeze(1).expand_as(mask)
     else:
@@ -227,7 +227,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     )
 
 
-def _padded(rows: Sequence[RolloutRow], name: str, fill: float) -> Tensor:
+def _pad(rows: Sequence[RolloutRow], name: str, fill: float) -> Tensor:
     import torch
 
     width = max(len(row.tokens) for row in rows)
@@ -274,7 +274,7 @@ def _share(part: Values, whole: Values) -> float:
 HEAD = ("gate", "first of", "kept", "of right", "of wrong", "net advantage", "t keeps 99 %", "90 %", "50 %", "remark")
 
 
-def columns(scan: Scan) -> tuple[str, ...]:
+def scan_texts(scan: Scan) -> tuple[str, ...]:
     """A scan as text under `HEAD`, every seed shown."""
     parts = [
         "  ".join(f"{getattr(each, name):{form}}" for each in scan.seeds)
@@ -283,7 +283,7 @@ def columns(scan: Scan) -> tuple[str, ...]:
     return (scan.gate, scan.correction, *parts, *(f"{value:.4g}" for value in scan.keeping.values()), scan.remark)
 
 
-def plain(found: Iterable[Scan]) -> list[dict[str, Any]]:
+def scans_json(found: Iterable[Scan]) -> list[dict[str, Any]]:
     """For JSON; what is not a number is None."""
     return [_finite(asdict(each)) | {"remark": each.remark} for each in found]
 

@@ -17,20 +17,20 @@ from trimtab.report.verdict import QUICK as QUICK
 from trimtab.report.verdict import late_part, tolerance
 from trimtab.report.verdict import verdict as own_verdict
 
-Word = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
+LabWord = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
 
 BEHIND = 0.1
 """How far under the control of the same seed, beyond the noise of the evaluation, a run may stand."""
 LONG = 0.5
 """Share of the steps with next to nothing kept from which a run counts as starved."""
-ORDER: tuple[Word, ...] = ("healthy", "not collapsed yet", "degraded", "starved", "collapsed", "failed", "unknown")
+ORDER: tuple[LabWord, ...] = ("healthy", "not collapsed yet", "degraded", "starved", "collapsed", "failed", "unknown")
 
 
 @dataclass(frozen=True)
-class Judged:
+class CellVerdict:
     """The word, the sentence that says why, and the numbers it rests on."""
 
-    word: Word
+    word: LabWord
     reason: str
     start: float
     best: float
@@ -46,7 +46,7 @@ def starved_share(kept: Series) -> float:
     return len(starved_steps(kept)) / max(len(kept.finite), 1)
 
 
-def judged(accuracy: Series, starved: float, *, control: Series | None, problems: int, steps: int) -> Judged:
+def cell_verdict(accuracy: Series, starved: float, *, control: Series | None, problems: int, steps: int) -> CellVerdict:
     """The verdict on a cell of `steps` steps, against the control of its seed where that is known; `starved` as `starved_share`.
 
     collapsed: ends under half of its own best, or under its start. starved: kept less than 5 % in more than half of the steps.
@@ -56,14 +56,14 @@ def judged(accuracy: Series, starved: float, *, control: Series | None, problems
     own = own_verdict(accuracy, problems=problems)
     if own.word == "unknown":
         nan = float("nan")
-        return Judged("unknown", "fewer than two evaluations", nan, nan, nan, nan)
+        return CellVerdict("unknown", "fewer than two evaluations", nan, nan, nan, nan)
     start, best, last = own.start[1], own.best[1], own.end[1]
     low = float(late_part(accuracy.finite).values.min())
     word, reason = _word(accuracy, starved, control, problems, steps)
-    return Judged(word, reason, start, best, last, low, own.fall)
+    return CellVerdict(word, reason, start, best, last, low, own.fall)
 
 
-def _word(accuracy: Series, starved: float, control: Series | None, problems: int, steps: int) -> tuple[Word, str]:
+def _word(accuracy: Series, starved: float, control: Series | None, problems: int, steps: int) -> tuple[LabWord, str]:
     own = own_verdict(accuracy, problems=problems)
     start, best, last = own.start[1], own.best[1], own.end[1]
     if own.word == "collapsed":
@@ -112,7 +112,7 @@ def _since(accuracy: Series, problems: int) -> str:
     return "; at its best when it ends, so perhaps only slower"
 
 
-def tally(words: list[Word]) -> str:
+def tally(words: list[LabWord]) -> str:
     """The words of several seeds, the worst first: `2 collapsed, 1 degraded`."""
     counted = [(word, words.count(word)) for word in reversed(ORDER) if word in words]
     return ", ".join(f"{count} {word}" for word, count in counted)

@@ -33,7 +33,7 @@ _QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"
 
 
 @dataclass(frozen=True)
-class Job:
+class LabJob:
     """A training run, or only its warm start."""
 
     name: str
@@ -44,41 +44,41 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How a job ended."""
 
-    job: Job
+    job: LabJob
     error: str | None
     """None: well."""
 
 
-Seen = Callable[[Job, int, float | None], None]
+OnStep = Callable[[LabJob, int, float | None], None]
 """Told a running job, its step and, where it was measured, its accuracy."""
 
 
 @dataclass(eq=False)
 class _Running:
-    job: Job
+    job: LabJob
     process: Any
     line: Connection
     error: str | None = None
 
 
-def ended(jobs: Sequence[Job], many: int, seen: Seen = lambda job, step, accuracy: None) -> Generator[Ended]:
+def run_jobs(jobs: Sequence[LabJob], many: int, seen: OnStep = lambda job, step, accuracy: None) -> Generator[JobEnd]:
     """Each job as it ends, `many` at a time. Whoever stops listening, for whatever reason, leaves no process behind."""
     context, waiting = _context(), deque(jobs)
     running: list[_Running] = []
     try:
         while waiting or running:
             while waiting and len(running) < many:
-                running.append(_started(context, waiting.popleft()))
-            wait([part for each in running for part in (each.line, each.process.sentinel) if not _closed(part)])
+                running.append(_start(context, waiting.popleft()))
+            wait([part for each in running for part in (each.line, each.process.sentinel) if not _is_closed(part)])
             for each in running:
                 _listen(each, seen)
             for each in [each for each in running if not each.process.is_alive()]:
                 _listen(each, seen)
                 running.remove(each)
-                yield _ended(each)
+                yield _end(each)
     finally:
         _stop(running)
 
@@ -92,7 +92,7 @@ def _context() -> Any:
     return context
 
 
-def _started(context: Any, job: Job, tries: int = 2) -> _Running:
+def _start(context: Any, job: LabJob, tries: int = 2) -> _Running:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, theirs), name=job.name)
     try:
@@ -102,7 +102,7 @@ def _started(context: Any, job: Job, tries: int = 2) -> _Running:
         for end in (ours, theirs):
             end.close()
         if tries > 1:  # the fork server was killed; starting once more begins another
-            return _started(context, job, tries - 1)
+            return _start(context, job, tries - 1)
         raise RunError(
             f"The lab needs to start processes, got {type(error).__name__} from the one that forks them: {error}. "
             "It may have been killed, for want of memory: see dmesg, lower --jobs. The same command goes on from there."
@@ -111,11 +111,11 @@ def _started(context: Any, job: Job, tries: int = 2) -> _Running:
     return _Running(job, process, ours)
 
 
-def _closed(part: object) -> bool:
+def _is_closed(part: object) -> bool:
     return isinstance(part, Connection) and part.closed
 
 
-def _listen(each: _Running, seen: Seen) -> None:
+def _listen(each: _Running, seen: OnStep) -> None:
     """Take in what a worker has said."""
     if each.line.closed:
         return
@@ -130,7 +130,7 @@ def _listen(each: _Running, seen: Seen) -> None:
         each.line.close()
 
 
-def _ended(each: _Running) -> Ended:
+def _end(each: _Running) -> JobEnd:
     code = each.process.exitcode
     each.process.join()
     each.line.close()
@@ -139,7 +139,7 @@ def _ended(each: _Running) -> Ended:
         died = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         died += ", or the one that forks such processes was killed" if code == _UNKNOWN else ""
         error = f"The process {died}. Its log is {each.job.log}."
-    return Ended(each.job, error)
+    return JobEnd(each.job, error)
 
 
 def _stop(running: Sequence[_Running]) -> None:
@@ -168,7 +168,7 @@ def _environment(values: dict[str, str]) -> Generator[None]:
                 os.environ[name] = value
 
 
-def _work(job: Job, line: Connection) -> None:
+def _work(job: LabJob, line: Connection) -> None:
     """In the worker."""
     _follow_parent()
     job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ class _Line:
             os._exit(1)
 
 
-def _cell(job: Job, line: _Line) -> None:
+def _cell(job: LabJob, line: _Line) -> None:
     from trimtab.config.training import Train
     from trimtab.train.loop import train
 
@@ -238,7 +238,7 @@ def _cell(job: Job, line: _Line) -> None:
         sys.exit(128 + signal.SIGTERM)
 
 
-def _warm_start(job: Job, line: _Line) -> None:
+def _warm_start(job: LabJob, line: _Line) -> None:
     import torch
 
     from trimtab.config.training import Train
@@ -252,4 +252,4 @@ def _warm_start(job: Job, line: _Line) -> None:
     policy_of(config, task, longest(config, task), line)
 
 
-_DO: dict[str, Callable[[Job, _Line], None]] = {"cell": _cell, "warm start": _warm_start}
+_DO: dict[str, Callable[[LabJob, _Line], None]] = {"cell": _cell, "warm start": _warm_start}
