@@ -38,7 +38,7 @@ class Told(SilentLabDisplay):
     def begin(self, done: int, changed: int, cells: int) -> None:
         self.done, self.changed = done, changed
 
-    def ended(self, name: str, entry: CellResult | None) -> None:
+    def end(self, name: str, entry: CellResult | None) -> None:
         self.ends += [] if entry is None else [name]
 
 

@@ -15,7 +15,7 @@ from trimtab.config.advantages import Grpo
 from trimtab.config.files import plain_settings, to_yaml
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Rollout, Train
-from trimtab.report import Finding, Run, findings, html
+from trimtab.report import Run, RunFinding, findings_of, report_html
 
 GRAVE = ("alarm", "warning")
 
@@ -25,7 +25,7 @@ def metrics_of(fate: str) -> list[dict[str, Any]]:
     return made.lines(160, made.curves(np.random.default_rng(0), 160, fate), {"eval/accuracy": 20})
 
 
-def typed(found: list[Finding], settings: dict[str, Any], folder: Path) -> None:
+def typed(found: list[RunFinding], settings: dict[str, Any], folder: Path) -> None:
     """Each setting is one that `trimtab train config.yaml SETTING` takes, and changes something."""
     before = Train.from_settings(settings)
     path = folder / "config.yaml"
@@ -49,7 +49,7 @@ def test_what_is_offered_can_be_typed_whatever_the_correction(correction: str, f
         for place, gate in enumerate(gates):
             name = f"{place}-{gate['metric']}-{gate['level']}"
             curves |= gated(name, rejected_tokens=0.9, high_tokens=0.6, low_tokens=0.3, p01=0.2, p50=1.0, p99=4.0)
-        found = findings(Run(settings=settings, metrics=[line | curves for line in metrics_of(fate)]))
+        found = findings_of(Run(settings=settings, metrics=[line | curves for line in metrics_of(fate)]))
         assert any(one.level in GRAVE for one in found)
         typed(found, settings, tmp_path)
 
@@ -72,11 +72,11 @@ TROUBLES: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("curves", "title", "setting"), TROUBLES)
 def test_each_trouble_has_its_own_remedy(curves: dict[str, Any], title: str, setting: str, tmp_path: Path) -> None:
     made_run = run(200, **curves)
-    found = titled(findings(made_run), title)
+    found = titled(findings_of(made_run), title)
     assert found is not None
     assert found.advice is not None
     assert found.advice.setting == setting
-    typed(findings(made_run), dict(made_run.settings), tmp_path)
+    typed(findings_of(made_run), dict(made_run.settings), tmp_path)
 
 
 def test_nothing_corrects_so_a_correction_is_offered_and_where_one_does_votes_for_all_or_younger_data() -> None:
@@ -90,7 +90,7 @@ def test_nothing_corrects_so_a_correction_is_offered_and_where_one_does_votes_fo
         settings = made.settings(
             correction=correction, rollout=Rollout(max_staleness=8), advantage=Grpo(baseline=baseline)
         )
-        found = findings(Run(settings, metrics_of("collapsed")))[0]
+        found = findings_of(Run(settings, metrics_of("collapsed")))[0]
         assert found.title == "Collapsed"
         assert found.advice is not None
         assert found.advice.setting == setting
@@ -102,11 +102,11 @@ def test_a_gate_that_rejects_most_is_offered_the_bound_where_its_statistic_lies(
     curves = gated(
         "0-ratio-sequence", rejected_tokens=0.9, high_tokens=0.2, low_tokens=0.7, p01=0.9, p50=0.98, p99=1.05
     )
-    found = titled(findings(run(50, settings=settings, **curves)), "A gate that rejects most")
+    found = titled(findings_of(run(50, settings=settings, **curves)), "A gate that rejects most")
     assert found is not None
     assert found.advice is not None
     assert found.advice.setting == "correction.gates.0.lower=0.94"  # 0.98 · (0.9 / 0.98)^0.55 = 0.935
-    apart = findings(run(50, settings=settings | {"rollout": {"max_staleness": 8}}, drift__k3=0.8, **curves))
+    apart = findings_of(run(50, settings=settings | {"rollout": {"max_staleness": 8}}, drift__k3=0.8, **curves))
     far = titled(apart, "A gate that rejects most")
     assert far is not None
     assert far.advice is not None
@@ -117,7 +117,7 @@ def test_an_idle_gate_is_offered_a_bound_that_its_statistic_reaches() -> None:
     wide = {"metric": "ratio", "level": "sequence", "upper": 2.0, "lower": None, "action": "reject"}
     settings = made.settings() | {"correction": {"gates": [wide]}}
     curves = gated("0-ratio-sequence", rejected_tokens=0.0, p01=0.98, p99=1.03)
-    found = titled(findings(run(50, settings=settings, **curves)), "never fires")
+    found = titled(findings_of(run(50, settings=settings, **curves)), "never fires")
     assert found is not None
     assert found.advice is not None
     assert found.advice.setting == "correction.gates.0.upper=1.03"
@@ -125,14 +125,14 @@ def test_an_idle_gate_is_offered_a_bound_that_its_statistic_reaches() -> None:
 
 def test_a_page_ends_each_warning_with_what_to_try_and_a_good_run_has_nothing_to_try() -> None:
     poor = made.run("collapsed", steps=120)
-    page = html(poor)
-    grave = sum(one.advice is not None for one in findings(poor))
+    page = report_html(poor)
+    grave = sum(one.advice is not None for one in findings_of(poor))
     assert grave >= 2
     assert page.count("<i>try:</i> <code>") == grave
-    assert "<i>try:</i>" not in html(made.run("healthy", steps=400))
+    assert "<i>try:</i>" not in report_html(made.run("healthy", steps=400))
 
 
 def test_settings_of_any_shape_leave_the_advice_standing() -> None:
     for odd in ({}, {"rollout": 3}, {"rollout": {"max_staleness": "8", "precision": 4}, "learner": {"lr": None}}):
-        found = findings(Run(settings=odd, metrics=metrics_of("collapsed")))
+        found = findings_of(Run(settings=odd, metrics=metrics_of("collapsed")))
         assert all(one.advice is not None for one in found if one.level in GRAVE)

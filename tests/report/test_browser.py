@@ -14,7 +14,7 @@ from tests.report import made
 from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_page import HOSTILE
 from tests.waiting import until
-from trimtab.report import Run, html
+from trimtab.report import Run, report_html
 from trimtab.report.compare import comparison
 from trimtab.report.shell import asset, document
 
@@ -33,7 +33,7 @@ def browser() -> Iterator[Chromium]:
 
 def opened(browser: Chromium, run: Run, folder: Path) -> Page:
     path = folder / "report.html"
-    path.write_bytes(html(run).encode())
+    path.write_bytes(report_html(run).encode())
     return browser.open(path)
 
 
@@ -138,7 +138,7 @@ def test_hostile_text_is_shown_as_text(browser: Chromium, tmp_path: Path) -> Non
 
 def test_the_policy_stops_a_script_that_gets_in(browser: Chromium, tmp_path: Path) -> None:
     """The second wall: were an element to slip through, it would not run."""
-    page = html(made.run("healthy", steps=20))
+    page = report_html(made.run("healthy", steps=20))
     broken = page.replace("<footer>", "<script>document.title='taken'</script><img src=http://127.0.0.1:9/x><footer>")
     path = tmp_path / "report.html"
     path.write_text(broken)

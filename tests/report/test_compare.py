@@ -15,10 +15,10 @@ from tests.report.test_page import HOSTILE, Skeleton, embedded
 from trimtab.cli.app import app
 from trimtab.config.training import Rollout
 from trimtab.errors import TrimtabError
-from trimtab.report import Run, findings, write, write_charts, write_comparison
+from trimtab.report import Run, findings_of, write_charts, write_comparison, write_report
 from trimtab.report.compare import colour_of, comparison
 from trimtab.report.findings import gravest
-from trimtab.report.flat import differing, flat
+from trimtab.report.flat import differing_settings, settings_by_path
 from trimtab.report.palette import CARDS, LEAST, colour, contrast
 from trimtab.report.several import file_names
 
@@ -51,10 +51,10 @@ def test_verdicts_stand_side_by_side_each_with_its_gravest_finding() -> None:
     assert page.count('<article class="run">') == 2
     assert '<span class="word collapsed">collapsed</span>' in page
     assert '<span class="word too-early-to-say">too early to say</span>' in page
-    found = findings(pair()[1])
+    found = findings_of(pair()[1])
     assert gravest(found).level == "alarm"
     assert gravest(found).title in page
-    calm = findings(made.run("healthy", steps=400, rollouts=None))
+    calm = findings_of(made.run("healthy", steps=400, rollouts=None))
     assert gravest(calm) is calm[0]
 
 
@@ -71,12 +71,12 @@ def test_settings_that_differ_are_shown_and_others_are_not() -> None:
 
 
 def test_settings_go_by_the_path_they_are_typed_by_and_one_that_is_absent_shows_as_a_dash() -> None:
-    assert dict(flat({"gates": [{"upper": 2}], "betas": [0.9, 0.95], "kl": None})) == {
+    assert dict(settings_by_path({"gates": [{"upper": 2}], "betas": [0.9, 0.95], "kl": None})) == {
         "gates.0.upper": 2,
         "betas": [0.9, 0.95],
         "kl": "null",
     }
-    assert differing([{"a": 1, "b": {"c": 2}}, {"a": 1}]) == [("b.c", [2, "–"])]
+    assert differing_settings([{"a": 1, "b": {"c": 2}}, {"a": 1}]) == [("b.c", [2, "–"])]
 
 
 def test_hostile_names_add_no_element_to_a_comparison() -> None:
@@ -171,4 +171,4 @@ def test_the_command_writes_one_report_or_a_comparison_and_charts_where_asked(
 
 
 def test_one_run_is_written_as_before(runs: list[Path]) -> None:
-    assert write(runs[0]) == runs[0] / "report.html"
+    assert write_report(runs[0]) == runs[0] / "report.html"

@@ -14,7 +14,7 @@ from tests.report import made
 from trimtab.errors import TrimtabError
 from trimtab.records import RunDirectory, rows_from, table_of
 from trimtab.records.schema import ROWS
-from trimtab.report import directory, write
+from trimtab.report import directory, write_report
 from trimtab.report.directory import steps_to_read
 
 
@@ -35,7 +35,7 @@ def on_disk(folder: Path, steps: int = 40) -> Path:
 
 def test_a_run_directory_becomes_one_file_in_it(tmp_path: Path) -> None:
     path = on_disk(tmp_path)
-    where = write(path)
+    where = write_report(path)
     assert where == path / "report.html"
     page = where.read_text(encoding="utf-8")
     assert "<title>first-try · trimtab</title>" in page
@@ -48,13 +48,13 @@ def test_the_report_can_go_elsewhere_and_a_second_one_replaces_the_first(tmp_pat
     path = on_disk(tmp_path, steps=12)
     out = tmp_path / "elsewhere.html"
     out.write_text("before")
-    assert write(path, out) == out
+    assert write_report(path, out) == out
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert not (path / "report.html").exists()
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    run = directory.read(on_disk(tmp_path, steps=12))
+    run = directory.read_run(on_disk(tmp_path, steps=12))
     assert run.series("drift/k3").steps.tolist() == list(range(1, 13))  # recorded from 0, shown from 1
     assert run.status == "done"
     assert run.setting("rollout.max_staleness") == 4
@@ -64,7 +64,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError):
-        write(tmp_path)
+        write_report(tmp_path)
 
 
 def test_of_a_large_run_steps_are_read_that_span_it_and_the_worst() -> None:
@@ -100,4 +100,4 @@ def test_a_report_of_a_run_that_saves_and_prunes_meanwhile_is_whole(
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", racing)
-    assert write(path).exists()
+    assert write_report(path).exists()

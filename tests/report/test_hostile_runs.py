@@ -13,9 +13,9 @@ import pytest
 from tests.report import made
 from tests.report.test_directory import on_disk
 from trimtab.errors import RecordError
-from trimtab.report import write, write_charts, write_comparison
-from trimtab.report.directory import read, write_page
-from trimtab.report.page import html
+from trimtab.report import write_charts, write_comparison, write_report
+from trimtab.report.directory import read_run, write_page
+from trimtab.report.page import report_html
 
 ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
 
@@ -29,7 +29,7 @@ def test_a_number_at_the_end_of_numbers_is_drawn_in_any_metric(value: float) -> 
         for names in [*alone, run.names]:
             lines = [dict(line) for line in run.metrics]
             lines[7] |= dict.fromkeys(names, value)
-            assert html(replace(run, metrics=lines)).startswith("<!doctype html>")
+            assert report_html(replace(run, metrics=lines)).startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("step", [10**30, -(10**30), "7", None, [1], {}, 1.5])
@@ -37,12 +37,12 @@ def test_a_line_whose_step_is_none_is_passed_over(step: object) -> None:
     run = made.run("healthy", steps=20)
     lines = [*run.metrics, {**run.metrics[-1], "step": step}]
     assert replace(run, metrics=lines).span == run.span
-    assert html(replace(run, metrics=lines, events=[{"kind": "x", "step": step}]))
+    assert report_html(replace(run, metrics=lines, events=[{"kind": "x", "step": step}]))
 
 
 def test_the_kind_of_an_event_wraps_and_its_step_is_a_number() -> None:
     events = [{"kind": "k" * 500, "message": "m", "step": 3}, {"kind": "x", "step": "s" * 500}]
-    page = html(made.run("healthy", steps=5, events=events))
+    page = report_html(made.run("healthy", steps=5, events=events))
     assert f"<td>{'k' * 500}</td>" in page
     assert "s" * 500 not in page
     assert '<td class="n">3</td>' in page
@@ -68,7 +68,7 @@ def test_settings_that_no_run_writes_are_one_sentence(tmp_path: Path, what: str)
     text, words = SETTINGS[what]
     (path / "config.yaml").write_text(text)
     with pytest.raises(RecordError) as refusal:
-        write(path)
+        write_report(path)
     assert words in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert not (path / "report.html").exists()
@@ -80,7 +80,7 @@ def test_json_that_no_run_writes_is_one_sentence(tmp_path: Path, name: str, text
     path = on_disk(tmp_path, steps=6)
     (path / name).write_text(f"{text}\n")
     with pytest.raises(RecordError, match=name):
-        write(path)
+        write_report(path)
 
 
 @pytest.mark.parametrize("value", ["text", None, [1], {"a": 1}, 1e308, True])
@@ -89,7 +89,7 @@ def test_a_metric_of_any_kind_leaves_a_report(tmp_path: Path, value: object) -> 
     line = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
     with (path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(dict.fromkeys(line, value) | {"step": 6}) + "\n")
-    assert write(path).exists()
+    assert write_report(path).exists()
 
 
 def test_a_damaged_tokenizer_and_one_that_vanishes_leave_a_report(
@@ -97,13 +97,13 @@ def test_a_damaged_tokenizer_and_one_that_vanishes_leave_a_report(
 ) -> None:
     path = on_disk(tmp_path, steps=6)
     (path / "checkpoints" / "tokenizer.json").write_text("{")
-    assert read(path).piece is None
+    assert read_run(path).piece is None
 
     def gone(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", ".saving-step-000197")
 
     monkeypatch.setattr(Path, "rglob", gone)  # a run that goes on prunes its checkpoints meanwhile
-    assert write(path).exists()
+    assert write_report(path).exists()
 
 
 def test_a_place_that_takes_no_report_is_told_without_word_of_resuming(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_place_that_takes_no_report_is_told_without_word_of_resuming(tmp_path:
     with pytest.raises(
         RecordError, match=r"cannot be written: No such file or directory\. Mend that, or choose another"
     ):
-        write(path, out)
+        write_report(path, out)
     with pytest.raises(RecordError) as refusal:
         write_page(Path(os.devnull) / "page.html", "")
     assert "resume" not in str(refusal.value)
@@ -148,4 +148,4 @@ def test_a_time_that_is_next_to_nothing_is_no_warning(tmp_path: Path) -> None:
     (path / "metrics.jsonl").write_text(text)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert write(path).exists()
+        assert write_report(path).exists()

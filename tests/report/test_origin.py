@@ -9,10 +9,10 @@ import pytest
 
 from tests.report import made
 from trimtab.config.training import Rollout
-from trimtab.report import Finding, Run, findings
+from trimtab.report import Run, RunFinding, findings_of
 
 
-def found_at(by_age: dict[int, float], *, rows: int = 40, mixed: bool = False, **rollout: Any) -> list[Finding]:
+def found_at(by_age: dict[int, float], *, rows: int = 40, mixed: bool = False, **rollout: Any) -> list[RunFinding]:
     """Findings of a run whose tokens have this mean k3 at each age; each response of one age, or (mixed) of all."""
     ages = sorted(by_age)
     # k3 = e^ℓ − 1 − ℓ; for ℓ > 0 found by bisection
@@ -27,7 +27,7 @@ def found_at(by_age: dict[int, float], *, rows: int = 40, mixed: bool = False, *
     for name, values in columns.items():
         place = table.schema.get_field_index(name)
         table = table.set_column(place, name, made.pa.array(values, made.COLUMNS[name]))
-    return findings(Run(settings=made.settings(rollout=Rollout(**rollout)), metrics=(), rollouts=table))
+    return findings_of(Run(settings=made.settings(rollout=Rollout(**rollout)), metrics=(), rollouts=table))
 
 
 def _log_ratio(k3: float) -> float:
@@ -38,7 +38,7 @@ def _log_ratio(k3: float) -> float:
     return low
 
 
-def titles(found: list[Finding]) -> set[str]:
+def titles(found: list[RunFinding]) -> set[str]:
     return {one.title for one in found}
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.report import made
 from tests.report.test_findings import run, titled
 from trimtab.config.training import Rollout
-from trimtab.report import Finding, findings
+from trimtab.report import RunFinding, findings_of
 from trimtab.report.pace import pace
 
 AT_BOUND = {"staleness__oldest_max": 4.0, "staleness__oldest_mean": 3.8}
@@ -18,8 +18,8 @@ FULL = {
 }  # 16 groups a step and a bound of 4: three whole batches ready beside the one taken
 
 
-def at_bound(steps: int = 50, **changes: Any) -> Finding | None:
-    return titled(findings(run(steps, **(AT_BOUND | changes))), "Staleness sits at its bound")
+def at_bound(steps: int = 50, **changes: Any) -> RunFinding | None:
+    return titled(findings_of(run(steps, **(AT_BOUND | changes))), "Staleness sits at its bound")
 
 
 def test_samplers_that_fill_the_queue_are_ahead_and_a_smaller_bound_is_offered() -> None:
@@ -71,7 +71,7 @@ def test_data_younger_than_the_bound_is_not_mentioned() -> None:
 def test_in_lockstep_staleness_is_exact_and_waiting_is_sampling_so_neither_is_mentioned() -> None:
     lockstep = made.settings(steps=50) | {"backend": "lockstep"}
     assert at_bound(settings=lockstep, time__step=1.0, time__wait=0.6) is None
-    found = findings(run(50, settings=lockstep, **AT_BOUND, time__step=1.0, time__wait=0.6))
+    found = findings_of(run(50, settings=lockstep, **AT_BOUND, time__step=1.0, time__wait=0.6))
     assert titled(found, "The learner waits") is None
 
 
@@ -104,8 +104,8 @@ def test_the_start_of_the_samplers_is_no_waiting() -> None:
 )
 def test_what_shortens_waiting_depends_on_what_the_samplers_lack(rollout: dict[str, Any], setting: str) -> None:
     settings = made.settings(steps=50, rollout=Rollout(**rollout))
-    found = titled(findings(run(50, settings=settings, time__step=1.0, time__wait=0.4)), "The learner waits")
+    found = titled(findings_of(run(50, settings=settings, time__step=1.0, time__wait=0.4)), "The learner waits")
     assert found is not None
     assert found.advice is not None
     assert found.advice.setting == setting
-    assert titled(findings(run(50, settings=settings, time__step=1.0, time__wait=0.1)), "The learner waits") is None
+    assert titled(findings_of(run(50, settings=settings, time__step=1.0, time__wait=0.1)), "The learner waits") is None

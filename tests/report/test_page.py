@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report import made
-from trimtab.report import Run, html
+from trimtab.report import Run, report_html
 from trimtab.report.page import duration
 from trimtab.report.rollouts import pieces, shade
 from trimtab.report.tokens import by_age, tokens
@@ -50,7 +50,7 @@ def embedded(page: str) -> dict[str, list[dict[str, object]]]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return html(made.run("collapsed", steps=120))
+    return report_html(made.run("collapsed", steps=120))
 
 
 def test_every_chart_asked_for_is_there(page: str) -> None:
@@ -82,7 +82,7 @@ def test_the_policy_names_the_one_script_and_the_one_style(page: str) -> None:
 
 
 def test_a_run_without_anything_still_has_a_page() -> None:
-    bare = html(Run(settings={}, metrics=()))
+    bare = report_html(Run(settings={}, metrics=()))
     assert "Accuracy unknown" in bare
     assert "No rollouts recorded" in bare
     assert "Not recorded in this run" in bare
@@ -90,13 +90,13 @@ def test_a_run_without_anything_still_has_a_page() -> None:
 
 def test_the_line_under_the_title_names_the_weight_of_a_rule_that_has_only_gates() -> None:
     for correction, said in (("geo-rs", "weight one"), ("off", "weight one"), ("seq-tis", "weight sequence ≤ 2")):
-        page = html(Run(made.settings(correction=correction), made.lines(3, {"train/loss": lambda s: 0.0})))
+        page = report_html(Run(made.settings(correction=correction), made.lines(3, {"train/loss": lambda s: 0.0})))
         assert f" · {said} · " in page
         assert "weight ?" not in page
 
 
 def test_steps_are_counted_from_one_as_on_the_console() -> None:
-    page = html(made.run("healthy", steps=60))
+    page = report_html(made.run("healthy", steps=60))
     assert "(steps 1–1)" in page  # the first of twelve steps with rollouts
     assert ">step 1 ·" in page
     assert ">step 0 ·" not in page
@@ -106,14 +106,14 @@ def test_steps_are_counted_from_one_as_on_the_console() -> None:
 def test_the_accuracy_before_the_first_step_is_a_point_of_the_chart() -> None:
     start = {"kind": "start", "message": "Held-out accuracy 0.234 before the first step.", "accuracy": 0.234}
     metrics = made.lines(40, {"eval/accuracy": lambda s: 0.9, "train/loss": lambda s: 0.0}, {"eval/accuracy": 20})
-    chart = embedded(html(Run(made.settings(), metrics, [start])))["charts"][0]
+    chart = embedded(report_html(Run(made.settings(), metrics, [start])))["charts"][0]
     line = chart["lines"][0]  # pyright: ignore[reportIndexIssue]
     assert (line["s"][0], line["v"][0]) == (0, 0.234)
     assert chart["x"][0] == 0  # pyright: ignore[reportIndexIssue]
 
 
 def test_an_accuracy_keeps_its_third_digit() -> None:
-    page = html(Run(made.settings(), made.lines(40, {"eval/accuracy": lambda s: 0.234 if s < 20 else 0.965})))
+    page = report_html(Run(made.settings(), made.lines(40, {"eval/accuracy": lambda s: 0.234 if s < 20 else 0.965})))
     assert "<b>0.234 → 0.965</b>" in page
 
 
@@ -127,7 +127,7 @@ def test_time_is_counted_in_seconds_where_the_console_does(seconds: float, said:
 
 def test_the_time_of_steps_is_not_called_wall_time() -> None:
     metrics = [{"step": step, "time/step": 2.0} for step in range(5)]
-    page = html(Run({}, metrics))
+    page = report_html(Run({}, metrics))
     assert "<b>10 s</b><span>in steps, evaluation apart</span>" in page
     assert "wall time" not in page
 
@@ -135,7 +135,7 @@ def test_the_time_of_steps_is_not_called_wall_time() -> None:
 def test_a_missing_metric_is_named_as_not_recorded_and_its_chart_left_out() -> None:
     whole = made.run("healthy", steps=60)
     less = [{name: value for name, value in line.items() if name != "policy/entropy"} for line in whole.metrics]
-    page = html(made.run("healthy", steps=60, metrics=less))
+    page = report_html(made.run("healthy", steps=60, metrics=less))
     assert "entropy" not in Skeleton(page).ids
     assert "Not recorded in this run: Entropy" in page
 
@@ -144,14 +144,14 @@ def test_a_missing_metric_is_named_as_not_recorded_and_its_chart_left_out() -> N
 def test_any_number_can_stand_in_any_metric(value: float) -> None:
     names = made.run("healthy", steps=1).names
     odd = [{"step": step, **dict.fromkeys(names, value if step % 3 else 0.5)} for step in range(30)]
-    page = html(made.run("healthy", steps=30, metrics=odd))
+    page = report_html(made.run("healthy", steps=30, metrics=odd))
     assert not re.search(r'[ML" ](nan|inf)', page)
     embedded(page)
 
 
 def test_one_step_and_one_rollout_are_enough() -> None:
     rng = np.random.default_rng(0)
-    page = html(made.run("healthy", steps=1, rollouts=made.rollouts(rng, 1, per_step=1)))
+    page = report_html(made.run("healthy", steps=1, rollouts=made.rollouts(rng, 1, per_step=1)))
     assert page.count("<article") == 1
 
 
@@ -161,7 +161,7 @@ def test_columns_of_log_probs_may_be_null() -> None:
     for name in ("proximal", "raw", "current"):
         place = table.schema.get_field_index(name)
         table = table.set_column(place, name, pa.nulls(table.num_rows, made.COLUMNS[name]))
-    page = html(made.run("healthy", steps=20, rollouts=table))
+    page = report_html(made.run("healthy", steps=20, rollouts=table))
     assert "ratios" not in Skeleton(page).ids
     assert 'class="none' in page
 
@@ -181,7 +181,9 @@ def test_hostile_text_everywhere_adds_no_element() -> None:
             place = table.schema.get_field_index(column)
             table = table.set_column(place, column, pa.array([text] * table.num_rows, pa.string()))
         pages.append(
-            html(Run(settings, metrics, events, table, name=text, status=text, piece=lambda token, text=text: text))
+            report_html(
+                Run(settings, metrics, events, table, name=text, status=text, piece=lambda token, text=text: text)
+            )
         )
     harmless, hostile = (Skeleton(page) for page in pages)
     assert hostile.elements == harmless.elements
@@ -249,6 +251,6 @@ def test_a_large_run_stays_small_and_quick() -> None:
     metrics = [{"step": step, **dict(zip(names, line, strict=True))} for step, line in enumerate(values.tolist())]
     large = Run(made.settings(steps=steps), metrics, rollouts=many)
     began = time.process_time()
-    page = html(large)
+    page = report_html(large)
     assert time.process_time() - began < 20
     assert len(page) < 15_000_000

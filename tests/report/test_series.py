@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.report.series import Series, onsets, thinned
+from trimtab.report.series import Series, onsets, thin_series
 
 numbers = st.floats(-1e6, 1e6) | st.just(float("nan")) | st.just(float("inf"))
 
@@ -35,7 +35,7 @@ def test_a_running_median_ignores_one_wild_step_and_what_is_no_number() -> None:
 @given(st.lists(numbers, min_size=0, max_size=300), st.integers(1, 40))
 def test_thinning_keeps_the_extremes_and_the_order(values: list[float], buckets: int) -> None:
     whole = series(*values)
-    thin = thinned(whole, buckets)
+    thin = thin_series(whole, buckets)
     assert len(thin) <= max(2 * buckets, 1)
     assert (np.diff(thin.steps) > 0).all()
     if len(whole.finite):
@@ -45,7 +45,7 @@ def test_thinning_keeps_the_extremes_and_the_order(values: list[float], buckets:
 
 def test_a_thinned_gap_stays_a_gap() -> None:
     values = [1.0] * 100 + [float("nan")] * 100 + [1.0] * 100
-    thin = thinned(series(*values), 30)
+    thin = thin_series(series(*values), 30)
     assert np.isnan(thin.values).sum() == 10  # 300 values in 30 buckets: ten of them hold nothing else
 
 

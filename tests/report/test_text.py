@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.report.text import embedded, escaped, fixed, number, percent
+from trimtab.report.text import escape_html, percent, script_json, short_number, with_decimals
 
 anything = st.text(st.characters(), max_size=60)
 HOSTILE = ("</script><script>alert(1)</script>", "<!--", "]]>", "\u2028\u2029", '" onload="x', "&lt;", "\ud800")
@@ -17,7 +17,7 @@ HOSTILE = ("</script><script>alert(1)</script>", "<!--", "]]>", "\u2028\u2029", 
 @settings(max_examples=50, deadline=None)
 @given(anything | st.sampled_from(HOSTILE))
 def test_escaped_text_holds_no_markup_and_can_be_written(text: str) -> None:
-    shown = escaped(text)
+    shown = escape_html(text)
     assert not set("<>\"'") & set(shown)
     shown.encode()
 
@@ -25,15 +25,15 @@ def test_escaped_text_holds_no_markup_and_can_be_written(text: str) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(anything | st.sampled_from(HOSTILE)))
 def test_embedded_json_reads_back_and_cannot_end_its_element(texts: list[str]) -> None:
-    held = embedded(texts)
+    held = script_json(texts)
     assert json.loads(held) == texts
     assert held.isascii()
     assert not set("<>&") & set(held)
 
 
 def test_characters_that_reorder_or_hide_text_are_named() -> None:
-    assert escaped("a\u202eb\u200b\x00") == "a⟨U+202E⟩b⟨U+200B⟩⟨U+0000⟩"
-    assert escaped("a\tb\nc ü 漢 👍") == "a\tb\nc ü 漢 👍"
+    assert escape_html("a\u202eb\u200b\x00") == "a⟨U+202E⟩b⟨U+200B⟩⟨U+0000⟩"
+    assert escape_html("a\tb\nc ü 漢 👍") == "a\tb\nc ü 漢 👍"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_characters_that_reorder_or_hide_text_are_named() -> None:
      (float("nan"), "NaN"), (float("-inf"), "−∞"), (0.001, "0.001")],
 )  # fmt: skip
 def test_a_number_for_a_reader(value: float, text: str) -> None:
-    assert number(value) == text
+    assert short_number(value) == text
 
 
 def test_a_share_in_percent() -> None:
@@ -52,7 +52,7 @@ def test_a_share_in_percent() -> None:
 
 
 def test_decimals_are_kept_and_halves_go_up() -> None:
-    assert [fixed(value) for value in (0.125, 0.625, 0.965, 0.8, 1.0, 0.004)] == [
+    assert [with_decimals(value) for value in (0.125, 0.625, 0.965, 0.8, 1.0, 0.004)] == [
         "0.13",
         "0.63",
         "0.97",

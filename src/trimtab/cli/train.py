@@ -126,9 +126,9 @@ def report(
     Of one run: what became of it, why, and what to try. Of several: verdicts side by side, curves over each other, and the
     settings in which they differ.
     """
-    from trimtab.report import write, write_charts, write_comparison
+    from trimtab.report import write_charts, write_comparison, write_report
 
-    page = write(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path("compare.html"))
+    page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path("compare.html"))
     show.put(f"report  {page}")
     if charts is not None:
         show.put(f"charts  {len(write_charts(runs, charts))} files in {charts}")
@@ -182,9 +182,9 @@ def _accuracies(result: Result) -> str:
 
 
 def _write_report(path: Path) -> Path | None:
-    from trimtab.report import write
+    from trimtab.report import write_report
 
-    return write(path)
+    return write_report(path)
 
 
 def _quiet_libraries() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.verdict import FULL, tally
-from trimtab.report.text import number
+from trimtab.report.text import short_number
 
 Outcome = Literal["confirmed", "contradicted", "not decided"]
 
@@ -183,4 +183,4 @@ def _all_or_none(found: Sequence[bool], wanted: bool) -> Outcome:
 
 
 def _list(values: Sequence[float], digits: int = 3) -> str:
-    return ", ".join(number(value, digits) for value in values)
+    return ", ".join(short_number(value, digits) for value in values)

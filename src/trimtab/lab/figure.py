@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trimtab.lab.book import LabResults
 from trimtab.lab.panels import small_multiples
 from trimtab.report.chart import HEIGHT, WIDTH, Chart, chart_svg
-from trimtab.report.text import escaped
+from trimtab.report.text import escape_html
 
 COLUMNS = 4
 _HEAD, _GAP = 44, 14
@@ -33,7 +33,7 @@ def accuracy_figure(results: LabResults, scenario: str) -> str:
     panels = "".join(_panel(chart, place, results.steps) for place, chart in enumerate(charts))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{escaped(f"Held-out accuracy by correction, {scenario}")}"><style>{_STYLE}</style>'
+        f'aria-label="{escape_html(f"Held-out accuracy by correction, {scenario}")}"><style>{_STYLE}</style>'
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>{panels}</svg>\n'
     )
 
@@ -43,8 +43,8 @@ def _panel(chart: Chart, place: int, steps: int) -> str:
     svg, _ = chart_svg(chart, (0, steps))
     inner = svg.replace("<svg ", f'<svg y="{_HEAD}" width="{WIDTH}" height="{HEIGHT}" ', 1)
     return (
-        f'<g transform="translate({x} {y})"><text class="title" x="12" y="20">{escaped(chart.title)}</text>'
-        f'<text class="word" x="12" y="38">{escaped(chart.note)}</text>{inner}</g>'
+        f'<g transform="translate({x} {y})"><text class="title" x="12" y="20">{escape_html(chart.title)}</text>'
+        f'<text class="word" x="12" y="38">{escape_html(chart.note)}</text>{inner}</g>'
     )
 
 

@@ -14,8 +14,8 @@ from trimtab.lab.verdict import ORDER
 from trimtab.report.chart import Chart, chart_svg
 from trimtab.report.palette import both_rules, rules
 from trimtab.report.paper import paper_style, with_paper
-from trimtab.report.shell import asset, document, figure
-from trimtab.report.text import escaped
+from trimtab.report.shell import asset, document, figure_html
+from trimtab.report.text import escape_html
 
 
 def lab_html(results: LabResults, title: str = "trimtab lab") -> str:
@@ -38,11 +38,11 @@ def lab_html(results: LabResults, title: str = "trimtab lab") -> str:
 
 
 def _header(results: LabResults, title: str) -> str:
-    said = "".join(f"<li>{escaped(each)}</li>" for each in remarks(results) if each != CAUTION)
+    said = "".join(f"<li>{escape_html(each)}</li>" for each in remarks(results) if each != CAUTION)
     facts = f"{results.steps} steps, seeds {', '.join(map(str, results.seeds))}, trimtab {results.trimtab}"
     return (
-        f'<div class="top"><h1>{escaped(title)}</h1></div><p class="rule">{escaped(facts)}</p>'
-        f'<p><b>{escaped(CAUTION)}</b></p><ul class="remarks">{said}</ul>'
+        f'<div class="top"><h1>{escape_html(title)}</h1></div><p class="rule">{escape_html(facts)}</p>'
+        f'<p><b>{escape_html(CAUTION)}</b></p><ul class="remarks">{said}</ul>'
     )
 
 
@@ -51,11 +51,11 @@ def _answers(results: LabResults, names: Sequence[str]) -> str:
     items: list[str] = []
     for name in names:
         found = correction_rows(results, name)
-        items.append(f'<li><a href="#{escaped(name)}"><b>{escaped(name)}</b></a><ul>')
+        items.append(f'<li><a href="#{escape_html(name)}"><b>{escape_html(name)}</b></a><ul>')
         for word in (each for each in ORDER if any(row.word == each for row in found)):
             alike = [row.correction for row in found if row.word == word]
             who = f"all {len(found)}" if len(alike) == len(found) > 3 else ", ".join(alike)
-            items.append(f'<li><span class="word {_style(word)}">{escaped(word)}</span> {escaped(who)}</li>')
+            items.append(f'<li><span class="word {_style(word)}">{escape_html(word)}</span> {escape_html(who)}</li>')
         items.append("</ul></li>")
     return (
         '<h2 id="answer">Which corrections stood</h2><p class="legend"><span>By the worst seed of each, the best first.</span></p>'
@@ -69,7 +69,7 @@ def _scenario(results: LabResults, name: str) -> str:
     small = "".join(_figure(chart, span) for chart in small_multiples(results, name))
     drawn = "".join(_figure(chart, span) for chart in charts)
     return (
-        f'<section><h2 id="{escaped(name)}">{escaped(name)}: {escaped(results.scenarios[name])}</h2>{_table(results, name)}'
+        f'<section><h2 id="{escape_html(name)}">{escape_html(name)}: {escape_html(results.scenarios[name])}</h2>{_table(results, name)}'
         f'<h3>Held-out accuracy, one line per seed</h3><p class="legend"><span>grey: the on-policy control of each seed</span></p>'
         f'<div class="charts small">{small}</div>'
         '<h3>All corrections</h3><p class="legend"><span>One colour per correction, one thin line per seed; '
@@ -81,24 +81,24 @@ def _scenario(results: LabResults, name: str) -> str:
 def _figure(chart: Chart, span: tuple[int, int]) -> str:
     svg, _ = chart_svg(chart, span)
     keys = {line.colour: line.label.partition(", seed ")[0] for line in chart.lines if len(line.series.finite)}
-    return figure(chart.id, chart.title, chart.note, "", with_paper(svg, chart.title, list(keys.items())))
+    return figure_html(chart.id, chart.title, chart.note, "", with_paper(svg, chart.title, list(keys.items())))
 
 
 def _table(results: LabResults, name: str) -> str:
     colours = colours_of(results)
-    head = "".join(f"<th>{escaped(each)}</th>" for each in _verdict_first(HEAD))
+    head = "".join(f"<th>{escape_html(each)}</th>" for each in _verdict_first(HEAD))
     lines: list[str] = []
     for row in correction_rows(results, name):
         colour, (first, *rest) = colours[row.correction], row_texts(row)
-        box = (
-            f'<label><input type="checkbox" checked data-s="{colour}"><i class="s{colour}"></i>{escaped(first)}</label>'
-        )
+        box = f'<label><input type="checkbox" checked data-s="{colour}"><i class="s{colour}"></i>{escape_html(first)}</label>'
         why = " / ".join(f"{line_label(each)}: {_reason(each)}" for each in row.cells)
-        cells = [f'<td class="n">{escaped(each)}</td>' for each in rest]
-        cells[2] = f'<td title="{escaped(why)}"><span class="word {_style(row.word)}">{escaped(rest[2])}</span></td>'
+        cells = [f'<td class="n">{escape_html(each)}</td>' for each in rest]
+        cells[2] = (
+            f'<td title="{escape_html(why)}"><span class="word {_style(row.word)}">{escape_html(rest[2])}</span></td>'
+        )
         lines.append(f'<tr data-s="{colour}">{"".join(_verdict_first([f"<td>{box}</td>", *cells]))}</tr>')
     tools = '<button type="button" data-all="1">all</button> <button type="button" data-all="">none</button>'
-    under = [tools if len(lines) > 1 else "", escaped(equal_rows(results, name))]
+    under = [tools if len(lines) > 1 else "", escape_html(equal_rows(results, name))]
     said = "".join(f"<p>{each}</p>" for each in under if each)
     return f'<div class="wide"><table class="cells"><tr>{head}</tr>{"".join(lines)}</table></div>{said}'
 

@@ -9,7 +9,7 @@ from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CorrectionRow, correction_rows
 from trimtab.lab.verdict import tally
-from trimtab.report.chart import Bound, Chart, Line
+from trimtab.report.chart import Bound, Chart, ChartLine
 from trimtab.report.palette import FIRST_COLOUR
 from trimtab.report.series import Series
 
@@ -39,11 +39,11 @@ class LabPanel:
         """The panel with every cell of a scenario."""
         colours = colours_of(results)
         lines = [
-            Line(line_label(each), self.series(each), colours[each.correction], faint=True)
+            ChartLine(line_label(each), self.series(each), colours[each.correction], faint=True)
             for each in results.of(scenario)
         ]
         controls = [] if scenario == CONTROL else results.controls
-        lines += [Line(f"control, seed {each.seed}", self.series(each), CONTROL_COLOUR) for each in controls]
+        lines += [ChartLine(f"control, seed {each.seed}", self.series(each), CONTROL_COLOUR) for each in controls]
         bounds = () if self.bound is None else (self.bound,)
         identity = f"{scenario}-{self.name}"
         return Chart(identity, self.title, self.note, lines, log=self.log, ends=self.ends, bounds=bounds)
@@ -103,6 +103,6 @@ def small_multiples(results: LabResults, scenario: str) -> list[Chart]:
 
 def _small(results: LabResults, scenario: str, row: CorrectionRow) -> Chart:
     controls: Sequence[CellResult] = [] if list(row.cells) == results.controls else results.controls
-    lines = [Line(f"control, seed {each.seed}", each.evaluated, CONTROL_COLOUR, faint=True) for each in controls]
-    lines += [Line(f"seed {each.seed}", each.evaluated, 1 + place) for place, each in enumerate(row.cells)]
+    lines = [ChartLine(f"control, seed {each.seed}", each.evaluated, CONTROL_COLOUR, faint=True) for each in controls]
+    lines += [ChartLine(f"seed {each.seed}", each.evaluated, 1 + place) for place, each in enumerate(row.cells)]
     return Chart(f"{scenario}-{row.correction}", row.correction, tally(row.words), lines, ends=(0.0, 1.0))

@@ -12,7 +12,7 @@ from trimtab.config.visible import on_one_line
 from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.verdict import FULL, ORDER, LabWord, tally
-from trimtab.report.text import fixed, number, percent
+from trimtab.report.text import percent, short_number, with_decimals
 
 CAUTION = (
     "It reproduces mechanisms at toy scale; it predicts nothing about your model. Corrections are ranked within a scenario only, "
@@ -82,7 +82,7 @@ def row_texts(row: CorrectionRow) -> tuple[str, ...]:
     return (
         row.correction,
         "  ".join(_accuracy(each) for each in row.cells),
-        "  ".join("–" if each.verdict is None else fixed(each.verdict.late_low) for each in row.cells),
+        "  ".join("–" if each.verdict is None else with_decimals(each.verdict.late_low) for each in row.cells),
         tally(row.words),
         _pair(done, "mismatch"),
         _pair(done, "grad_norm"),
@@ -92,14 +92,14 @@ def row_texts(row: CorrectionRow) -> tuple[str, ...]:
 
 
 def _accuracy(entry: CellResult) -> str:
-    return "failed" if entry.verdict is None else fixed(entry.verdict.last)
+    return "failed" if entry.verdict is None else with_decimals(entry.verdict.last)
 
 
 def _pair(done: list[CellResult], name: str) -> str:
     medians = [each.medians[name] for each in done if name in each.medians]
     if not medians:
         return "–"
-    return f"{number(float(np.median(medians)), 2)} / {number(max(each.most.get(name, 0.0) for each in done), 2)}"
+    return f"{short_number(float(np.median(medians)), 2)} / {short_number(max(each.most.get(name, 0.0) for each in done), 2)}"
 
 
 def _share(done: list[CellResult], name: str) -> str:

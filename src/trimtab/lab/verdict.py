@@ -11,7 +11,7 @@ from typing import Literal
 
 from trimtab.report.filtering import STARVED, starved_steps
 from trimtab.report.series import Series
-from trimtab.report.text import number, percent
+from trimtab.report.text import percent, short_number
 from trimtab.report.verdict import FULL as FULL
 from trimtab.report.verdict import QUICK as QUICK
 from trimtab.report.verdict import late_part, tolerance
@@ -67,24 +67,30 @@ def _word(accuracy: Series, starved: float, control: Series | None, problems: in
     own = own_verdict(accuracy, problems=problems)
     start, best, last = own.start[1], own.best[1], own.end[1]
     if own.word == "collapsed":
-        return "collapsed", f"ends at {number(last)}, under half of its best ({number(best)} at step {own.best[0]})"
+        return (
+            "collapsed",
+            f"ends at {short_number(last)}, under half of its best ({short_number(best)} at step {own.best[0]})",
+        )
     if start - last > tolerance(start, last, problems):
-        return "collapsed", f"ends at {number(last)}, under its start ({number(start)})"
+        return "collapsed", f"ends at {short_number(last)}, under its start ({short_number(start)})"
     if starved > LONG:
         return (
             "starved",
             f"kept under {percent(STARVED)} at {percent(starved)} of the steps: it survives by not learning",
         )
     if own.word == "unstable" and own.low is not None:
-        return "degraded", f"fell to {number(own.low[1])} at step {own.low[0]} and came back to {number(last)}"
+        return (
+            "degraded",
+            f"fell to {short_number(own.low[1])} at step {own.low[0]} and came back to {short_number(last)}",
+        )
     behind = _behind(accuracy, control, problems)
     if behind is not None:
         return "degraded", f"{behind}{_since(accuracy.finite, problems) if own.word != 'flat' else ''}"
     if control is None and own.word in ("degraded", "flat"):
-        return "degraded", f"ends at {number(last)}, best {number(best)}, start {number(start)}"
+        return "degraded", f"ends at {short_number(last)}, best {short_number(best)}, start {short_number(start)}"
     if steps < FULL:
-        return "not collapsed yet", f"ends at {number(last)}; {steps} steps certify nobody, {FULL} are needed"
-    return "healthy", f"ends at {number(last)}, never far under the control"
+        return "not collapsed yet", f"ends at {short_number(last)}; {steps} steps certify nobody, {FULL} are needed"
+    return "healthy", f"ends at {short_number(last)}, never far under the control"
 
 
 def _behind(accuracy: Series, control: Series | None, problems: int) -> str | None:
@@ -95,7 +101,7 @@ def _behind(accuracy: Series, control: Series | None, problems: int) -> str | No
     pairs = (("ends at", mine[-1], theirs[-1]), ("late lowest", mine.min(), theirs.min()))
     for what, one, other in pairs:
         if other - one > BEHIND + tolerance(float(one), float(other), problems):
-            return f"{what} {number(float(one))}, control {number(float(other))}"
+            return f"{what} {short_number(float(one))}, control {short_number(float(other))}"
     return None
 
 
@@ -108,7 +114,7 @@ def _since(accuracy: Series, problems: int) -> str:
     low, step = float(late.values[lowest]), int(late.steps[lowest])
     before = float(accuracy.within(0, step).values.max())
     if before - low > tolerance(before, low, problems):
-        return f"; it had {number(before)} before, and came back to {number(last)}"
+        return f"; it had {short_number(before)} before, and came back to {short_number(last)}"
     return "; at its best when it ends, so perhaps only slower"
 
 

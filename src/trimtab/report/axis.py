@@ -58,7 +58,7 @@ def _log_ticks(low: float | int, high: float | int) -> list[float]:
     return [tick for tick in around if low * 0.999 <= tick <= high * 1.001]
 
 
-def covering(values: Iterable[float], *, log: bool) -> tuple[float, float]:
+def axis_ends(values: Iterable[float], *, log: bool) -> tuple[float, float]:
     """Ends that leave a little air around the finite values (positive ones, on a log axis)."""
     finite = [value for value in values if abs(value) < ENDLESS and (value > 0 or not log)]
     if not finite:

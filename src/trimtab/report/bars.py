@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab.report.axis import Axis, covering
+from trimtab.report.axis import Axis, axis_ends
 from trimtab.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from trimtab.report.text import escaped, number
+from trimtab.report.text import escape_html, short_number
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def bars_svg(chart: BarChart) -> str:
     for tick in axis.ticks:
         y = float(axis.place(tick))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{y + 3.5:.1f}">{escaped(number(tick))}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{y + 3.5:.1f}">{escape_html(short_number(tick))}</text>')
     if chart.marked is not None:
         x = LEFT + chart.marked * width
         parts.append(f'<rect class="marked" x="{x:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT - TOP}"/>')
@@ -55,9 +55,11 @@ def bars_svg(chart: BarChart) -> str:
     stride = -(-count // chart.labels)
     for place in range((count // 2) % max(stride, 1), count, max(stride, 1)):
         x = LEFT + (place + 0.5) * width
-        parts.append(f'<text class="tick x" x="{x:.1f}" y="{HEIGHT - 6}">{escaped(chart.classes[place])}</text>')
+        parts.append(f'<text class="tick x" x="{x:.1f}" y="{HEIGHT - 6}">{escape_html(chart.classes[place])}</text>')
     parts.append(f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(chart.title)}">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape_html(chart.title)}">{"".join(parts)}</svg>'
+    )
 
 
 def _height_axis(chart: BarChart) -> Axis:
@@ -65,7 +67,7 @@ def _height_axis(chart: BarChart) -> Axis:
         heights = [sum(bar.heights[place] for bar in chart.bars) for place in range(len(chart.classes))]
     else:
         heights = [height for bar in chart.bars for height in bar.heights]
-    low, high = covering(heights, log=chart.log)
+    low, high = axis_ends(heights, log=chart.log)
     if not chart.log:
         low = 0.0
         high = high if high > 0 else 1.0
@@ -85,10 +87,10 @@ def _column(chart: BarChart, place: int, left: float, width: float, axis: Axis) 
         top = float(axis.place(below + height))
         foot = float(axis.place(below)) if below or not chart.log else HEIGHT - BOTTOM
         x = left + gap / 2 + (0 if chart.stacked else index * each)
-        said = f"{chart.classes[place]} · {bar.label}: {number(height)}{chart.unit}"
+        said = f"{chart.classes[place]} · {bar.label}: {short_number(height)}{chart.unit}"
         parts.append(
             f'<rect class="bar s{bar.colour}" x="{x:.2f}" y="{top:.2f}" width="{max(each - 0.5, 0.5):.2f}" '
-            f'height="{max(foot - top, 0.6):.2f}"><title>{escaped(said)}</title></rect>'
+            f'height="{max(foot - top, 0.6):.2f}"><title>{escape_html(said)}</title></rect>'
         )
         below += height if chart.stacked else 0.0
     return "".join(parts)

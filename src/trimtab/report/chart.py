@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.axis import Axis, covering, round_ticks
-from trimtab.report.series import Series, thinned
-from trimtab.report.text import escaped, number
+from trimtab.report.axis import Axis, axis_ends, round_ticks
+from trimtab.report.series import Series, thin_series
+from trimtab.report.text import escape_html, short_number
 
 WIDTH, HEIGHT = 460, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 8, 22
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """A curve, or the lower edge of a band with its `upper` edge."""
 
     label: str
@@ -55,7 +55,7 @@ class Chart:
     title: str
     note: str
     """How to read it, in one sentence."""
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     log: bool = False
     ends: tuple[float, float] | None = None
     """Of the value axis; None: what the values need."""
@@ -80,24 +80,26 @@ def chart_svg(chart: Chart, span: tuple[int, int], marks: Sequence[Mark] = ()) -
     # Last, so that no curve hides what a bound is called.
     parts += [_bound(bound, value_axis) for bound in chart.bounds if value_axis.low <= bound.value <= value_axis.high]
     parts.append('<g class="cursor" visibility="hidden"></g>')
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(chart.title)}">{"".join(parts)}</svg>'
-    return svg, _readable(lines, value_axis, time_axis)
+    svg = (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape_html(chart.title)}">{"".join(parts)}</svg>'
+    )
+    return svg, _pointer_data(lines, value_axis, time_axis)
 
 
-def _thin(line: Line) -> Line:
+def _thin(line: ChartLine) -> ChartLine:
     if line.upper is None:
-        return Line(line.label, thinned(line.series), line.colour, None, line.faint, line.dots)
-    low, high = thinned(line.series, keep="least"), thinned(line.upper, keep="greatest")
-    return Line(line.label, low, line.colour, high, line.faint, line.dots)
+        return ChartLine(line.label, thin_series(line.series), line.colour, None, line.faint, line.dots)
+    low, high = thin_series(line.series, keep="least"), thin_series(line.upper, keep="greatest")
+    return ChartLine(line.label, low, line.colour, high, line.faint, line.dots)
 
 
-def _axes(chart: Chart, lines: Sequence[Line], span: tuple[int, int]) -> tuple[Axis, Axis]:
+def _axes(chart: Chart, lines: Sequence[ChartLine], span: tuple[int, int]) -> tuple[Axis, Axis]:
     values = [float(v) for line in lines for part in (line.series, line.upper) if part for v in part.finite.values]
     log = chart.log and any(value > 0 for value in values)
     if chart.ends and not log:
         low, high = chart.ends
     else:
-        low, high = covering([*values, *(bound.value for bound in chart.bounds)], log=log)
+        low, high = axis_ends([*values, *(bound.value for bound in chart.bounds)], log=log)
         low = min(0.0, *values) if chart.from_zero and not log else low
     first, last = span
     return (
@@ -111,7 +113,7 @@ def _grid(values: Axis, time: Axis) -> str:
     for tick in values.ticks:
         y = float(values.place(tick))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{y + 3.5:.1f}">{escaped(number(tick))}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{y + 3.5:.1f}">{escape_html(short_number(tick))}</text>')
     for tick in round_ticks(time.low, time.high, 5):
         if float(tick).is_integer():
             x = float(time.place(tick))
@@ -124,7 +126,7 @@ def _mark(mark: Mark, time: Axis) -> str:
     x = float(time.place(mark.step))
     return (
         f'<path class="mark {mark.kind}" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}">'
-        f"<title>step {mark.step}: {escaped(mark.text)}</title></path>"
+        f"<title>step {mark.step}: {escape_html(mark.text)}</title></path>"
     )
 
 
@@ -133,7 +135,7 @@ def _bound(bound: Bound, values: Axis) -> str:
     under = y - 4 if y > TOP + 12 else y + 11
     return (
         f'<path class="bound" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        f'<text class="bound" x="{WIDTH - RIGHT - 2}" y="{under:.1f}">{escaped(bound.text)}</text>'
+        f'<text class="bound" x="{WIDTH - RIGHT - 2}" y="{under:.1f}">{escape_html(bound.text)}</text>'
     )
 
 
@@ -156,7 +158,7 @@ def _path(run: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in run)
 
 
-def _curve(line: Line, values: Axis, time: Axis) -> str:
+def _curve(line: ChartLine, values: Axis, time: Axis) -> str:
     edges = [line.series] if line.upper is None else []
     runs = [run for edge in edges for run in _places(edge, values, time)]
     kind = f"line s{line.colour}{' faint' if line.faint else ''}"
@@ -168,7 +170,7 @@ def _curve(line: Line, values: Axis, time: Axis) -> str:
     return drawn
 
 
-def _band(line: Line, values: Axis, time: Axis) -> str:
+def _band(line: ChartLine, values: Axis, time: Axis) -> str:
     assert line.upper is not None
     low = [point for run in _places(line.series, values, time) for point in run]
     high = [point for run in _places(line.upper, values, time) for point in run]
@@ -177,7 +179,7 @@ def _band(line: Line, values: Axis, time: Axis) -> str:
     return f'<path class="band s{line.colour}" d="{_path([*high, *reversed(low)])}Z"/>'
 
 
-def _readable(lines: Sequence[Line], values: Axis, time: Axis) -> dict[str, Any]:
+def _pointer_data(lines: Sequence[ChartLine], values: Axis, time: Axis) -> dict[str, Any]:
     return {
         "x": [time.low, time.high, time.start, time.end],
         "y": [values.low, values.high, values.start, values.end],
@@ -185,14 +187,14 @@ def _readable(lines: Sequence[Line], values: Axis, time: Axis) -> dict[str, Any]
         "lines": [
             {
                 "s": line.series.steps.tolist(),
-                "v": _rounded(line.series),
-                "u": None if line.upper is None else [line.upper.steps.tolist(), _rounded(line.upper)],
+                "v": _round_values(line.series),
+                "u": None if line.upper is None else [line.upper.steps.tolist(), _round_values(line.upper)],
             }
             for line in lines
         ],
     }
 
 
-def _rounded(series: Series) -> list[float | None]:
+def _round_values(series: Series) -> list[float | None]:
     """Four significant digits; None where it is not a number."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in series.values.tolist()]

@@ -12,11 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimtab.report.run import FIRST_STEP, Run
-from trimtab.report.tokens import Tokens, truths
+from trimtab.report.tokens import Tokens, bool_column
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRollout:
     """A row of the rollout table and why it is shown."""
 
     row: int
@@ -24,15 +24,15 @@ class Chosen:
     why: str
 
 
-def chosen(run: Run, found: Tokens | None) -> list[Chosen]:
+def choose_rollouts(run: Run, found: Tokens | None) -> list[ChosenRollout]:
     """For each phase, of the right and of the wrong responses, one of usual mismatch and the one of largest."""
     table = run.rollouts
     if table is None or table.num_rows == 0:
         return []
     steps = table.column("step").to_numpy() + FIRST_STEP
-    correct = truths(table, "correct")
+    correct = bool_column(table, "correct")
     gap = row_mismatch(table, found)
-    shown: list[Chosen] = []
+    shown: list[ChosenRollout] = []
     taken: set[int] = set()
     for phase, rows in phases(run, steps, gap).items():
         for label, right in (("right", True), ("wrong", False)):
@@ -40,7 +40,7 @@ def chosen(run: Run, found: Tokens | None) -> list[Chosen]:
             for why, row in _two(here, gap):
                 if row not in taken:
                     taken.add(row)
-                    shown.append(Chosen(row, phase, f"{label}, {why}"))
+                    shown.append(ChosenRollout(row, phase, f"{label}, {why}"))
     return shown
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from trimtab.report.bars import BarChart, Bars
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.tokens import Band, Tokens, by_age, by_place, by_probability, truths
+from trimtab.report.tokens import Band, Tokens, bool_column, by_age, by_place, by_probability
 
 EDGES = np.array([-np.inf, -3, -1.6, -0.69, -0.3, -0.1, -0.01, 0.01, 0.1, 0.3, 0.69, 1.6, 3, np.inf])
 EDGE_NAMES = ("< 1/20", "1/20", "1/5", "1/2", "1/1.35", "1/1.1", "1", "1.1", "1.35", "2", "5", "20", "> 20")
@@ -45,7 +45,7 @@ def class_charts(run: Run, found: Tokens | None) -> Iterator[BarChart]:
         ),
     ):
         if bands:
-            yield _banded(name, title, note, bands)
+            yield _band_chart(name, title, note, bands)
 
 
 def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
@@ -74,7 +74,7 @@ def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
 def _staleness(run: Run) -> BarChart:
     assert run.rollouts is not None
     ages = pc.fill_null(run.rollouts.column("staleness"), -1).to_numpy()
-    correct = truths(run.rollouts, "correct")
+    correct = bool_column(run.rollouts, "correct")
     most = min(int(ages.max()), 24)
     ages = np.minimum(ages, most)
     names = [
@@ -96,7 +96,7 @@ def _staleness(run: Run) -> BarChart:
     )
 
 
-def _banded(name: str, title: str, note: str, bands: Sequence[Band]) -> BarChart:
+def _band_chart(name: str, title: str, note: str, bands: Sequence[Band]) -> BarChart:
     labels = [f"{band.label}" for band in bands]
     return BarChart(name, title, note, labels, [Bars("mean k3", [band.k3 for band in bands], 1)], log=True)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.report.chart import Chart, Line
-from trimtab.report.drawn import Drawn, drawn, figures
-from trimtab.report.findings import findings, gravest
-from trimtab.report.flat import differing
-from trimtab.report.learning import run_verdict, with_start, word
-from trimtab.report.page import END, chart_span, page, try_html, word_html
+from trimtab.report.chart import Chart, ChartLine
+from trimtab.report.drawn import DrawnChart, draw, figures_html
+from trimtab.report.findings import findings_of, gravest
+from trimtab.report.flat import differing_settings
+from trimtab.report.learning import run_verdict, verdict_word, with_start
+from trimtab.report.page import END, chart_page, chart_span, try_html, word_html
 from trimtab.report.palette import FIRST_COLOUR, both_rules, rules
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.text import escaped, number, percent, plural
+from trimtab.report.text import escape_html, percent, plural, short_number
 
 SHEET = (1, 2, 3, 4, 5)
 """Colours of the style sheet that runs take first."""
@@ -52,10 +52,10 @@ def comparison(runs: Sequence[Run]) -> str:
     """The whole page; runs are told apart by their names."""
     data: list[dict[str, Any]] = []
     cards = "".join(_card(run, colour_of(place)) for place, run in enumerate(runs))
-    body = figures(compared_charts(runs), data)
+    body = figures_html(compared_charts(runs), data)
     further = max(0, len(runs) - len(SHEET))
     parts = [
-        f'<div class="top"><h1>{escaped(", ".join(run.name for run in runs))}</h1></div>',
+        f'<div class="top"><h1>{escape_html(", ".join(run.name for run in runs))}</h1></div>',
         f'<div class="runs">{cards}</div>',
         '<h2>Curves</h2><p class="legend"><span>All charts share the steps; point at one to read all.</span></p>',
         f'<div class="charts">{body}</div>',
@@ -63,7 +63,7 @@ def comparison(runs: Sequence[Run]) -> str:
         END,
     ]
     title = f"{plural(len(runs), 'run')} · trimtab"
-    return page(title, "".join(parts), {"charts": data, "rollouts": []}, both_rules(further), rules(further))
+    return chart_page(title, "".join(parts), {"charts": data, "rollouts": []}, both_rules(further), rules(further))
 
 
 def colour_of(place: int) -> int:
@@ -71,18 +71,18 @@ def colour_of(place: int) -> int:
     return SHEET[place] if place < len(SHEET) else FIRST_COLOUR + place - len(SHEET)
 
 
-def compared_charts(runs: Sequence[Run]) -> list[Drawn]:
+def compared_charts(runs: Sequence[Run]) -> list[DrawnChart]:
     """One chart per metric that any of the runs has, one line per run."""
     spans = [chart_span(run) for run in runs if run.metrics]
     span = (min(first for first, _ in spans), max(last for _, last in spans)) if spans else (0, 1)
-    found: list[Drawn] = []
+    found: list[DrawnChart] = []
     for name, title, note, metric, how in CURVES:
         lines = [
-            Line(run.name, _curve(run, metric), colour_of(place), dots=metric == "eval/accuracy")
+            ChartLine(run.name, _curve(run, metric), colour_of(place), dots=metric == "eval/accuracy")
             for place, run in enumerate(runs)
         ]
         chart = Chart(name, title, note, lines, **how)
-        found += [] if chart.is_empty else [drawn(chart, span)]
+        found += [] if chart.is_empty else [draw(chart, span)]
     return found
 
 
@@ -92,33 +92,38 @@ def _curve(run: Run, metric: str) -> Series:
 
 def _card(run: Run, colour: int) -> str:
     """A run in short: its word, its numbers, and the gravest of what was found."""
-    every = findings(run)
+    every = findings_of(run)
     verdict, worst = every[0], gravest(every)
     found, _ = run_verdict(run)
     facts = [plural(run.span[1] if run.metrics else 0, "step")]
     if found.word != "unknown":
-        facts.insert(0, f"accuracy {number(found.start[1])} → {number(found.end[1])}, best {number(found.best[1])}")
+        facts.insert(
+            0,
+            f"accuracy {short_number(found.start[1])} → {short_number(found.end[1])}, best {short_number(found.best[1])}",
+        )
     drift, kept = run.series("drift/k3"), run.series("kept_fraction")
-    facts += [f"mismatch KL {number(drift.median)} (median)"] if len(drift.finite) else []
+    facts += [f"mismatch KL {short_number(drift.median)} (median)"] if len(drift.finite) else []
     facts += [f"kept {percent(kept.median)} (median)"] if len(kept.finite) else []
     said = [
-        f'<p><span class="{one.level}"><span class="level">{one.level}</span></span> <b>{escaped(one.title)}.</b> '
-        f"{escaped(one.sentence)}{try_html(one)}</p>"
+        f'<p><span class="{one.level}"><span class="level">{one.level}</span></span> <b>{escape_html(one.title)}.</b> '
+        f"{escape_html(one.sentence)}{try_html(one)}</p>"
         for one in dict.fromkeys((verdict, worst))
     ]
     return (
-        f'<article class="run"><h3><i class="s{colour}"></i>{escaped(run.name)} {word_html(word(run))}</h3>'
-        f'<p class="facts">{escaped(" · ".join(facts))}</p>{"".join(said)}</article>'
+        f'<article class="run"><h3><i class="s{colour}"></i>{escape_html(run.name)} {word_html(verdict_word(run))}</h3>'
+        f'<p class="facts">{escape_html(" · ".join(facts))}</p>{"".join(said)}</article>'
     )
 
 
 def _differences(runs: Sequence[Run]) -> str:
-    found = differing([run.settings for run in runs])
+    found = differing_settings([run.settings for run in runs])
     if not found:
         return '<h2 id="settings">Settings that differ</h2><p class="absent">None: the same settings.</p>'
-    head = "".join(f'<th><i class="s{colour_of(place)}"></i>{escaped(run.name)}</th>' for place, run in enumerate(runs))
+    head = "".join(
+        f'<th><i class="s{colour_of(place)}"></i>{escape_html(run.name)}</th>' for place, run in enumerate(runs)
+    )
     lines = "".join(
-        f'<tr><td class="k">{escaped(path)}</td>{"".join(f"<td class=k>{escaped(value)}</td>" for value in values)}</tr>'
+        f'<tr><td class="k">{escape_html(path)}</td>{"".join(f"<td class=k>{escape_html(value)}</td>" for value in values)}</tr>'
         for path, values in found
     )
     several = (

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from trimtab.errors import RecordError, TrimtabError
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
-from trimtab.report.page import html
+from trimtab.report.page import report_html
 from trimtab.report.run import FIRST_STEP, Run
 from trimtab.report.tokens import MOST_ROWS, MOST_TOKENS
 
 
-def write(path: str | Path, out: str | Path | None = None) -> Path:
+def write_report(path: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a run directory, finished or not; whole or not at all. Where it went: `report.html` in it, or `out`."""
     where = RunDirectory.read(path).report if out is None else Path(out)
-    run = read(path)
+    run = read_run(path)
     with drawing(path):
-        page = html(run)
+        page = report_html(run)
     write_page(where, page)
     return where
 
@@ -53,7 +53,7 @@ def write_page(where: Path, page: str) -> None:
         raise RecordError(f"{where} cannot be written: {reason}. Mend that, or choose another place.") from cause
 
 
-def read(path: str | Path) -> Run:
+def read_run(path: str | Path) -> Run:
     """A run directory as a report needs it; of a large run, the rollouts of steps spread evenly over it."""
     directory = RunDirectory.read(path)
     metrics = directory.metrics()
@@ -72,21 +72,21 @@ def read(path: str | Path) -> Run:
 
 def steps_to_read(recorded: NDArray[np.int64], metrics: Sequence[Mapping[str, Any]]) -> NDArray[np.int64] | None:
     """Which steps' rollouts to read: None for all; otherwise evenly spread, with the first, the last and that of largest mismatch."""
-    lengths = list(_known(metrics, "rollout/length").values())
+    lengths = list(_metric_by_step(metrics, "rollout/length").values())
     length = max(1.0, float(np.mean(lengths))) if lengths else 1.0
     most = min(MOST_ROWS, MOST_TOKENS / length)
     if len(recorded) <= most:
         return None
     known = np.unique(recorded)
     stride = int(np.ceil(len(recorded) / most))
-    drift = _known(metrics, "drift/k3")
+    drift = _metric_by_step(metrics, "drift/k3")
     worst = [
         max((step for step in known.tolist() if step in drift), key=lambda step: drift[step], default=int(known[0]))
     ]
     return np.unique(np.concatenate([known[::stride], known[-1:], np.array(worst)]))
 
 
-def _known(metrics: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
+def _metric_by_step(metrics: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
     """A metric by step as it is recorded, where both are numbers."""
     series = Run(settings={}, metrics=metrics).series(name).finite
     return dict(zip((series.steps - FIRST_STEP).tolist(), series.values.tolist(), strict=True))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.report.bars import BarChart, bars_svg
-from trimtab.report.chart import Chart, Line, Mark, chart_svg
+from trimtab.report.chart import Chart, ChartLine, Mark, chart_svg
 from trimtab.report.paper import with_paper
-from trimtab.report.shell import figure
-from trimtab.report.text import escaped, number
+from trimtab.report.shell import figure_html
+from trimtab.report.text import escape_html, short_number
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnChart:
     """One chart, drawn."""
 
     id: str
@@ -28,7 +28,7 @@ class Drawn:
     """What the pointer can read; None for bars."""
 
 
-def drawn(chart: Chart | BarChart, span: tuple[int, int], marks: Sequence[Mark] = ()) -> Drawn:
+def draw(chart: Chart | BarChart, span: tuple[int, int], marks: Sequence[Mark] = ()) -> DrawnChart:
     """A chart over these steps."""
     if isinstance(chart, BarChart):
         keys = tuple((bar.colour, bar.label, "") for bar in chart.bars)
@@ -37,26 +37,26 @@ def drawn(chart: Chart | BarChart, span: tuple[int, int], marks: Sequence[Mark] 
         keys = tuple((line.colour, line.label, _last(line)) for line in chart.lines if len(line.series.finite))
         svg, readable = chart_svg(chart, span, marks)
     whole = with_paper(svg, chart.title, [(colour, label) for colour, label, _ in keys])
-    return Drawn(chart.id, chart.title, chart.note, whole, keys, readable)
+    return DrawnChart(chart.id, chart.title, chart.note, whole, keys, readable)
 
 
-def _last(line: Line) -> str:
-    last = number(float(line.series.finite.values[-1]))
+def _last(line: ChartLine) -> str:
+    last = short_number(float(line.series.finite.values[-1]))
     if line.upper is not None and len(line.upper.finite):
-        last += f" to {number(float(line.upper.finite.values[-1]))}"
+        last += f" to {short_number(float(line.upper.finite.values[-1]))}"
     return last
 
 
-def figures(charts: Iterable[Drawn], data: list[dict[str, Any]]) -> str:
+def figures_html(charts: Iterable[DrawnChart], data: list[dict[str, Any]]) -> str:
     """Their HTML; what the pointer reads goes to `data`."""
     parts: list[str] = []
     for each in charts:
         keys = "".join(
-            f'<span><i class="s{colour}"></i>{escaped(label)}{f"<var>{escaped(last)}</var>" if last else ""}</span>'
+            f'<span><i class="s{colour}"></i>{escape_html(label)}{f"<var>{escape_html(last)}</var>" if last else ""}</span>'
             for colour, label, last in each.keys
         )
         parts.append(
-            figure(each.id, each.title, each.note, keys, each.svg, None if each.readable is None else len(data))
+            figure_html(each.id, each.title, each.note, keys, each.svg, None if each.readable is None else len(data))
         )
         data += [] if each.readable is None else [each.readable]
     return "".join(parts)

@@ -24,17 +24,17 @@ def faults(run: Run) -> list[str]:
     return [said for fault in FAULTS if (said := fault(run))]
 
 
-def _starving(run: Run) -> str | None:
+def _few_kept(run: Run) -> str | None:
     kept = run.series("kept_fraction")
     return f"the gates keep {percent(kept.median)} of the tokens (median)" if kept.median < STARVING else None
 
 
-def _skipping(run: Run) -> str | None:
-    steps, count = skipped(run), len(run.series("train/skipped").finite)
+def _skipped_updates(run: Run) -> str | None:
+    steps, count = skipped_steps(run), len(run.series("train/skipped").finite)
     return f"{len(steps)} of {count} updates were skipped" if len(steps) > SKIPPED * count else None
 
 
-def skipped(run: Run) -> Series:
+def skipped_steps(run: Run) -> Series:
     """Steps without an update, those apart where every group agreed: there was nothing to learn, and nothing is wrong."""
     part, groups = run.series("train/skipped").finite, run.series("advantage/groups")
     alike = run.series("advantage/zero_variance_groups")
@@ -44,19 +44,25 @@ def skipped(run: Run) -> Series:
     return Series(part.steps[stays], part.values[stays])
 
 
-def _biased(run: Run) -> str | None:
+def _selection_fault(run: Run) -> str | None:
     grave = any(found.level == "alarm" for found in filtering.selection_bias(run))
     return "the filter keeps wrong answers more often than right ones" if grave else None
 
 
-def _unended(run: Run) -> str | None:
+def _endless_responses(run: Run) -> str | None:
     share = run.series("rollout/truncated").median
     return f"{percent(share)} of the responses never end (median)" if share > UNENDED else None
 
 
-def _broken(run: Run) -> str | None:
+def _bad_gradients(run: Run) -> str | None:
     norm = run.series("train/grad_norm").values
     return "gradients were not finite" if len(norm) and not np.isfinite(norm).all() else None
 
 
-FAULTS: tuple[Callable[[Run], str | None], ...] = (_starving, _skipping, _biased, _unended, _broken)
+FAULTS: tuple[Callable[[Run], str | None], ...] = (
+    _few_kept,
+    _skipped_updates,
+    _selection_fault,
+    _endless_responses,
+    _bad_gradients,
+)

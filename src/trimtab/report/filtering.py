@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.finding import Finding
+from trimtab.report.finding import RunFinding
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.text import number, percent, plural
+from trimtab.report.text import percent, plural, short_number
 
 STARVED = 0.05
 """Kept fraction under which a step has next to nothing to learn from."""
@@ -31,12 +31,12 @@ def is_starved(kept: Series) -> bool:
     return few >= 5 and few >= len(kept.finite) / 4
 
 
-def starvation(run: Run) -> Iterator[Finding]:
+def starvation(run: Run) -> Iterator[RunFinding]:
     """Steps with next to nothing to learn from."""
     kept = run.series("kept_fraction")
     few = starved_steps(kept)
     if is_starved(kept):
-        yield Finding(
+        yield RunFinding(
             "alarm",
             "Starved",
             f"Less than {percent(STARVED)} of the tokens were kept at {plural(len(few), 'step')} of {len(kept.finite)}, first at step "
@@ -49,7 +49,7 @@ def starvation(run: Run) -> Iterator[Finding]:
     total = int(skipped.values.sum()) if len(skipped) else 0
     if total:
         where = int(skipped.steps[np.flatnonzero(skipped.values > 0)[0]])
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Updates skipped",
             f"{plural(total, 'update')} had nothing usable and changed no weight, first at step {where}.",
@@ -58,7 +58,7 @@ def starvation(run: Run) -> Iterator[Finding]:
         )
 
 
-def selection_bias(run: Run) -> Iterator[Finding]:
+def selection_bias(run: Run) -> Iterator[RunFinding]:
     """A filter that keeps wrong answers more often than right ones, for ten steps or more, trains by pushing down."""
     right, wrong = (
         run.series("selection/kept_given_positive").finite,
@@ -72,8 +72,8 @@ def selection_bias(run: Run) -> Iterator[Finding]:
     first, last = stretch
     share = float((gap.values > 0.05).mean())
     net = run.series("selection/net_advantage").within(first, last)
-    pushes = f" Mean advantage of what is kept: {number(net.median)} (median)." if len(net.finite) else ""
-    yield Finding(
+    pushes = f" Mean advantage of what is kept: {short_number(net.median)} (median)." if len(net.finite) else ""
+    yield RunFinding(
         "alarm" if share >= 1 / 3 or last == gap.steps[-1] else "warning",
         "Keeps wrong answers more often than right ones",
         f"From step {first} to step {last}, {percent(wrong.within(first, last).median)} of the tokens with negative advantage were kept, "
@@ -103,40 +103,40 @@ def gate_names(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
 def bounds_text(gate: Mapping[str, Any]) -> str:
     """[0.99, 1.01], an open side as −∞ or ∞."""
     low, high = gate.get("lower"), gate.get("upper")
-    return f"[{'−∞' if low is None else number(low)}, {'∞' if high is None else number(high)}]"
+    return f"[{'−∞' if low is None else short_number(low)}, {'∞' if high is None else short_number(high)}]"
 
 
-def _acting(run: Run, name: str, gate: Mapping[str, Any]) -> str:
+def _acting_bounds(run: Run, name: str, gate: Mapping[str, Any]) -> str:
     """The bounds that would act on a hundredth of what a gate judges, on each side that it bounds; nothing where none is known."""
     ends = (("lower", "p01"), ("upper", "p99"))
     seen = [(side, run.series(f"{name}/{share}").median) for side, share in ends if gate.get(side) is not None]
-    named = [f"{side} {number(bound)}" for side, bound in seen if np.isfinite(bound)]
+    named = [f"{side} {short_number(bound)}" for side, bound in seen if np.isfinite(bound)]
     return f" With {' and '.join(named)} it would act on about {percent(0.01 * len(named))}." if named else ""
 
 
-def gates(run: Run) -> Iterator[Finding]:
+def gates(run: Run) -> Iterator[RunFinding]:
     """Gates that never fire, and gates that reject most."""
     for name, gate in gate_names(run):
         rejected = run.series(f"{name}/rejected_tokens").finite
         if len(rejected) < 3:
             continue
         seen = "; its statistic lay within [{}, {}] (1 % and 99 % quantiles, medians over steps)".format(
-            number(run.series(f"{name}/p01").median), number(run.series(f"{name}/p99").median)
+            short_number(run.series(f"{name}/p01").median), short_number(run.series(f"{name}/p99").median)
         )
         seen = seen if len(run.series(f"{name}/p99").finite) else ""
         called = f"{name.removeprefix('gate/')} with bounds {bounds_text(gate)}"
         acts = gate.get("action") != "observe"
         verb = "rejected" if acts else "would have rejected"
         if float(np.mean(rejected.values < 0.001)) > 0.99:
-            yield Finding(
+            yield RunFinding(
                 "warning" if acts else "note",
                 "A gate that never fires",
                 f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. "
-                f"It is as good as absent.{_acting(run, name, gate)}",
+                f"It is as good as absent.{_acting_bounds(run, name, gate)}",
                 name,
             )
         elif rejected.median > 0.7:
-            yield Finding(
+            yield RunFinding(
                 "warning" if acts else "note",
                 "A gate that rejects most" if acts else "A gate that would reject most",
                 f"{called} {verb} {percent(rejected.median)} of the tokens (median over steps){seen}. "
@@ -145,28 +145,28 @@ def gates(run: Run) -> Iterator[Finding]:
             )
 
 
-def distance(run: Run) -> Iterator[Finding]:
+def distance(run: Run) -> Iterator[RunFinding]:
     """Policies far apart over most of a run, and whether anything corrects for it."""
     drift = run.series("drift/k3")
     if not drift.median > FAR_APART:
         return
     bare = run.setting("correction.weight.level") == "one" and not run.setting("correction.gates", ())
     nothing = " Nothing corrects for it: weight one, no gate." if bare else ""
-    yield Finding(
+    yield RunFinding(
         "warning",
         "The policies are far apart",
-        f"Mismatch KL {number(drift.median)} (median over steps), largest {number(float(drift.finite.values.max()))}; "
+        f"Mismatch KL {short_number(drift.median)} (median over steps), largest {short_number(float(drift.finite.values.max()))}; "
         f"0.1 is where others raise an alarm.{nothing}",
         "mismatch",
     )
 
 
-def effective_size(run: Run) -> Iterator[Finding]:
+def effective_size(run: Run) -> Iterator[RunFinding]:
     """Weights of which a few own the batch."""
     ess = run.series("weight/ess").finite
     kept = run.series("kept_fraction")
     if len(ess) and ess.median < 0.3 and not (kept.median < 0.3):
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Few tokens own the batch",
             f"Effective sample size {percent(ess.median)} of the tokens (median), lowest {percent(float(ess.values.min()))}, "
@@ -175,12 +175,12 @@ def effective_size(run: Run) -> Iterator[Finding]:
         )
 
 
-def missing(run: Run) -> Iterator[Finding]:
+def missing_log_probs(run: Run) -> Iterator[RunFinding]:
     """Trained tokens without usable log-probs."""
     share = run.series("missing_fraction").finite
     if len(share) and share.values.max() > 0:
         worst = int(np.argmax(share.values))
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Log-probs missing",
             f"Up to {percent(float(share.values[worst]))} of the tokens (step {share.steps[worst]}) had no finite log-probs "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Level = Literal["alarm", "warning", "note", "good"]
-LEVELS: tuple[Level, ...] = ("alarm", "warning", "note", "good")
+FindingLevel = Literal["alarm", "warning", "note", "good"]
+LEVELS: tuple[FindingLevel, ...] = ("alarm", "warning", "note", "good")
 
 
 @dataclass(frozen=True)
-class Try:
+class Advice:
     """One change, and where its effect shows."""
 
     setting: str
@@ -20,14 +20,14 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """One sentence with its numbers, and the chart to look at."""
 
-    level: Level
+    level: FindingLevel
     title: str
     sentence: str
     panel: str | None = None
     step: int | None = None
     """Where it shows, if at one step."""
-    advice: Try | None = None
+    advice: Advice | None = None
     """What to try; every alarm and every warning has one (`advice.py`)."""

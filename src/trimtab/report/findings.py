@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from trimtab.report import filtering, learning, origin, pace, supply
-from trimtab.report.advice import advised
-from trimtab.report.finding import LEVELS, Finding
+from trimtab.report.advice import with_advice
+from trimtab.report.finding import LEVELS, RunFinding
 from trimtab.report.run import Run
 
-KINDS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
+KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
     learning.verdict_finding,
     filtering.starvation,
     learning.early_sign,
@@ -17,11 +17,11 @@ KINDS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     filtering.distance,
     filtering.gates,
     filtering.effective_size,
-    filtering.missing,
+    filtering.missing_log_probs,
     supply.gradients,
     origin.origin,
-    pace.staleness,
-    pace.unversioned,
+    pace.staleness_at_bound,
+    pace.missing_versions,
     supply.responses,
     supply.silent_groups,
     pace.waiting,
@@ -29,16 +29,16 @@ KINDS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
 )
 
 
-def findings(run: Run) -> list[Finding]:
+def findings_of(run: Run) -> list[RunFinding]:
     """Everything worth saying: the verdict first, then by gravity."""
-    first, *rest = (advised(run, found) for kind in KINDS for found in kind(run))
+    first, *rest = (with_advice(run, found) for kind in KINDS for found in kind(run))
     rest.sort(key=lambda found: LEVELS.index(found.level))
     if len(run.metrics) > 1 and not any(found.level in ("alarm", "warning") for found in (first, *rest)):
         sentence = "Gates, selection, staleness, gradients and mismatch show nothing out of the ordinary."
-        rest.append(Finding("good", "No warning sign", sentence))
+        rest.append(RunFinding("good", "No warning sign", sentence))
     return [first, *rest]
 
 
-def gravest(found: list[Finding]) -> Finding:
+def gravest(found: list[RunFinding]) -> RunFinding:
     """The most important of a run's findings: the gravest alarm or warning, or else the verdict."""
     return min(found, key=lambda one: LEVELS.index(one.level) if one.level in ("alarm", "warning") else len(LEVELS))

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from trimtab.report import filtering
 from trimtab.report.faults import faults
-from trimtab.report.finding import Finding, Level
+from trimtab.report.finding import FindingLevel, RunFinding
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.signs import Sign, signs
-from trimtab.report.text import number, plural
+from trimtab.report.signs import EarlySign, signs
+from trimtab.report.text import plural, short_number
 from trimtab.report.verdict import FULL, QUICK, Verdict, verdict
 
 
@@ -33,7 +33,7 @@ def with_start(run: Run) -> Series:
     return Series.of([(run.span[0] - 1, before), *pairs])
 
 
-def word(run: Run) -> str:
+def verdict_word(run: Run) -> str:
     """The run in one word: that of its accuracy; starved, or in need of a look, where a fault shows; and no praise before its time.
 
     As in the lab, nothing is called healthy before `FULL` steps.
@@ -52,11 +52,11 @@ def word(run: Run) -> str:
     return "not collapsed yet" if found.word == "healthy" and run.span[1] < FULL else found.word
 
 
-def verdict_finding(run: Run) -> Iterator[Finding]:
+def verdict_finding(run: Run) -> Iterator[RunFinding]:
     """What became of the run: its accuracy, and what stands against calling it healthy."""
     found, whose = run_verdict(run)
     if found.word == "unknown":
-        yield Finding(
+        yield RunFinding(
             "note",
             "Accuracy unknown",
             "The run has fewer than two accuracies; nothing can be said of what it learned.",
@@ -64,7 +64,10 @@ def verdict_finding(run: Run) -> Iterator[Finding]:
         )
         return
     (_, start), (best_at, best), (end_at, end) = found.start, found.best, found.end
-    curve = f"{whose}: {number(start)} at the start, best {number(best)} at step {best_at}, {number(end)} at the end (step {end_at})."
+    curve = (
+        f"{whose}: {short_number(start)} at the start, best {short_number(best)} at step {best_at}, "
+        f"{short_number(end)} at the end (step {end_at})."
+    )
     if found.word in ("collapsed", "degraded", "unstable") and found.fall and found.low:
         last, fallen = found.fall
         what = {
@@ -73,18 +76,18 @@ def verdict_finding(run: Run) -> Iterator[Finding]:
             "degraded": "clearly below its best",
         }
         tail = f" It went {what[found.word]} between step {last} and step {fallen}"
-        tail += f", lowest {number(found.low[1])} at step {found.low[0]}"
+        tail += f", lowest {short_number(found.low[1])} at step {found.low[0]}"
         tail += ", and came back." if found.word == "unstable" else " and stayed there."
-        level: Level = "alarm" if found.word == "collapsed" else "warning"
-        yield Finding(level, found.word.capitalize(), curve + tail, "accuracy", fallen)
+        level: FindingLevel = "alarm" if found.word == "collapsed" else "warning"
+        yield RunFinding(level, found.word.capitalize(), curve + tail, "accuracy", fallen)
     else:
-        yield _standing(run, found, curve)
+        yield _standing_verdict(run, found, curve)
 
 
-def _standing(run: Run, found: Verdict, curve: str) -> Finding:
+def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
     """The verdict on a run that did not fall."""
     wrong, steps = faults(run), run.span[1]
-    level: Level = "note"
+    level: FindingLevel = "note"
     if filtering.is_starved(run.series("kept_fraction")):
         level, title = "warning", "Flat" if found.word == "flat" else "Rose while starved"
         why = "The gates left next to nothing to learn from."
@@ -105,28 +108,29 @@ def _standing(run: Run, found: Verdict, curve: str) -> Finding:
         )
     else:
         level, title, why = "good", "Healthy", "It ends at its best within the noise of the evaluation."
-    return Finding(level, title, f"{curve} {why}", "accuracy")
+    return RunFinding(level, title, f"{curve} {why}", "accuracy")
 
 
-def early_sign(run: Run) -> Iterator[Finding]:
+def early_sign(run: Run) -> Iterator[RunFinding]:
     """Which curve broke away first before a fall; without a fall, jumps of the mismatch that passed."""
     found, _ = run_verdict(run)
     if found.fall is None:
         jumps = [sign for sign in signs(run.series) if sign.watch.metric == "drift/k3" and sign.onset.before > 0]
         if jumps:
             worst = max(jumps, key=lambda sign: sign.onset.after).onset
-            yield Finding(
+            yield RunFinding(
                 "note",
                 "Mismatch jumped and accuracy held",
                 f"Mismatch KL rose tenfold within 10 steps {plural(len(jumps), 'time')}, most at step {worst.step} "
-                f"({number(worst.before)} → {number(worst.after)}). Before a collapse it does the same: watch the steps after it.",
+                f"({short_number(worst.before)} → {short_number(worst.after)}). "
+                "Before a collapse it does the same: watch the steps after it.",
                 "mismatch",
                 worst.step,
             )
         return
     early = first_signs(run, found)
     if not early:
-        yield Finding(
+        yield RunFinding(
             "note",
             "No early sign",
             f"None of the watched curves broke away before step {found.fall[1]}: "
@@ -135,37 +139,37 @@ def early_sign(run: Run) -> Iterator[Finding]:
         )
         return
     first, *others = early
-    also = "; ".join(_moved(sign) for sign in others[:3])
-    yield Finding(
+    also = "; ".join(_move_text(sign) for sign in others[:3])
+    yield RunFinding(
         "warning",
         f"First sign: {first.watch.name[0].lower()}{first.watch.name[1:]}",
-        f"{_moved(first)}, {_before(first.onset.step, found.fall[1])}." + (f" Then: {also}." if also else ""),
+        f"{_move_text(first)}, {_before_text(first.onset.step, found.fall[1])}." + (f" Then: {also}." if also else ""),
         first.watch.panel,
         first.onset.step,
     )
 
 
-def first_signs(run: Run, found: Verdict) -> list[Sign]:
+def first_signs(run: Run, found: Verdict) -> list[EarlySign]:
     """Breaks in the 40 steps before the fall was seen (or since the evaluation before it), one per curve, earliest first."""
     if found.fall is None:
         return []
     last, fallen = found.fall
-    seen: dict[str, Sign] = {}
+    seen: dict[str, EarlySign] = {}
     for sign in signs(run.series, first=min(last, fallen - 40), last=fallen):
         seen.setdefault(sign.watch.metric, sign)
     return list(seen.values())
 
 
-def _moved(sign: Sign) -> str:
+def _move_text(sign: EarlySign) -> str:
     onset = sign.onset
     verb = "rose" if sign.watch.way == "rise" else "fell"
     return (
-        f"{sign.watch.name} ({sign.watch.metric}) {verb} from {number(onset.before)} at step {onset.since} "
-        f"to {number(onset.after)} at step {onset.step}"
+        f"{sign.watch.name} ({sign.watch.metric}) {verb} from {short_number(onset.before)} at step {onset.since} "
+        f"to {short_number(onset.after)} at step {onset.step}"
     )
 
 
-def _before(step: int, fallen: int) -> str:
+def _before_text(step: int, fallen: int) -> str:
     return (
         "at the step that showed the fall"
         if step == fallen

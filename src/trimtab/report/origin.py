@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.finding import Finding
+from trimtab.report.finding import RunFinding
 from trimtab.report.run import Run
-from trimtab.report.text import number
+from trimtab.report.text import short_number
 from trimtab.report.tokens import Tokens, by_age, tokens
 
 AGREE = 1e-4
@@ -21,7 +21,7 @@ EXACT = ("fp32", "bf16")
 """Precisions whose rounding alone stays far under `AGREE`."""
 
 
-def origin(run: Run) -> Iterator[Finding]:
+def origin(run: Run) -> Iterator[RunFinding]:
     """What fresh tokens say, judged by themselves and not against the others; and whether age adds to it."""
     found = tokens(run)
     bands = by_age(found) if found is not None else []
@@ -29,11 +29,11 @@ def origin(run: Run) -> Iterator[Finding]:
         return
     fresh, eldest = bands[0], bands[-1]
     grows = len(bands) > 1 and eldest.k3 > 3 * fresh.k3
-    numbers = f"Mean k3 is {number(fresh.k3)} at age 0"
-    numbers += f" and {number(eldest.k3)} at age {eldest.label}" if len(bands) > 1 else ""
+    numbers = f"Mean k3 is {short_number(fresh.k3)} at age 0"
+    numbers += f" and {short_number(eldest.k3)} at age {eldest.label}" if len(bands) > 1 else ""
     if fresh.k3 >= OFF:
         also = " Age adds to it." if grows else ""
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Fresh tokens are off already",
             f"{numbers}: the policies differ where no version lies between them, by more than 8-bit weights do "
@@ -46,7 +46,7 @@ def origin(run: Run) -> Iterator[Finding]:
             if fresh.k3 < AGREE
             else "small on fresh tokens, though more than bf16 gives"
         )
-        yield Finding(
+        yield RunFinding(
             "note", "Mismatch grows with age", f"{numbers}: {agree}, and they part as weights move on.", "by-age"
         )
 

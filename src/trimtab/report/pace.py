@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.report.finding import Finding, Try
+from trimtab.report.finding import Advice, RunFinding
 from trimtab.report.run import Run
-from trimtab.report.text import number, percent
+from trimtab.report.text import percent, short_number
 
 WAITS = 0.2
 """Share of its time from which a learner waits substantially: a fifth of the machine stands idle."""
@@ -48,7 +48,7 @@ def whole_setting(run: Run, path: str, default: int = 0) -> int:
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
-def beside(run: Run) -> bool:
+def is_asynchronous(run: Run) -> bool:
     """Whether samplers work beside the learner. In lockstep they take turns: waiting is sampling, and staleness is exact."""
     return run.setting("backend", "local") != "lockstep"
 
@@ -58,16 +58,16 @@ def pace(run: Run) -> Pace | None:
     bound, groups = whole_setting(run, "rollout.max_staleness"), whole_setting(run, "rollout.groups", 16)
     filled = run.span[0] + bound + 1  # the first batches are waited for while samplers start
     step, wait = (run.series(name).finite.within(filled, run.span[1]) for name in ("time/step", "time/wait"))
-    if not beside(run) or not len(wait) or not step.values.sum() > 0:
+    if not is_asynchronous(run) or not len(wait) or not step.values.sum() > 0:
         return None
     queue = run.series("staleness/in_queue").within(filled, run.span[1])
     return Pace(float(wait.values.sum() / step.values.sum()), queue.median / max(groups, 1), bound)
 
 
-def staleness(run: Run) -> Iterator[Finding]:
+def staleness_at_bound(run: Run) -> Iterator[RunFinding]:
     """Data at the bound of staleness, and what a change of the bound would do; nothing in lockstep, where it is exact."""
     bound, oldest = whole_setting(run, "rollout.max_staleness"), run.series("staleness/oldest_max").finite
-    if not bound or not len(oldest) or not beside(run):
+    if not bound or not len(oldest) or not is_asynchronous(run):
         return
     at, over = oldest.values >= bound, int((oldest.values > bound).sum())
     if at.mean() <= 0.5:
@@ -75,13 +75,13 @@ def staleness(run: Run) -> Iterator[Finding]:
     facts = (
         f"The oldest sequence was {bound} versions old or more at {percent(float(at.mean()))} of the steps"
         + (f", beyond the bound at {over}" if over else "")
-        + f"; mean over sequences {number(run.series('staleness/oldest_mean').median)} (median)."
+        + f"; mean over sequences {short_number(run.series('staleness/oldest_mean').median)} (median)."
     )
     said, advice = _ahead(run, pace(run))
-    yield Finding("note", "Staleness sits at its bound", f"{facts} {said}", "staleness", advice=advice)
+    yield RunFinding("note", "Staleness sits at its bound", f"{facts} {said}", "staleness", advice=advice)
 
 
-def _ahead(run: Run, found: Pace | None) -> tuple[str, Try | None]:
+def _ahead(run: Run, found: Pace | None) -> tuple[str, Advice | None]:
     """Who is ahead, by what was waited for, and what follows for the bound."""
     if found is None:
         return "The run records no waiting, so who is ahead of whom is not known.", None
@@ -90,11 +90,11 @@ def _ahead(run: Run, found: Pace | None) -> tuple[str, Try | None]:
         return f"The learner is ahead of its samplers: {waited}. A smaller bound would cost more of it.", None
     if found.samplers_wait:
         less = max(found.bound // 2, found.bound - int(found.spare))
-        ready = "1 whole batch" if found.spare == 1 else f"{number(found.spare)} whole batches"
+        ready = "1 whole batch" if found.spare == 1 else f"{short_number(found.spare)} whole batches"
         return (
             f"The samplers are ahead: {waited}, and {ready} lay ready beside the one taken (median). What lies there only "
             "ages: a smaller bound makes the data younger, and costs no waiting as long as a batch is ready.",
-            Try(f"rollout.max_staleness={less}", "the waiting in Seconds per step, and Mismatch KL"),
+            Advice(f"rollout.max_staleness={less}", "the waiting in Seconds per step, and Mismatch KL"),
         )
     if found.waited < HARDLY and found.bound == 1:
         return f"The samplers keep up: {waited}. The only smaller bound is 0, where the two take turns.", None
@@ -104,7 +104,7 @@ def _ahead(run: Run, found: Pace | None) -> tuple[str, Try | None]:
     )
 
 
-def waiting(run: Run) -> Iterator[Finding]:
+def waiting(run: Run) -> Iterator[RunFinding]:
     """A learner that waits for samples, and what would shorten it."""
     found = pace(run)
     if found is None or not found.learner_waits:
@@ -116,17 +116,17 @@ def waiting(run: Run) -> Iterator[Finding]:
         why = (
             "With max_staleness 0 sampling and learning take turns; 1 lets them overlap, at the price of some mismatch."
         )
-        advice = Try("rollout.max_staleness=1", look)
+        advice = Advice("rollout.max_staleness=1", look)
     elif (found.bound + 1) * groups * samples < samplers * slots:
         why = (
             f"The bound admits {(found.bound + 1) * groups * samples} responses at a time and the samplers have room for "
             f"{samplers * slots}: a larger one lets them sample more side by side."
         )
-        advice = Try(f"rollout.max_staleness={found.bound + 1}", look)
+        advice = Advice(f"rollout.max_staleness={found.bound + 1}", look)
     else:
         why = "The samplers never run out of work, so a larger bound would not help; more of them would, given cores."
-        advice = Try(f"rollout.samplers={samplers + 1}", "the waiting in Seconds per step")
-    yield Finding(
+        advice = Advice(f"rollout.samplers={samplers + 1}", "the waiting in Seconds per step")
+    yield RunFinding(
         "note",
         "The learner waits",
         f"{percent(found.waited)} of the learner's time went into waiting for samples. {why}",
@@ -135,13 +135,13 @@ def waiting(run: Run) -> Iterator[Finding]:
     )
 
 
-def unversioned(run: Run) -> Iterator[Finding]:
+def missing_versions(run: Run) -> Iterator[RunFinding]:
     """Tokens without a version, and groups dropped."""
     coverage = run.series("staleness/coverage").finite
     if len(coverage) and coverage.values.min() < 0.999:
         low = int(np.argmin(coverage.values))
         few = int((coverage.values < 0.999).sum())
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Tokens without a version",
             f"At step {coverage.steps[low]} only {percent(float(coverage.values[low]))} of the trained tokens carried the version that "
@@ -152,7 +152,7 @@ def unversioned(run: Run) -> Iterator[Finding]:
     dropped = run.series("staleness/dropped").finite
     if len(dropped) and dropped.values.max() > 0:
         many = int(dropped.values.max())
-        yield Finding(
+        yield RunFinding(
             "note",
             "Groups dropped as too stale",
             f"{many} {'group was' if many == 1 else 'groups were'} sampled and never trained.",

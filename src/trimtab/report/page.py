@@ -8,20 +8,20 @@ from typing import Any
 
 from trimtab.report.bars import BarChart
 from trimtab.report.chart import Chart, Mark
-from trimtab.report.choice import chosen
+from trimtab.report.choice import choose_rollouts
 from trimtab.report.classes import class_charts, time_chart
-from trimtab.report.drawn import Drawn, drawn, figures
-from trimtab.report.finding import Finding
-from trimtab.report.findings import findings
-from trimtab.report.flat import flat
-from trimtab.report.learning import first_signs, run_verdict, with_start, word
+from trimtab.report.drawn import DrawnChart, draw, figures_html
+from trimtab.report.finding import RunFinding
+from trimtab.report.findings import findings_of
+from trimtab.report.flat import settings_by_path
+from trimtab.report.learning import first_signs, run_verdict, verdict_word, with_start
 from trimtab.report.panels import SECTIONS, gate_charts
 from trimtab.report.paper import paper_style
 from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
 from trimtab.report.series import LAST_STEP
 from trimtab.report.shell import asset, document
-from trimtab.report.text import escaped, number, plural
+from trimtab.report.text import escape_html, plural, short_number
 from trimtab.report.tokens import Tokens, tokens
 from trimtab.report.whatif import whatif_charts
 
@@ -32,15 +32,15 @@ MOST_EVENTS = 500
 END = '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>'
 
 
-def html(run: Run) -> str:
+def report_html(run: Run) -> str:
     """The whole page."""
     found = tokens(run)
     marks, data = _marks(run), list[dict[str, Any]]()
-    body = "".join(_section(section, data) for section in sections(run, found, marks))
-    shown, rows = rollouts_html(run, chosen(run, found))
+    body = "".join(_section(section, data) for section in chart_sections(run, found, marks))
+    shown, rows = rollouts_html(run, choose_rollouts(run, found))
     parts = [
         _header(run),
-        findings_html(findings(run)),
+        findings_html(findings_of(run)),
         _mark_legend(marks),
         body,
         _rollouts(shown),
@@ -48,10 +48,10 @@ def html(run: Run) -> str:
         _events(run),
         END,
     ]
-    return page(f"{run.name} · trimtab", "".join(parts), {"charts": data, "rollouts": rows})
+    return chart_page(f"{run.name} · trimtab", "".join(parts), {"charts": data, "rollouts": rows})
 
 
-def page(title: str, body: str, data: Mapping[str, Any], further: str = "", further_light: str = "") -> str:
+def chart_page(title: str, body: str, data: Mapping[str, Any], further: str = "", further_light: str = "") -> str:
     """A page of charts; `further` styles beside the usual ones, and those of them that saved charts need."""
     return document(
         title,
@@ -64,24 +64,25 @@ def page(title: str, body: str, data: Mapping[str, Any], further: str = "", furt
 
 def _header(run: Run) -> str:
     tiles = "".join(
-        f'<div class="tile"><b>{escaped(value)}</b><span>{escaped(label)}</span></div>' for value, label in _tiles(run)
+        f'<div class="tile"><b>{escape_html(value)}</b><span>{escape_html(label)}</span></div>'
+        for value, label in _tiles(run)
     )
     return (
-        f'<div class="top"><h1>{escaped(run.name)}</h1>{word_html(word(run))}</div>'
-        f'<p class="rule">{escaped(_rule(run))}</p><div class="tiles">{tiles}</div>'
+        f'<div class="top"><h1>{escape_html(run.name)}</h1>{word_html(verdict_word(run))}</div>'
+        f'<p class="rule">{escape_html(_rule(run))}</p><div class="tiles">{tiles}</div>'
     )
 
 
 def word_html(called: str) -> str:
     """A verdict on its colour."""
-    return f'<span class="word {escaped(called.replace(" ", "-"))}">{escaped(called)}</span>'
+    return f'<span class="word {escape_html(called.replace(" ", "-"))}">{escape_html(called)}</span>'
 
 
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:
     found, _ = run_verdict(run)
     if found.word != "unknown":
-        yield f"{number(found.start[1])} → {number(found.end[1])}", "accuracy, start → end"
-        yield number(found.best[1]), f"best accuracy, step {found.best[0]}"
+        yield f"{short_number(found.start[1])} → {short_number(found.end[1])}", "accuracy, start → end"
+        yield short_number(found.best[1]), f"best accuracy, step {found.best[0]}"
     asked = run.setting("steps")
     yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
     clock, steps = run.series("time").finite, run.series("time/step").finite
@@ -99,14 +100,14 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
         ("throughput/samples", "samples/s, median", 1, ""),
     ):
         if len(run.series(metric).finite):
-            yield f"{number(scale * run.series(metric).median)}{unit}", label
+            yield f"{short_number(scale * run.series(metric).median)}{unit}", label
 
 
 def duration(seconds: float) -> str:
     """Seconds up to ten minutes, as the command line counts them; then minutes, then hours."""
     minutes = round(seconds / 60)
     if seconds < 600:
-        return f"{number(seconds) if seconds < 10 else round(seconds)} s"
+        return f"{short_number(seconds) if seconds < 10 else round(seconds)} s"
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
@@ -120,7 +121,7 @@ def _rule(run: Run) -> str:
             f"gate {g.get('metric')}/{g.get('level')} [{_side(g.get('lower'))}, {_side(g.get('upper'))}] {g.get('action')}"
             for g in gates
         ),
-        f"weight {weight.get('level', 'one')}" + (f" ≤ {number(weight['upper'])}" if weight.get("upper") else ""),
+        f"weight {weight.get('level', 'one')}" + (f" ≤ {short_number(weight['upper'])}" if weight.get("upper") else ""),
         f"loss {run.setting('loss.kind', '?')}",
         f"advantage {run.setting('advantage.kind', '?')}",
         f"max_staleness {run.setting('rollout.max_staleness', '?')}",
@@ -133,30 +134,30 @@ def _rule(run: Run) -> str:
 
 
 def _side(bound: float | int | None) -> str:
-    return "open" if bound is None else number(bound)
+    return "open" if bound is None else short_number(bound)
 
 
-def findings_html(found: Sequence[Finding]) -> str:
+def findings_html(found: Sequence[RunFinding]) -> str:
     """Findings as a list, each with its chart and what to try."""
     items: list[str] = []
     for one in found:
-        link = f' <a href="#{escaped(one.panel)}">chart ↓</a>' if one.panel else ""
+        link = f' <a href="#{escape_html(one.panel)}">chart ↓</a>' if one.panel else ""
         items.append(
-            f'<li class="{one.level}"><span class="level">{one.level}</span><b>{escaped(one.title)}.</b>'
-            f"{escaped(one.sentence)}{link}{try_html(one)}</li>"
+            f'<li class="{one.level}"><span class="level">{one.level}</span><b>{escape_html(one.title)}.</b>'
+            f"{escape_html(one.sentence)}{link}{try_html(one)}</li>"
         )
     typed = "What to try is typed after <code>trimtab train RUN/config.yaml</code>."
     told = f'<p class="absent">{typed}</p>' if any(one.advice for one in found) else ""
     return f'<ol class="findings">{"".join(items)}</ol>{told}'
 
 
-def try_html(one: Finding) -> str:
+def try_html(one: RunFinding) -> str:
     """What to try, where a finding has it."""
     if one.advice is None:
         return ""
     return (
-        f' <span class="try"><i>try:</i> <code>{escaped(one.advice.setting)}</code>, then look at '
-        f"{escaped(one.advice.look)}.</span>"
+        f' <span class="try"><i>try:</i> <code>{escape_html(one.advice.setting)}</code>, then look at '
+        f"{escape_html(one.advice.look)}.</span>"
     )
 
 
@@ -176,16 +177,16 @@ def _marks(run: Run) -> list[Mark]:
 
 
 @dataclass(frozen=True)
-class Section:
+class ChartSection:
     """Charts under one heading."""
 
     title: str
-    charts: Sequence[Drawn]
+    charts: Sequence[DrawnChart]
     absent: Sequence[str]
     """Titles of charts whose metrics the run does not have."""
 
 
-def sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[Section]:
+def chart_sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[ChartSection]:
     """Every chart of the run, drawn."""
     extra: dict[str, Sequence[Chart | BarChart]] = {
         "policies": list(class_charts(run, found)),
@@ -195,8 +196,10 @@ def sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iter
     for name, title, panels in SECTIONS:
         time = time_chart(run) if name == "machine" else None
         charts = [*([time] if time else []), *(panel.chart(run) for panel in panels), *extra.get(name, ())]
-        shown = [drawn(chart, span, marks) for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
-        yield Section(title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty])
+        shown = [draw(chart, span, marks) for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
+        yield ChartSection(
+            title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
+        )
 
 
 def chart_span(run: Run) -> tuple[int, int]:
@@ -206,13 +209,13 @@ def chart_span(run: Run) -> tuple[int, int]:
     return (min(first, int(start[0])) if len(start) else first), last
 
 
-def _section(section: Section, data: list[dict[str, Any]]) -> str:
+def _section(section: ChartSection, data: list[dict[str, Any]]) -> str:
     told = (
-        f'<p class="absent">Not recorded in this run: {escaped(", ".join(section.absent))}.</p>'
+        f'<p class="absent">Not recorded in this run: {escape_html(", ".join(section.absent))}.</p>'
         if section.absent
         else ""
     )
-    return f'<h2>{escaped(section.title)}</h2><div class="charts">{figures(section.charts, data)}</div>{told}'
+    return f'<h2>{escape_html(section.title)}</h2><div class="charts">{figures_html(section.charts, data)}</div>{told}'
 
 
 def _mark_legend(marks: Sequence[Mark]) -> str:
@@ -241,15 +244,15 @@ def _rollouts(shown: str) -> str:
 
 def _settings(run: Run) -> str:
     rows = "".join(
-        f'<tr><td class="k">{escaped(key)}</td><td class="k">{escaped(value)}</td></tr>'
-        for key, value in flat(run.settings)
+        f'<tr><td class="k">{escape_html(key)}</td><td class="k">{escape_html(value)}</td></tr>'
+        for key, value in settings_by_path(run.settings)
     )
     return f'<h2 id="settings">Settings and events</h2><details><summary>Resolved configuration</summary><table>{rows}</table></details>'
 
 
 def _step(value: object) -> str:
     """A step for a narrow column; what is none is left out."""
-    return escaped(value) if isinstance(value, int) and abs(value) <= LAST_STEP else ""
+    return escape_html(value) if isinstance(value, int) and abs(value) <= LAST_STEP else ""
 
 
 def _events(run: Run) -> str:
@@ -260,8 +263,8 @@ def _events(run: Run) -> str:
         others = {key: value for key, value in event.items() if key not in ("kind", "message", "step", "time")}
         told = f"{event.get('message', '')}{f'  {others}' if others else ''}"
         rows.append(
-            f'<tr><td class="n">{_step(event.get("step"))}</td><td>{escaped(event.get("kind", ""))}</td>'
-            f"<td>{escaped(told[:2000])}</td></tr>"
+            f'<tr><td class="n">{_step(event.get("step"))}</td><td>{escape_html(event.get("kind", ""))}</td>'
+            f"<td>{escape_html(told[:2000])}</td></tr>"
         )
     more = len(run.events) - MOST_EVENTS
     tail = f'<p class="absent">{plural(more, "further event")} in events.jsonl.</p>' if more > 0 else ""

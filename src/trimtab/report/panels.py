@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.report.chart import Bound, Chart, Line
+from trimtab.report.chart import Bound, Chart, ChartLine
 from trimtab.report.filtering import bounds_text, gate_names
 from trimtab.report.learning import with_start
 from trimtab.report.run import Run
-from trimtab.report.text import number
+from trimtab.report.text import short_number
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Curve:
     started: bool = False
     """Whether the value before the first step belongs to it."""
 
-    def line(self, run: Run) -> Line:
+    def line(self, run: Run) -> ChartLine:
         """The curve with the run's values."""
         upper = run.series(self.upper) if self.upper else None
         series = with_start(run) if self.started else run.series(self.metric)
-        return Line(self.label, series, self.colour, upper, self.faint, self.dots)
+        return ChartLine(self.label, series, self.colour, upper, self.faint, self.dots)
 
 
-def _none(run: Run) -> list[Bound]:
+def _no_bounds(run: Run) -> list[Bound]:
     return []
 
 
@@ -47,7 +47,7 @@ class Panel:
     curves: tuple[Curve, ...]
     log: bool = False
     ends: tuple[float, float] | None = None
-    bounds: Callable[[Run], list[Bound]] = _none
+    bounds: Callable[[Run], list[Bound]] = _no_bounds
     from_zero: bool = False
 
     def chart(self, run: Run) -> Chart:
@@ -58,7 +58,7 @@ class Panel:
 
 def _clip_norm(run: Run) -> list[Bound]:
     limit = run.setting("learner.clip_norm")
-    return [] if limit is None else [Bound(float(limit), f"clip_norm {number(limit)}")]
+    return [] if limit is None else [Bound(float(limit), f"clip_norm {short_number(limit)}")]
 
 
 def _staleness_bound(run: Run) -> list[Bound]:
@@ -77,14 +77,14 @@ def _ratio_bounds(run: Run) -> list[Bound]:
         if whose == "weight" and rule.get("level") != "token":
             continue
         found += [
-            Bound(float(rule[side]), f"{whose} {side} {number(rule[side])}")
+            Bound(float(rule[side]), f"{whose} {side} {short_number(rule[side])}")
             for side in ("lower", "upper")
             if rule.get(side)
         ]
     return found
 
 
-def _said(value: float, text: str) -> Callable[[Run], list[Bound]]:
+def _constant_bound(value: float, text: str) -> Callable[[Run], list[Bound]]:
     return lambda run: [Bound(value, text)]
 
 
@@ -174,7 +174,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                 "Share of the batch that the weights leave; rejected tokens count as weight 0.",
                 (Curve("weight/ess", "ESS", 1),),
                 ends=SHARE,
-                bounds=_said(0.3, "0.3: few tokens own the batch"),
+                bounds=_constant_bound(0.3, "0.3: few tokens own the batch"),
             ),
             Panel(
                 "selection",
@@ -194,7 +194,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("selection/mean_advantage", "of trained tokens", 6, faint=True),
                     Curve("selection/net_advantage", "of kept tokens", 2),
                 ),
-                bounds=_said(0.0, ""),
+                bounds=_constant_bound(0.0, ""),
             ),
             Panel(
                 "clipping",
@@ -280,7 +280,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
 def gate_charts(run: Run) -> Iterator[Chart]:
     """One panel per gate: its statistic against its bounds; and one of what each rejected."""
     colours = (1, 2, 3, 4, 5)
-    shares: list[Line] = []
+    shares: list[ChartLine] = []
     for place, (name, gate) in enumerate(gate_names(run)):
         curves = (
             Curve(f"{name}/p01", "1 % to 99 %", 1, upper=f"{name}/p99"),
@@ -290,7 +290,7 @@ def gate_charts(run: Run) -> Iterator[Chart]:
         title = f"Gate {place}: {gate.get('metric')} of each {gate.get('level')}"
         note = f"The statistic that bounds {bounds_text(gate)} judge; outside: {gate.get('action')}."
         sides = [
-            Bound(float(gate[side]), f"{side} {number(gate[side])}")
+            Bound(float(gate[side]), f"{side} {short_number(gate[side])}")
             for side in ("lower", "upper")
             if gate.get(side) is not None
         ]

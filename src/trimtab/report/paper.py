@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from trimtab.report.chart import HEIGHT, LEFT, WIDTH
-from trimtab.report.text import escaped
+from trimtab.report.text import escape_html
 
 HEAD, LINE, MARGIN = 30, 16, 8
 """Height of the title and of a line of keys, and the margin around all."""
@@ -25,14 +25,14 @@ Keys = Sequence[tuple[int, str]]
 
 def with_paper(svg: str, title: str, keys: Keys) -> str:
     """The SVG with its title and keys in a group of their own, outside the frame."""
-    parts = [f'<text class="title" x="{MARGIN}" y="-10">{escaped(title)}</text>']
+    parts = [f'<text class="title" x="{MARGIN}" y="-10">{escape_html(title)}</text>']
     x, y = float(LEFT), HEIGHT + 12.0
     for colour, label in keys[:MOST_KEYS]:
         wide = 22 + LETTER * len(label)
         if x > LEFT and x + wide > WIDTH:
             x, y = float(LEFT), y + LINE
         parts.append(f'<rect class="s{colour}" x="{x:.0f}" y="{y - 5:.0f}" width="12" height="3"/>')
-        parts.append(f'<text x="{x + 17:.0f}" y="{y:.0f}">{escaped(label)}</text>')
+        parts.append(f'<text x="{x + 17:.0f}" y="{y:.0f}">{escape_html(label)}</text>')
         x += wide + 10
     low = y + MARGIN if keys else float(HEIGHT + MARGIN)
     box = f"{-MARGIN} {-HEAD} {WIDTH + 2 * MARGIN} {low + HEAD:.0f}"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.choice import Chosen
+from trimtab.report.choice import ChosenRollout
 from trimtab.report.run import FIRST_STEP, Run
-from trimtab.report.text import escaped, number
+from trimtab.report.text import escape_html, short_number
 from trimtab.report.tokens import target
 
 HEAD, TAIL = 500, 150
@@ -43,7 +43,7 @@ def pieces(row: Mapping[str, Any], piece: Callable[[int], str] | None) -> list[s
     return None
 
 
-def rollouts_html(run: Run, shown: Sequence[Chosen]) -> tuple[str, list[dict[str, Any]]]:
+def rollouts_html(run: Run, shown: Sequence[ChosenRollout]) -> tuple[str, list[dict[str, Any]]]:
     """The section's HTML, and the numbers of each token for the page's script."""
     if run.rollouts is None or not shown:
         return "", []
@@ -54,7 +54,7 @@ def rollouts_html(run: Run, shown: Sequence[Chosen]) -> tuple[str, list[dict[str
     for choice, row in zip(shown, rows, strict=True):
         if choice.phase != phase:
             phase = choice.phase
-            parts.append(f"{'</div>' if parts else ''}<h3>{escaped(phase)}</h3><div class=cards>")
+            parts.append(f"{'</div>' if parts else ''}<h3>{escape_html(phase)}</h3><div class=cards>")
         shares = _facts(row, target(run))
         parts.append(_card(choice, row, shares, len(data), pieces(row, run.piece)))
         data.append({"target": target(run), **shares})
@@ -70,9 +70,9 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"count": count, "version": row.get("version")}
     for name in PER_TOKEN:
         values: Sequence[float | int | None] = row.get(name) or ()
-        facts[name] = [_rounded(value) for value in values] if len(values) == count else [None] * count
+        facts[name] = [_round_value(value) for value in values] if len(values) == count else [None] * count
     facts["log_r"] = [
-        None if high is None or low is None else _rounded(high - low)
+        None if high is None or low is None else _round_value(high - low)
         for high, low in zip(facts[compared], facts["behavior"], strict=True)
     ]
     for name in ("mask", "kept"):
@@ -85,7 +85,7 @@ def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     } | {"at": visible}
 
 
-def _rounded(value: float | int | None) -> float | int | None:
+def _round_value(value: float | int | None) -> float | int | None:
     return (
         None
         if value is None or not math.isfinite(value)
@@ -93,26 +93,29 @@ def _rounded(value: float | int | None) -> float | int | None:
     )
 
 
-def _card(choice: Chosen, row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None) -> str:
+def _card(
+    choice: ChosenRollout, row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None
+) -> str:
     right = bool(row.get("correct"))
     kept = sum(facts["kept"]) / max(1, sum(facts["mask"]))
     told = [
         f"step {int(row['step']) + FIRST_STEP}",
         f"group {row.get('group')}, sample {row.get('sample')}",
-        f"reward {number(float(row.get('reward') or 0.0))}",
+        f"reward {short_number(float(row.get('reward') or 0.0))}",
         f"{facts['count']} tokens",
-        f"kept {number(100 * kept)} %",
+        f"kept {short_number(100 * kept)} %",
         f"age {row.get('staleness')}",
         f"ended by {row.get('finish')}",
     ]
     if row.get("failed"):
         told.append(f"verifier failed: {str(row['failed'])[:200]}")
     if facts["advantage"] and facts["advantage"][0] is not None:
-        told.append(f"advantage {number(facts['advantage'][0])}")
+        told.append(f"advantage {short_number(facts['advantage'][0])}")
     return (
         f'<article class="rollout"><header><b class="{"right" if right else "wrong"}">{"right" if right else "wrong"}</b> '
-        f"<i>{escaped(choice.why.partition(', ')[2])}</i> <span>{escaped(' · '.join(told))}</span></header>"
-        f'<pre class="prompt"><span class="who">prompt {escaped(row.get("problem"))}</span>{escaped(_short(row.get("prompt")))}</pre>'
+        f"<i>{escape_html(choice.why.partition(', ')[2])}</i> <span>{escape_html(' · '.join(told))}</span></header>"
+        f'<pre class="prompt"><span class="who">prompt {escape_html(row.get("problem"))}</span>'
+        f"{escape_html(_short(row.get('prompt')))}</pre>"
         f"{_response(row, facts, place, texts)}</article>"
     )
 
@@ -125,7 +128,7 @@ def _short(text: object) -> str:
 def _response(row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None) -> str:
     plain = ""
     if texts is None:
-        plain = f'<pre class="plain"><span class="who">response</span>{escaped(_short(row.get("response")))}</pre>'
+        plain = f'<pre class="plain"><span class="who">response</span>{escape_html(_short(row.get("response")))}</pre>'
     spans: list[str] = []
     for index, at in enumerate(facts["at"]):
         if index and at != facts["at"][index - 1] + 1:
@@ -150,4 +153,4 @@ def _classes(facts: Mapping[str, Any], index: int) -> str:
 
 def _visible(text: str) -> str:
     """A token's text; line breaks are drawn, and still break the line."""
-    return escaped(text.replace("\r", "␍").replace("\t", "⇥\t").replace("\n", "⏎\n")) or "∅"
+    return escape_html(text.replace("\r", "␍").replace("\t", "⇥\t").replace("\n", "⏎\n")) or "∅"

@@ -18,7 +18,7 @@ LAST_STEP = 2**53
 """No run counts further."""
 
 
-def bounded(value: float | int) -> float:
+def float_or_infinity(value: float | int) -> float:
     """The number, or the infinity it is as good as."""
     if abs(value) >= ENDLESS:
         return math.inf if value > 0 else -math.inf
@@ -35,7 +35,7 @@ class Series:
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, float | int]]) -> Series:
         """Sorted by step; of two values at one step the later stands, as after a resume. Beyond all steps there is none."""
-        latest = {step: bounded(value) for step, value in pairs if abs(step) <= LAST_STEP}
+        latest = {step: float_or_infinity(value) for step, value in pairs if abs(step) <= LAST_STEP}
         steps = sorted(latest)
         return cls(np.array(steps, dtype=np.int64), np.array([latest[step] for step in steps], dtype=np.float64))
 
@@ -119,7 +119,7 @@ def _least_before(part: Series, sign: float, window: int) -> NDArray[np.int64]:
     return best
 
 
-def thinned(series: Series, buckets: int = 400, keep: Literal["both", "least", "greatest"] = "both") -> Series:
+def thin_series(series: Series, buckets: int = 400, keep: Literal["both", "least", "greatest"] = "both") -> Series:
     """The least and the greatest value of each bucket (or one of them), so that no spike is lost; one without a number is a gap."""
     if len(series) <= 2 * buckets:
         return series

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trimtab.errors import RecordError
 from trimtab.report.compare import SHEET, compared_charts, comparison
-from trimtab.report.directory import drawing, read, write_page
-from trimtab.report.drawn import Drawn
-from trimtab.report.page import sections
+from trimtab.report.directory import drawing, read_run, write_page
+from trimtab.report.drawn import DrawnChart
+from trimtab.report.page import chart_sections
 from trimtab.report.palette import rules
 from trimtab.report.paper import paper_style, picture
 from trimtab.report.run import Run
@@ -19,16 +19,16 @@ from trimtab.report.tokens import tokens
 
 
 def write_comparison(paths: Sequence[str | Path], out: str | Path) -> Path:
-    """Write one page that compares these run directories; whole or not at all."""
+    """Write one page that compares run directories: verdicts side by side, curves over each other, settings that differ."""
     with drawing(*paths):
-        page = comparison(named(paths))
+        page = comparison(read_runs(paths))
     write_page(Path(out), page)
     return Path(out)
 
 
-def named(paths: Sequence[str | Path]) -> list[Run]:
+def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """The runs, each called by its folder, or by its whole path where two folders are called the same."""
-    runs = [read(path) for path in paths]
+    runs = [read_run(path) for path in paths]
     names = [run.name for run in runs]
     told = [run.name if names.count(run.name) == 1 else str(path) for run, path in zip(runs, paths, strict=True)]
     if len(set(told)) < len(told):
@@ -53,12 +53,12 @@ def write_charts(paths: Sequence[str | Path], folder: str | Path) -> list[Path]:
     return written
 
 
-def _charts(paths: Sequence[str | Path]) -> tuple[list[Drawn], str]:
+def _charts(paths: Sequence[str | Path]) -> tuple[list[DrawnChart], str]:
     """The charts of a run or of a comparison, and the style they need on paper."""
     if len(paths) == 1:
-        run = read(paths[0])
-        return [each for section in sections(run, tokens(run)) for each in section.charts], paper_style()
-    return compared_charts(named(paths)), paper_style(rules(max(0, len(paths) - len(SHEET))))
+        run = read_run(paths[0])
+        return [each for section in chart_sections(run, tokens(run)) for each in section.charts], paper_style()
+    return compared_charts(read_runs(paths)), paper_style(rules(max(0, len(paths) - len(SHEET))))
 
 
 def file_names(identities: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ import hashlib
 from importlib import resources
 from typing import Any
 
-from trimtab.report.text import embedded, escaped
+from trimtab.report.text import escape_html, script_json
 
 
 def document(title: str, body: str, *, style: str, script: str, data: Any) -> str:
@@ -21,9 +21,9 @@ def document(title: str, body: str, *, style: str, script: str, data: Any) -> st
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">',
-            f'<link rel="icon" href="data:,"><title>{escaped(title)}</title><style>{style}</style></head><body>',
+            f'<link rel="icon" href="data:,"><title>{escape_html(title)}</title><style>{style}</style></head><body>',
             body,
-            f'<script type="application/json" id="data">{embedded(data)}</script>',
+            f'<script type="application/json" id="data">{script_json(data)}</script>',
             f"<script>{script}</script></body></html>",
         ]
     )
@@ -34,14 +34,14 @@ def asset(name: str, package: str = "trimtab.report") -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def figure(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
+def figure_html(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
     """A chart with its words, an SVG that carries its own (`with_paper`); `place` is that of its values in the script's data."""
     read = "" if place is None else f' data-c="{place}"'
     return (
-        f'<figure id="{escaped(name)}"{read}><figcaption><span class="save"><button type="button" data-save="svg" '
+        f'<figure id="{escape_html(name)}"{read}><figcaption><span class="save"><button type="button" data-save="svg" '
         'title="Save this chart as SVG">SVG</button> <button type="button" data-save="png" title="Save this chart as PNG">PNG</button>'
-        f'</span><b>{escaped(title)}</b> <span class="step"></span></figcaption>'
-        f'<p class="how">{escaped(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
+        f'</span><b>{escape_html(title)}</b> <span class="step"></span></figcaption>'
+        f'<p class="how">{escape_html(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
     )
 
 

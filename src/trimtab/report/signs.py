@@ -10,7 +10,7 @@ from trimtab.report.series import Onset, Series, onsets
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchedCurve:
     """A curve that is watched, and what counts as breaking away."""
 
     metric: str
@@ -23,31 +23,31 @@ class Watch:
 
 
 WATCHED = (
-    Watch("drift/k3", "Mismatch KL", "mismatch", "rise", 10.0, 0.02),
-    Watch("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02),
-    Watch("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0),
-    Watch("policy/entropy", "Entropy", "entropy", "rise", 3.0, 0.3),
-    Watch("policy/entropy", "Entropy", "entropy", "fall", 3.0, 0.1),
-    Watch("rollout/length", "Response length", "length", "rise", 1.5, 1.0),
-    Watch("rollout/length", "Response length", "length", "fall", 1.5, 1.0),
-    Watch("rollout/truncated", "Share of truncated responses", "finish", "rise", 5.0, 0.05),
-    Watch("kept_fraction", "Kept fraction", "kept", "fall", 2.0, 0.1),
-    Watch("weight/ess", "Effective sample size", "ess", "fall", 2.0, 0.2),
+    WatchedCurve("drift/k3", "Mismatch KL", "mismatch", "rise", 10.0, 0.02),
+    WatchedCurve("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02),
+    WatchedCurve("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0),
+    WatchedCurve("policy/entropy", "Entropy", "entropy", "rise", 3.0, 0.3),
+    WatchedCurve("policy/entropy", "Entropy", "entropy", "fall", 3.0, 0.1),
+    WatchedCurve("rollout/length", "Response length", "length", "rise", 1.5, 1.0),
+    WatchedCurve("rollout/length", "Response length", "length", "fall", 1.5, 1.0),
+    WatchedCurve("rollout/truncated", "Share of truncated responses", "finish", "rise", 5.0, 0.05),
+    WatchedCurve("kept_fraction", "Kept fraction", "kept", "fall", 2.0, 0.1),
+    WatchedCurve("weight/ess", "Effective sample size", "ess", "fall", 2.0, 0.2),
 )
 
 
 @dataclass(frozen=True)
-class Sign:
+class EarlySign:
     """A watched curve that broke away."""
 
-    watch: Watch
+    watch: WatchedCurve
     onset: Onset
 
 
-def signs(series: Callable[[str], Series], *, first: int | None = None, last: int | None = None) -> list[Sign]:
+def signs(series: Callable[[str], Series], *, first: int | None = None, last: int | None = None) -> list[EarlySign]:
     """Every watched curve's breaks between two steps, both included, earliest first; at one step in the order of the table."""
     found = [
-        Sign(watch, onset)
+        EarlySign(watch, onset)
         for watch in WATCHED
         for onset in onsets(
             series(watch.metric), factor=watch.factor, window=watch.window, floor=watch.floor, way=watch.way

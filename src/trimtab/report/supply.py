@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.finding import Finding
+from trimtab.report.finding import RunFinding
 from trimtab.report.run import Run
-from trimtab.report.text import number, percent, plural
+from trimtab.report.text import percent, plural, short_number
 
 
-def responses(run: Run) -> Iterator[Finding]:
+def responses(run: Run) -> Iterator[RunFinding]:
     """Truncated responses, drifting length, verifiers that fail."""
     truncated = run.series("rollout/truncated").smooth(5)
     if len(truncated) and truncated.values.max() > 0.05:
         worst = int(np.argmax(truncated.values))
-        yield Finding(
+        yield RunFinding(
             "warning",
             "Responses hit the length limit",
             f"{percent(float(truncated.values[worst]))} of the responses near step {truncated.steps[worst]} did not end by "
@@ -28,26 +28,27 @@ def responses(run: Run) -> Iterator[Finding]:
     if len(length) >= 10 and min(length.values[0], length.values[-1]) > 0:
         change = float(length.values[-1] / length.values[0])
         if not 2 / 3 < change < 1.5:
-            yield Finding(
+            yield RunFinding(
                 "note",
                 "Response length drifted",
-                f"From {number(float(length.values[0]))} to {number(float(length.values[-1]))} tokens ({number(change)} times).",
+                f"From {short_number(float(length.values[0]))} to {short_number(float(length.values[-1]))} "
+                f"tokens ({short_number(change)} times).",
                 "length",
             )
     failed = run.series("rollout/failed").finite
     if len(failed) and failed.values.max() > 0:
         worst = int(np.argmax(failed.values))
-        yield Finding(
+        yield RunFinding(
             "warning",
             "A verifier failed",
             f"At {plural(int((failed.values > 0).sum()), 'step')} responses could not be scored, most at step "
-            f"{failed.steps[worst]} ({number(float(failed.values[worst]))}). They neither vote nor train.",
+            f"{failed.steps[worst]} ({short_number(float(failed.values[worst]))}). They neither vote nor train.",
             "finish",
             int(failed.steps[worst]),
         )
 
 
-def silent_groups(run: Run) -> Iterator[Finding]:
+def silent_groups(run: Run) -> Iterator[RunFinding]:
     """Groups whose answers are all right or all wrong teach nothing."""
     groups, alike = run.series("advantage/groups").finite, run.series("advantage/zero_variance_groups").finite
     if len(groups) and len(alike):
@@ -55,7 +56,7 @@ def silent_groups(run: Run) -> Iterator[Finding]:
         lately = float(np.mean(groups.values[-tail:]))
         share = float(np.mean(alike.values[-tail:])) / lately if lately > 0 else 0.0
         if share > 0.8:
-            yield Finding(
+            yield RunFinding(
                 "note",
                 "Little left to learn from",
                 f"{percent(share)} of the groups in the last fifth of the run had answers that were all right or all wrong.",
@@ -63,12 +64,12 @@ def silent_groups(run: Run) -> Iterator[Finding]:
             )
 
 
-def gradients(run: Run) -> Iterator[Finding]:
+def gradients(run: Run) -> Iterator[RunFinding]:
     """Norms that are not numbers, and clipping that rules every step."""
     norm = run.series("train/grad_norm")
     broken = norm.steps[~np.isfinite(norm.values)]
     if len(broken):
-        yield Finding(
+        yield RunFinding(
             "alarm",
             "Gradients not finite",
             f"At {plural(len(broken), 'step')}, first at step {broken[0]}.",
@@ -80,24 +81,24 @@ def gradients(run: Run) -> Iterator[Finding]:
     if limit and len(part):
         over = float((part.values > limit).mean())
         if over > 0.9:
-            yield Finding(
+            yield RunFinding(
                 "note",
                 "Every step is clipped",
-                f"The gradient norm was above {number(limit)} at {percent(over)} of the steps (median {number(part.median)}, "
-                f"largest {number(float(part.values.max()))}): the learning rate alone sets the step.",
+                f"The gradient norm was above {short_number(limit)} at {percent(over)} of the steps (median {short_number(part.median)}, "
+                f"largest {short_number(float(part.values.max()))}): the learning rate alone sets the step.",
                 "gradient",
             )
 
 
-def ending(run: Run) -> Iterator[Finding]:
+def ending(run: Run) -> Iterator[RunFinding]:
     """A run that stopped before the step it was asked for."""
     asked, (_, last) = run.setting("steps"), run.span
     if not isinstance(asked, int) or not run.metrics or last >= asked:
         return
     if run.status == "running":
-        yield Finding("note", "Still running", f"Step {last} of {asked}.", None, last)
+        yield RunFinding("note", "Still running", f"Step {last} of {asked}.", None, last)
         return
     final = next((event for event in reversed(run.events) if event.get("message")), None)
     why = f" Last event: {final.get('kind')}: {str(final.get('message'))[:200]}" if final else ""
     how = f" Status: {run.status}." if run.status else ""
-    yield Finding("warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last)
+    yield RunFinding("warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last)

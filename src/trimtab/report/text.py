@@ -11,18 +11,18 @@ from typing import Any
 from trimtab.config.visible import visible
 
 
-def escaped(value: object) -> str:
+def escape_html(value: object) -> str:
     """Any value as HTML text, also fit for a quoted attribute; what cannot be seen is named as ⟨U+202E⟩."""
     return html.escape(visible(str(value)), quote=True)
 
 
-def embedded(value: Any) -> str:
+def script_json(value: Any) -> str:
     """JSON for a `<script type="application/json">`: nothing in it can end the element or open a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def number(value: float | int, digits: int = 3) -> str:
+def short_number(value: float | int, digits: int = 3) -> str:
     """A number for a reader: three significant digits, a real minus sign, 1.2e−05 where zeros would pile up."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
@@ -43,14 +43,14 @@ def _half_up(value: float | int, places: int) -> Decimal:
     return Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 
-def fixed(value: float, places: int = 2) -> str:
+def with_decimals(value: float, places: int = 2) -> str:
     """A number with so many decimals."""
     return f"{_half_up(value, places):.{places}f}"
 
 
 def percent(share: float | int) -> str:
     """A share as a percentage: 3.1 %."""
-    return f"{number(100 * share, 2 if share < 0.995 else 3)} %"
+    return f"{short_number(100 * share, 2 if share < 0.995 else 3)} %"
 
 
 def plural(count: int, noun: str) -> str:

@@ -80,7 +80,9 @@ def tokens(run: Run) -> Tokens | None:
     if "mask" in part.column_names and np.array_equal(_lengths(part, "mask"), count):
         trained &= _flat(part, "mask", np.bool_)
     step = part.column("step").to_numpy().astype(np.int64) + FIRST_STEP
-    every = Tokens(step[owner], log_r, behavior, place, _ages(part, count), rows[owner], truths(part, "correct")[owner])
+    every = Tokens(
+        step[owner], log_r, behavior, place, _ages(part, count), rows[owner], bool_column(part, "correct")[owner]
+    )
     return every.where(trained)
 
 
@@ -103,7 +105,7 @@ def _flat(table: pa.Table, column: str, kind: Any) -> NDArray[Any]:
     return values.to_numpy().astype(kind)
 
 
-def truths(table: pa.Table, column: str) -> NDArray[np.bool_]:
+def bool_column(table: pa.Table, column: str) -> NDArray[np.bool_]:
     """A column of truths; all False where the table has none."""
     if column not in table.column_names:
         return np.zeros(table.num_rows, np.bool_)
@@ -144,7 +146,7 @@ def by_probability(found: Tokens) -> list[Band]:
     """Mismatch by the probability under which the token was sampled."""
     edges = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0 + 1e-6)
     names = ("< .01", ".01–.1", ".1–.5", ".5–.9", ".9–.99", "> .99")
-    return _banded(found, np.exp(found.behavior.astype(np.float64)), edges, names)
+    return _bands(found, np.exp(found.behavior.astype(np.float64)), edges, names)
 
 
 def by_place(found: Tokens, bands: int = 8) -> list[Band]:
@@ -156,10 +158,10 @@ def by_place(found: Tokens, bands: int = 8) -> list[Band]:
     names = [
         f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}" for low, high in itertools.pairwise(edges)
     ]
-    return _banded(found, found.place.astype(np.float64), tuple(edges), tuple(names))
+    return _bands(found, found.place.astype(np.float64), tuple(edges), tuple(names))
 
 
-def _banded(found: Tokens, value: NDArray[np.float64], edges: tuple[float, ...], names: tuple[str, ...]) -> list[Band]:
+def _bands(found: Tokens, value: NDArray[np.float64], edges: tuple[float, ...], names: tuple[str, ...]) -> list[Band]:
     k3 = found.k3
     bands: list[Band] = []
     for name, low, high in zip(names, edges, edges[1:], strict=False):

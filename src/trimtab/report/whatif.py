@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trimtab.report.bars import BarChart, Bars
 from trimtab.report.filtering import gate_names
 from trimtab.report.run import Run
-from trimtab.report.text import number
+from trimtab.report.text import short_number
 from trimtab.report.tokens import Tokens
 
 Floats = NDArray[np.float64]
@@ -93,4 +93,4 @@ def _bound(gate: Mapping[str, Any], side: str, *, in_log: bool) -> float:
 
 def _label(gate: Mapping[str, Any], factor: float) -> str:
     upper = gate["upper"]
-    return number(upper**factor if gate["metric"] == "ratio" else upper * factor, 2)
+    return short_number(upper**factor if gate["metric"] == "ratio" else upper * factor, 2)
