@@ -24,8 +24,8 @@ from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
-from trimtab.lab.book import LabResults, read_results
 from trimtab.lab.markdown import page_files
+from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import last_by_seed, readme_table
 

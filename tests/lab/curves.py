@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.lab.book import CellResult, LabResults, binned_curve
+from trimtab.lab.results import CellResult, LabResults, binned_curve
 from trimtab.report.series import Series
 
 CONTROL = [(0, 0.31), (40, 0.62), (80, 0.85), (120, 0.91), (160, 0.94), (200, 0.95), (240, 0.94), (280, 0.96)]

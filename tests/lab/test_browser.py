@@ -12,7 +12,7 @@ from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_browser import is_quiet, middle
 from tests.report.test_page import HOSTILE
 from trimtab.lab.page import lab_html
-from trimtab.report.palette import contrast
+from trimtab.report.draw.palette import contrast
 
 BROWSER = installed()
 pytestmark = pytest.mark.skipif(

@@ -12,10 +12,10 @@ from tests.lab.curves import book, entry
 from trimtab.cli.app import app
 from trimtab.config.presets import preset
 from trimtab.errors import ConfigError, UnknownNameError
-from trimtab.lab.book import write_results
 from trimtab.lab.candidate import DEFAULTS, parse_candidate, parse_candidates
 from trimtab.lab.cell import cells
 from trimtab.lab.lab import LabPlan
+from trimtab.lab.results import write_results
 from trimtab.lab.scenario import Scenario, base_settings, scenario, scenario_names
 
 

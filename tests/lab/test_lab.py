@@ -19,9 +19,9 @@ from tests.train.runs import lines, weights
 from tests.waiting import LIMIT, until
 from trimtab.errors import ConfigError, InUseError, RunError
 from trimtab.lab import work
-from trimtab.lab.book import CellResult, LabResults, read_results
 from trimtab.lab.cell import cell_state
 from trimtab.lab.lab import SilentLabDisplay, run_lab
+from trimtab.lab.results import CellResult, LabResults, read_results
 from trimtab.lab.scenario import Scenario
 from trimtab.records.lock import is_held
 from trimtab.records.run import RunDirectory

@@ -14,8 +14,8 @@ from tests.report import made
 from trimtab.errors import TrimtabError
 from trimtab.records import RunDirectory, rows_from, table_of
 from trimtab.records.schema import ROWS
-from trimtab.report import directory, write_report
-from trimtab.report.directory import steps_to_read
+from trimtab.report import write_report
+from trimtab.report.read import read_run, steps_to_read
 
 
 def on_disk(folder: Path, steps: int = 40) -> Path:
@@ -54,7 +54,7 @@ def test_the_report_can_go_elsewhere_and_a_second_one_replaces_the_first(tmp_pat
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    run = directory.read_run(on_disk(tmp_path, steps=12))
+    run = read_run(on_disk(tmp_path, steps=12))
     assert run.series("drift/k3").steps.tolist() == list(range(1, 13))  # recorded from 0, shown from 1
     assert run.status == "done"
     assert run.setting("rollout.max_staleness") == 4

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report import made
 from trimtab.report import Run, RunFinding, findings_of
-from trimtab.report.learning import verdict_word
+from trimtab.report.findings.learning import verdict_word
 
 
 def run(steps: int = 100, *, settings: Mapping[str, Any] | None = None, **curves: made.Curve | float) -> Run:

@@ -10,7 +10,7 @@ from tests.report import made
 from tests.report.test_findings import run, titled
 from trimtab.config.training import Rollout
 from trimtab.report import RunFinding, findings_of
-from trimtab.report.pace import pace
+from trimtab.report.findings.pace import pace
 
 AT_BOUND = {"staleness__oldest_max": 4.0, "staleness__oldest_mean": 3.8}
 FULL = {

@@ -13,10 +13,10 @@ import pytest
 
 from tests.report import made
 from trimtab.report import Run, report_html
+from trimtab.report.charts.whatif import FACTORS, kept_shares
 from trimtab.report.page import duration
 from trimtab.report.rollouts import pieces, shade
 from trimtab.report.tokens import by_age, tokens
-from trimtab.report.whatif import FACTORS, kept_shares
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><!-- <img src=http://x.invalid/i onerror=alert(1)> "

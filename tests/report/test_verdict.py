@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.report.findings.verdict import tolerance, verdict
 from trimtab.report.series import Series
-from trimtab.report.verdict import tolerance, verdict
 
 
 def evaluations(*values: float, every: int = 20) -> Series:

@@ -15,7 +15,7 @@ from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
 
 if TYPE_CHECKING:
-    from trimtab.lab.book import LabResults
+    from trimtab.lab.results import LabResults
 
 DEFAULT = "run"
 
@@ -142,7 +142,7 @@ def _write_pages(results: LabResults, folder: Path) -> list[Path]:
     """lab.html and lab.md beside lab.json."""
     from trimtab.lab.markdown import readme_text
     from trimtab.lab.page import lab_html
-    from trimtab.report.directory import write_page
+    from trimtab.report.write import write_page
 
     write_page(folder / "lab.html", lab_html(results, f"trimtab lab · {folder.resolve().name}"))
     write_page(folder / "lab.md", readme_text(results))
@@ -170,8 +170,8 @@ def lab_report(
     ] = None,
 ) -> None:
     """Print the tables of a lab again and rewrite its pages, from lab.json alone."""
-    from trimtab.lab.book import read_results
     from trimtab.lab.markdown import write_lab_page
+    from trimtab.lab.results import read_results
 
     results = read_results(path)
     try:

@@ -10,7 +10,7 @@ from rich.text import Text
 from trimtab.cli.live import LiveBar
 
 if TYPE_CHECKING:
-    from trimtab.lab.book import CellResult
+    from trimtab.lab.results import CellResult
 
 
 class LabProgress(LiveBar):

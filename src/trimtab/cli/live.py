@@ -16,7 +16,7 @@ Self = TypeVar("Self", bound="LiveBar")  # typing.Self is refused by the run-tim
 
 
 class LiveBar:
-    """A bar on stderr; what stands under it is said by `drawn`."""
+    """A bar on stderr; what stands under it is said by `render`."""
 
     def __init__(self, description: str, total: int | None) -> None:
         self.page = show.console(stderr=True)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from trimtab.lab.book import CellResult, LabResults
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
+from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.verdict import FULL, tally
 from trimtab.report.text import short_number
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trimtab.lab.book import LabResults
 from trimtab.lab.panels import small_multiples
-from trimtab.report.chart import HEIGHT, WIDTH, Chart, chart_svg
+from trimtab.lab.results import LabResults
+from trimtab.report.draw.chart import HEIGHT, WIDTH, Chart, chart_svg
 from trimtab.report.text import escape_html
 
 COLUMNS = 4

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from trimtab.errors import RecordError
-from trimtab.lab.book import (
+from trimtab.lab.candidate import Candidate
+from trimtab.lab.cell import Cell, cell_state, cells
+from trimtab.lab.results import (
     CellResult,
     LabResults,
     done_result,
@@ -19,8 +21,6 @@ from trimtab.lab.book import (
     read_results,
     write_results,
 )
-from trimtab.lab.candidate import Candidate
-from trimtab.lab.cell import Cell, cell_state, cells
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, scenario
 from trimtab.lab.work import JobEnd, LabJob, run_jobs
 from trimtab.records.files import disk_error

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from trimtab.config.files import to_yaml
 from trimtab.config.training import Train
-from trimtab.lab.book import LabResults
 from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
 from trimtab.lab.figure import LINES, figure_name, scenario_figures
+from trimtab.lab.results import LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import (
     CAUTION,
@@ -26,9 +26,9 @@ from trimtab.lab.table import (
     time_taken,
 )
 from trimtab.lab.verdict import BEHIND, FULL
-from trimtab.report.directory import write_page as write_one
-from trimtab.report.filtering import STARVED
+from trimtab.report.findings.filtering import STARVED
 from trimtab.report.text import percent
+from trimtab.report.write import write_page as write_one
 
 RULES = f"""Verdicts, per cell, from held-out accuracy; each difference counts beyond three standard errors of the evaluation:
 

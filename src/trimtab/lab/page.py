@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.lab.book import LabResults
 from trimtab.lab.candidate import DEFAULTS
 from trimtab.lab.panels import CONTROL_COLOUR, PANELS, colours_of, line_label, small_multiples
+from trimtab.lab.results import LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CAUTION, HEAD, correction_rows, equal_rows, remarks, row_texts
 from trimtab.lab.verdict import ORDER
-from trimtab.report.chart import Chart, chart_svg
-from trimtab.report.palette import both_rules, rules
-from trimtab.report.paper import paper_style, with_paper
-from trimtab.report.shell import asset, document, figure_html
+from trimtab.report.document import asset, document
+from trimtab.report.draw.chart import Chart, chart_svg
+from trimtab.report.draw.figure import figure_html
+from trimtab.report.draw.palette import both_rules, rules
+from trimtab.report.draw.paper import paper_style, with_paper
 from trimtab.report.text import escape_html
 
 

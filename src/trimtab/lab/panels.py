@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab.lab.book import CellResult, LabResults
+from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CorrectionRow, correction_rows
 from trimtab.lab.verdict import tally
-from trimtab.report.chart import Bound, Chart, ChartLine
-from trimtab.report.palette import FIRST_COLOUR
+from trimtab.report.draw.chart import Bound, Chart, ChartLine
+from trimtab.report.draw.palette import FIRST_COLOUR
 from trimtab.report.series import Series
 
 CONTROL_COLOUR = 6

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.config.visible import on_one_line
-from trimtab.lab.book import CellResult, LabResults
+from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.verdict import FULL, ORDER, LabWord, tally
 from trimtab.report.text import percent, short_number, with_decimals

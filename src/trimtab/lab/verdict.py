@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab.report.filtering import STARVED, starved_steps
+from trimtab.report.findings.filtering import STARVED, starved_steps
+from trimtab.report.findings.verdict import FULL as FULL
+from trimtab.report.findings.verdict import QUICK as QUICK
+from trimtab.report.findings.verdict import late_part, tolerance
+from trimtab.report.findings.verdict import verdict as own_verdict
 from trimtab.report.series import Series
 from trimtab.report.text import percent, short_number
-from trimtab.report.verdict import FULL as FULL
-from trimtab.report.verdict import QUICK as QUICK
-from trimtab.report.verdict import late_part, tolerance
-from trimtab.report.verdict import verdict as own_verdict
 
 LabWord = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
 

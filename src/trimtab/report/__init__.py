@@ -1,17 +1,16 @@
 """A run directory to one HTML file that needs no network; several to one that compares them.
 
-run directory ─► Run ─► findings (verdict, faults, signs, filtering, pace, origin, supply; advice) ─┐
-                  ├──► charts (panels, classes → chart, bars → drawn)                                ├─► page ─► report.html
-                  └──► rollouts (choice, tokens)                                                    ─┘   └──► compare ─► compare.html
+run directory ─ read ─► Run ─► findings (verdict, faults, signs, filtering, pace, origin, supply; advice) ─┐
+                         ├──► charts (panels, classes, whatif) ─► draw (chart, bars → figure)              ├─► page ─► report.html
+                         └──► rollouts (choice, tokens)                                                   ─┘   └──► compare ─► compare.html
 """
 
 from __future__ import annotations
 
-from trimtab.report.directory import write_report
-from trimtab.report.finding import RunFinding
-from trimtab.report.findings import findings_of
+from trimtab.report.findings.finding import RunFinding
+from trimtab.report.findings.table import findings_of
 from trimtab.report.page import report_html
 from trimtab.report.run import Run
-from trimtab.report.several import write_charts, write_comparison
+from trimtab.report.write import write_charts, write_comparison, write_report
 
 __all__ = ["Run", "RunFinding", "findings_of", "report_html", "write_charts", "write_comparison", "write_report"]

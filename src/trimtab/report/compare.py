@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.report.chart import Chart, ChartLine
-from trimtab.report.drawn import DrawnChart, draw, figures_html
-from trimtab.report.findings import findings_of, gravest
-from trimtab.report.flat import differing_settings
-from trimtab.report.learning import run_verdict, verdict_word, with_start
-from trimtab.report.page import END, chart_page, chart_span, try_html, word_html
-from trimtab.report.palette import FIRST_COLOUR, both_rules, rules
+from trimtab.report.charts.sections import chart_span
+from trimtab.report.draw.chart import Chart, ChartLine
+from trimtab.report.draw.figure import DrawnChart, draw_chart, figures_html
+from trimtab.report.draw.palette import FIRST_COLOUR, both_rules, rules
+from trimtab.report.findings.learning import run_verdict, verdict_word, with_start
+from trimtab.report.findings.table import findings_of, gravest
+from trimtab.report.page import END, chart_page, try_html, word_html
 from trimtab.report.run import Run
 from trimtab.report.series import Series
+from trimtab.report.settings import differing_settings
 from trimtab.report.text import escape_html, percent, plural, short_number
 
 SHEET = (1, 2, 3, 4, 5)
@@ -82,7 +83,7 @@ def compared_charts(runs: Sequence[Run]) -> list[DrawnChart]:
             for place, run in enumerate(runs)
         ]
         chart = Chart(name, title, note, lines, **how)
-        found += [] if chart.is_empty else [draw(chart, span)]
+        found += [] if chart.is_empty else [draw_chart(chart, span)]
     return found
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from trimtab.report.bars import BarChart
-from trimtab.report.chart import Chart, Mark
+from trimtab.report.charts.sections import ChartSection, chart_sections
 from trimtab.report.choice import choose_rollouts
-from trimtab.report.classes import class_charts, time_chart
-from trimtab.report.drawn import DrawnChart, draw, figures_html
-from trimtab.report.finding import RunFinding
-from trimtab.report.findings import findings_of
-from trimtab.report.flat import settings_by_path
-from trimtab.report.learning import first_signs, run_verdict, verdict_word, with_start
-from trimtab.report.panels import SECTIONS, gate_charts
-from trimtab.report.paper import paper_style
+from trimtab.report.document import asset, document
+from trimtab.report.draw.chart import Mark
+from trimtab.report.draw.figure import figures_html
+from trimtab.report.draw.paper import paper_style
+from trimtab.report.findings.finding import RunFinding
+from trimtab.report.findings.learning import first_signs, run_verdict, verdict_word
+from trimtab.report.findings.table import findings_of
 from trimtab.report.rollouts import LEGEND, rollouts_html
 from trimtab.report.run import Run
 from trimtab.report.series import LAST_STEP
-from trimtab.report.shell import asset, document
+from trimtab.report.settings import settings_by_path
 from trimtab.report.text import escape_html, plural, short_number
-from trimtab.report.tokens import Tokens, tokens
-from trimtab.report.whatif import whatif_charts
+from trimtab.report.tokens import tokens
 
 QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended", "done", "finished")
 """Kinds of events that are no news; they are listed, not drawn."""
@@ -174,39 +170,6 @@ def _marks(run: Run) -> list[Mark]:
     if found.fall:
         marks.append(Mark(found.fall[1], "fall", "accuracy seen to have fallen"))
     return marks
-
-
-@dataclass(frozen=True)
-class ChartSection:
-    """Charts under one heading."""
-
-    title: str
-    charts: Sequence[DrawnChart]
-    absent: Sequence[str]
-    """Titles of charts whose metrics the run does not have."""
-
-
-def chart_sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[ChartSection]:
-    """Every chart of the run, drawn."""
-    extra: dict[str, Sequence[Chart | BarChart]] = {
-        "policies": list(class_charts(run, found)),
-        "correction": [*gate_charts(run), *whatif_charts(run, found)],
-    }
-    span = chart_span(run)
-    for name, title, panels in SECTIONS:
-        time = time_chart(run) if name == "machine" else None
-        charts = [*([time] if time else []), *(panel.chart(run) for panel in panels), *extra.get(name, ())]
-        shown = [draw(chart, span, marks) for chart in charts if isinstance(chart, BarChart) or not chart.is_empty]
-        yield ChartSection(
-            title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
-        )
-
-
-def chart_span(run: Run) -> tuple[int, int]:
-    """The steps that charts share: from before the first one, where that was evaluated."""
-    first, last = run.span
-    start = with_start(run).steps
-    return (min(first, int(start[0])) if len(start) else first), last
 
 
 def _section(section: ChartSection, data: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trimtab.report import filtering
+from trimtab.report.findings import filtering
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.text import percent

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.report.faults import skipped_steps
-from trimtab.report.filtering import FAR_APART, gate_names, is_starved
-from trimtab.report.finding import Advice, RunFinding
-from trimtab.report.origin import EXACT
-from trimtab.report.pace import whole_setting
+from trimtab.report.findings.faults import skipped_steps
+from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved
+from trimtab.report.findings.finding import Advice, RunFinding
+from trimtab.report.findings.origin import EXACT
+from trimtab.report.findings.pace import whole_setting
 from trimtab.report.run import Run
 
 OFFERED_CORRECTION: Mapping[str, str] = {"all": "k3-rs", "kept": "seq-mis"}
@@ -51,7 +51,7 @@ def offered_correction(run: Run) -> str:
 
 
 def after_fall(run: Run, found: RunFinding) -> Advice:
-    """Against a fall: where a gate drops whole rows of stale data and those do not vote, let them; otherwise as `steadier`.
+    """Against a fall: where a gate drops whole rows of stale data and those do not vote, let them; otherwise as `closer_policies`.
 
     Sequence gates on stale samples ended higher with all rows voting in 11 of 12 runs of the lab.
     """
@@ -223,4 +223,4 @@ RULES: tuple[tuple[str, Callable[[Run, RunFinding], Advice]], ...] = (
     ),
     ("Ended early", lambda run, found: Advice("--resume RUN", "Settings and events, the last of them")),
 )
-"""The beginning of a title, and what to try; any other: `steadier`."""
+"""The beginning of a title, and what to try; any other: `closer_policies`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from trimtab.report.bars import BarChart, Bars
+from trimtab.report.draw.bars import BarChart, Bars
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.tokens import Band, Tokens, bool_column, by_age, by_place, by_probability

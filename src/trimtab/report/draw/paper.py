@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
-from trimtab.report.chart import HEIGHT, LEFT, WIDTH
+from trimtab.report.draw.chart import HEIGHT, LEFT, WIDTH
 from trimtab.report.text import escape_html
 
 HEAD, LINE, MARGIN = 30, 16, 8

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimtab.report import filtering
-from trimtab.report.faults import faults
-from trimtab.report.finding import FindingLevel, RunFinding
+from trimtab.report.findings import filtering
+from trimtab.report.findings.faults import faults
+from trimtab.report.findings.finding import FindingLevel, RunFinding
+from trimtab.report.findings.signs import EarlySign, signs
+from trimtab.report.findings.verdict import FULL, QUICK, Verdict, verdict
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.signs import EarlySign, signs
 from trimtab.report.text import plural, short_number
-from trimtab.report.verdict import FULL, QUICK, Verdict, verdict
 
 
 def run_verdict(run: Run) -> tuple[Verdict, str]:

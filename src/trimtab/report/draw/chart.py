@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.axis import Axis, axis_ends, round_ticks
+from trimtab.report.draw.axis import Axis, axis_ends, round_ticks
 from trimtab.report.series import Series, thin_series
 from trimtab.report.text import escape_html, short_number
 

@@ -1,56 +1,19 @@
-"""From a run directory to its report."""
+"""From run directories to what a report is made from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.errors import RecordError, TrimtabError
-from trimtab.records.files import write_whole
+from trimtab.errors import RecordError
 from trimtab.records.run import RunDirectory
-from trimtab.report.page import report_html
 from trimtab.report.run import FIRST_STEP, Run
 from trimtab.report.tokens import MOST_ROWS, MOST_TOKENS
-
-
-def write_report(path: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a run directory, finished or not; whole or not at all. Where it went: `report.html` in it, or `out`."""
-    where = RunDirectory.read(path).report if out is None else Path(out)
-    run = read_run(path)
-    with drawing(path):
-        page = report_html(run)
-    write_page(where, page)
-    return where
-
-
-@contextmanager
-def drawing(*paths: str | Path) -> Generator[None]:
-    """What a report cannot draw, said: the files of a run are no promise, and hold settings, events and numbers of any kind."""
-    try:
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            yield
-    except TrimtabError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RecordError(
-            f"{', '.join(map(str, paths))} needs settings, metrics and events as a run writes them, got others: "
-            f"{type(error).__name__}: {error}."
-        ) from error
-
-
-def write_page(where: Path, page: str) -> None:
-    """Put a page there, whole or not at all."""
-    try:
-        write_whole(where, page.encode("utf-8", "replace"))
-    except RecordError as error:
-        cause = error.__cause__
-        reason = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
-        raise RecordError(f"{where} cannot be written: {reason}. Mend that, or choose another place.") from cause
 
 
 def read_run(path: str | Path) -> Run:
@@ -68,6 +31,18 @@ def read_run(path: str | Path) -> Run:
         status=directory.status,
         piece=_piece(Path(path)),
     )
+
+
+def read_runs(paths: Sequence[str | Path]) -> list[Run]:
+    """The runs, each called by its folder, or by its whole path where two folders are called the same."""
+    runs = [read_run(path) for path in paths]
+    names = [run.name for run in runs]
+    told = [run.name if names.count(run.name) == 1 else str(path) for run, path in zip(runs, paths, strict=True)]
+    if len(set(told)) < len(told):
+        raise RecordError(
+            f"A comparison needs different runs, got {', '.join(told)}. Leave out what stands there twice."
+        )
+    return [replace(run, name=name) for run, name in zip(runs, told, strict=True)]
 
 
 def steps_to_read(recorded: NDArray[np.int64], metrics: Sequence[Mapping[str, Any]]) -> NDArray[np.int64] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab.report.axis import Axis, axis_ends
-from trimtab.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from trimtab.report.draw.axis import Axis, axis_ends
+from trimtab.report.draw.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from trimtab.report.text import escape_html, short_number
 
 

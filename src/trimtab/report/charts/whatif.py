@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.report.bars import BarChart, Bars
-from trimtab.report.filtering import gate_names
+from trimtab.report.draw.bars import BarChart, Bars
+from trimtab.report.findings.filtering import gate_names
 from trimtab.report.run import Run
 from trimtab.report.text import short_number
 from trimtab.report.tokens import Tokens

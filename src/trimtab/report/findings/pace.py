@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.report.finding import Advice, RunFinding
+from trimtab.report.findings.finding import Advice, RunFinding
 from trimtab.report.run import Run
 from trimtab.report.text import percent, short_number
 

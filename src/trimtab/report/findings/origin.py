@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.finding import RunFinding
+from trimtab.report.findings.finding import RunFinding
 from trimtab.report.run import Run
 from trimtab.report.text import short_number
 from trimtab.report.tokens import Tokens, by_age, tokens

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.report.chart import Bound, Chart, ChartLine
-from trimtab.report.filtering import bounds_text, gate_names
-from trimtab.report.learning import with_start
+from trimtab.report.draw.chart import Bound, Chart, ChartLine
+from trimtab.report.findings.filtering import bounds_text, gate_names
+from trimtab.report.findings.learning import with_start
 from trimtab.report.run import Run
 from trimtab.report.text import short_number
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.report.bars import BarChart, bars_svg
-from trimtab.report.chart import Chart, ChartLine, Mark, chart_svg
-from trimtab.report.paper import with_paper
-from trimtab.report.shell import figure_html
+from trimtab.report.draw.bars import BarChart, bars_svg
+from trimtab.report.draw.chart import Chart, ChartLine, Mark, chart_svg
+from trimtab.report.draw.paper import with_paper
 from trimtab.report.text import escape_html, short_number
 
 
@@ -28,7 +27,7 @@ class DrawnChart:
     """What the pointer can read; None for bars."""
 
 
-def draw(chart: Chart | BarChart, span: tuple[int, int], marks: Sequence[Mark] = ()) -> DrawnChart:
+def draw_chart(chart: Chart | BarChart, span: tuple[int, int], marks: Sequence[Mark] = ()) -> DrawnChart:
     """A chart over these steps."""
     if isinstance(chart, BarChart):
         keys = tuple((bar.colour, bar.label, "") for bar in chart.bars)
@@ -60,3 +59,14 @@ def figures_html(charts: Iterable[DrawnChart], data: list[dict[str, Any]]) -> st
         )
         data += [] if each.readable is None else [each.readable]
     return "".join(parts)
+
+
+def figure_html(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
+    """A chart with its words, an SVG that carries its own (`with_paper`); `place` is that of its values in the script's data."""
+    read = "" if place is None else f' data-c="{place}"'
+    return (
+        f'<figure id="{escape_html(name)}"{read}><figcaption><span class="save"><button type="button" data-save="svg" '
+        'title="Save this chart as SVG">SVG</button> <button type="button" data-save="png" title="Save this chart as PNG">PNG</button>'
+        f'</span><b>{escape_html(title)}</b> <span class="step"></span></figcaption>'
+        f'<p class="how">{escape_html(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.finding import RunFinding
+from trimtab.report.findings.finding import RunFinding
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.text import percent, plural, short_number

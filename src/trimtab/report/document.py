@@ -34,16 +34,5 @@ def asset(name: str, package: str = "trimtab.report") -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def figure_html(name: str, title: str, note: str, keys: str, svg: str, place: int | None = None) -> str:
-    """A chart with its words, an SVG that carries its own (`with_paper`); `place` is that of its values in the script's data."""
-    read = "" if place is None else f' data-c="{place}"'
-    return (
-        f'<figure id="{escape_html(name)}"{read}><figcaption><span class="save"><button type="button" data-save="svg" '
-        'title="Save this chart as SVG">SVG</button> <button type="button" data-save="png" title="Save this chart as PNG">PNG</button>'
-        f'</span><b>{escape_html(title)}</b> <span class="step"></span></figcaption>'
-        f'<p class="how">{escape_html(note)}</p>{svg}<div class="keys">{keys}</div></figure>'
-    )
-
-
 def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

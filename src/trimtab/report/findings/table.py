@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trimtab.report import filtering, learning, origin, pace, supply
-from trimtab.report.advice import with_advice
-from trimtab.report.finding import LEVELS, RunFinding
+from trimtab.report.findings import filtering, learning, origin, pace, supply
+from trimtab.report.findings.advice import with_advice
+from trimtab.report.findings.finding import LEVELS, RunFinding
 from trimtab.report.run import Run
 
 KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
