@@ -123,14 +123,9 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
         refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
         return [] if one is other or refused else ["Only one of them has a correction."]
     same = sameness(one, other)
-    if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
-        return []
     lines: list[Any] = []
-    example = None if same.weights and same.kept else smallest_difference(one, other)
-    if example is not None:
-        lines += ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]
-    elif not (same.weights and same.kept):
-        lines.append(f"They are written differently; {MOST} small batches showed no difference.")
+    if not (same.weights and same.kept):
+        lines += _shown_difference(one, other)
     elif not same.limits:
         lines.append("They differ only in the safety limits on log-ratios, so only where |log_r| is beyond them.")
     if not same.denominator:
@@ -138,6 +133,14 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     if not same.applies_to:
         lines.append("One of them also weighs the KL term.")
     return lines
+
+
+def _shown_difference(one: Correction, other: Correction) -> list[Any]:
+    """A batch on which they differ; where none was found, that."""
+    example = smallest_difference(one, other)
+    if example is None:
+        return [f"They are written differently; {MOST} small batches showed no difference."]
+    return ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]
 
 
 def smallest_difference(one: Correction, other: Correction) -> list[tuple[str, str, str, str, str]] | None:
@@ -189,13 +192,20 @@ def _outcome(found: Any, place: int) -> str:
 def _telling_ratios(one: Correction, other: Correction) -> list[float]:
     """Log-ratios worth trying: 0, and a little inside and outside every bound on either side of 1."""
     found = {0.0, math.log(3), -math.log(3)}
-    for rule in (one, other):
-        bounds = [bound for gate in rule.gates for bound in (gate.lower, gate.upper)]
-        bounds += [] if rule.weight is None else [rule.weight.lower, rule.weight.upper]
-        for bound in bounds:
-            if bound:
-                size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
-                sizes = (size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size)
-                found |= {sign * each * factor for each in sizes for sign in (1, -1) for factor in (0.9, 1.1)}
+    for bound in (*_bounds(one), *_bounds(other)):
+        found |= {sign * size * factor for size in _sizes(bound) for sign in (1, -1) for factor in (0.9, 1.1)}
     ordered = sorted(found, key=abs)
     return [value for value in ordered if abs(value) < 15][:24]
+
+
+def _bounds(rule: Correction) -> list[float]:
+    """Every bound of its gates and weight but 0, which no log-ratio is near to."""
+    every = [bound for gate in rule.gates for bound in (gate.lower, gate.upper)]
+    every += [] if rule.weight is None else [rule.weight.lower, rule.weight.upper]
+    return [bound for bound in every if bound]
+
+
+def _sizes(bound: float) -> tuple[float, float]:
+    """|ℓ| at which a bound would act: on a ratio |log 2| = 0.69, on ℓ²/2 (about k2 and k3) √(2 · 0.02) = 0.2."""
+    size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
+    return size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size

@@ -136,7 +136,7 @@ def claim_rows(results: LabResults, scenario: str = SCENARIO) -> list[RowResult]
     found: list[RowResult] = []
     for row, corrections, claims in CLAIMS:
         for name, bounds in corrections:
-            cells = [each for each in results.cells(scenario, name) if each.status == "done"]
+            cells = list(_done(results, scenario, name).values())
             findings = [ClaimResult(what, claim, *test(cells)) for what, claim, test in claims] if cells else []
             found.append(RowResult(row, name, bounds, tuple(findings)))
     return found
@@ -144,22 +144,25 @@ def claim_rows(results: LabResults, scenario: str = SCENARIO) -> list[RowResult]
 
 def idle_stage(results: LabResults, scenario: str = SCENARIO) -> str | None:
     """Whether the first stage with `upper: 2.0` did anything: what it kept, and whether both stages differ from the second alone."""
-    wide = [each for each in results.cells(scenario, GEO_WIDE) if each.status == "done"]
-    both = {each.seed: each for each in results.cells(scenario, GEO_WIDE_TOKEN_MIS) if each.status == "done"}
-    alone = {each.seed: each for each in results.cells(scenario, TOKEN_MIS) if each.status == "done"}
+    wide, both, alone = (_done(results, scenario, name) for name in (GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS))
     shared = sorted(both.keys() & alone.keys())
     if not wide or not shared:
         return None
-    least = [min((v for v in each.curves["kept"].values if v is not None), default=1.0) for each in wide]
-    same = [
-        seed
-        for seed in shared
-        if both[seed].accuracy == alone[seed].accuracy and both[seed].curves == alone[seed].curves
-    ]
+    least = [min((v for v in each.curves["kept"].values if v is not None), default=1.0) for each in wide.values()]
+    same = [seed for seed in shared if _is_same_run(both[seed], alone[seed])]
     return (
         f"Geo-RS with `upper: 2.0` alone kept at least {_list(least, 4)} of the tokens (lowest point of its curve, by seed). "
         f"With it as first stage, the curves of {len(same)} of {len(shared)} seeds are those of Token-MIS alone, point for point."
     )
+
+
+def _done(results: LabResults, scenario: str, correction: str) -> dict[int, CellResult]:
+    """The cells of a correction that ran to the end, by seed."""
+    return {each.seed: each for each in results.cells(scenario, correction) if each.status == "done"}
+
+
+def _is_same_run(one: CellResult, other: CellResult) -> bool:
+    return one.accuracy == other.accuracy and one.curves == other.curves
 
 
 def growth_factor(entry: CellResult, name: str) -> float:

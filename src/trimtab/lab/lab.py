@@ -26,9 +26,6 @@ from trimtab.lab.work import JobEnd, LabJob, run_jobs
 from trimtab.records.files import disk_error
 from trimtab.records.lock import Lock
 
-FEWEST_SEEDS = 3
-"""Two runs that differ by one token can end at 0.2 and at 0.9: fewer say nothing."""
-
 
 @runtime_checkable
 class LabDisplay(Protocol):

@@ -224,11 +224,7 @@ def done_result(cell: Cell, path: Path) -> CellResult:
     """A finished run, read."""
     run = RunDirectory.read(path)
     lines = run.metrics()
-    start = [(0, float(each["accuracy"])) for each in run.events() if each["kind"] == "start"][:1]
-    series = {
-        name: Series.of((int(line["step"]), float(line[metric])) for line in lines if metric in line)
-        for name, (metric, _) in CURVES.items()
-    }
+    series = {name: _metric_series(lines, metric) for name, (metric, _) in CURVES.items()}
     finite = {name: found.finite.values for name, found in series.items() if len(found.finite)}
     evaluate = cell.config.evaluate
     return CellResult(
@@ -239,15 +235,27 @@ def done_result(cell: Cell, path: Path) -> CellResult:
         ran=(run.facts["created"], run.facts["ended"]),
         problems=evaluate.problems if evaluate else 0,
         starved=starved_share(series["kept"]),
-        accuracy=(*start, *((int(e["step"]) + 1, float(e["eval/accuracy"])) for e in lines if "eval/accuracy" in e)),
+        accuracy=_accuracies(run.events(), lines),
         curves={name: binned_curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
         medians={name: _four_digits(np.median(values)) for name, values in finite.items()},
         most={name: _four_digits(values.max()) for name, values in finite.items()},
     )
 
 
+def _metric_series(lines: Sequence[Mapping[str, Any]], metric: str) -> Series:
+    return Series.of((int(line["step"]), float(line[metric])) for line in lines if metric in line)
+
+
+def _accuracies(
+    events: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[int, float], ...]:
+    """Steps done and held-out accuracy: (0, …) is that of the warm start, (40, …) was measured after the line of step 39."""
+    start = [(0, float(each["accuracy"])) for each in events if each["kind"] == "start"][:1]
+    return (*start, *((int(e["step"]) + 1, float(e["eval/accuracy"])) for e in lines if "eval/accuracy" in e))
+
+
 def binned_curve(series: Series, steps: int, gathered: Gathered) -> BinnedCurve:
-    """At most `POINTS` points, each of neighbouring steps."""
+    """At most `POINTS` points, each of neighbouring steps: 400 steps are 80 points of 5, 160 steps 80 points of 2."""
     every = -(-steps // POINTS)
     values: list[float | None] = []
     for first in range(0, steps, every):

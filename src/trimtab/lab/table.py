@@ -18,6 +18,8 @@ CAUTION = (
     "It reproduces mechanisms at toy scale; it predicts nothing about your model. Corrections are ranked within a scenario only, "
     "never over scenarios: what helps in one can do harm in another."
 )
+FEWEST_SEEDS = 3
+"""Two runs that differ by one token can end at 0.2 and at 0.9: fewer say nothing."""
 HEAD = (
     "correction",
     "last accuracy by seed",
@@ -126,8 +128,10 @@ def remarks(results: LabResults) -> list[str]:
             f"{results.steps} steps separate the clear cases only: some runs stand at 0.95 and fall after step 300. "
             f"Nothing is called healthy before {FULL} steps (--full)."
         )
-    if len(results.seeds) < 3:
-        found.append(f"{len(results.seeds)} of at least 3 seeds: a run that differs by one token can end elsewhere.")
+    if len(results.seeds) < FEWEST_SEEDS:
+        found.append(
+            f"{len(results.seeds)} of at least {FEWEST_SEEDS} seeds: a run that differs by one token can end elsewhere."
+        )
     found += [
         f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
         "scenarios may be the learning rate, not the correction."

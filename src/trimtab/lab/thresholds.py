@@ -113,7 +113,10 @@ class Units:
         )
 
     def threshold(self, share: float) -> float:
-        """The least value of the statistic that keeps this share of the tokens."""
+        """The least value of the statistic that keeps this share of the tokens.
+
+        Statistics 1, 2, 3 of 5, 3 and 2 tokens: 5, 8 and 10 of 10 are kept, so 50 % takes 1 and 60 % takes 2.
+        """
         order = np.argsort(self.statistic, kind="stable")
         reached = np.cumsum(self.tokens[order]) >= share * self.tokens.sum() - 1e-9
         return float(self.statistic[order][np.argmax(reached)])

@@ -90,6 +90,7 @@ class Rollouts:
 
 def is_recorded(group: int, share: float) -> bool:
     """Whether a group is among the recorded ones: evenly spaced, the same ones in every run."""
+    # A share of 0.25 records groups 3, 7, 11, …: where the count of recorded ones, ⌊(group + 1) / 4⌋, goes up.
     return math.floor((group + 1) * share) > math.floor(group * share)
 
 

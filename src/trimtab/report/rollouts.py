@@ -67,22 +67,23 @@ PER_TOKEN = ("tokens", "behavior", "raw", "proximal", "current", "weight", "adva
 def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     """The arrays of a row that the pointer can ask for, of the tokens shown."""
     count = len(row.get("tokens") or ())
-    facts: dict[str, Any] = {"count": count, "version": row.get("version")}
-    for name in PER_TOKEN:
-        values: Sequence[float | int | None] = row.get(name) or ()
-        facts[name] = [_round_value(value) for value in values] if len(values) == count else [None] * count
-    facts["log_r"] = [
+    numbers = {name: [_round_value(value) for value in _per_token(row, name, count, None)] for name in PER_TOKEN}
+    log_r = [
         None if high is None or low is None else _round_value(high - low)
-        for high, low in zip(facts[compared], facts["behavior"], strict=True)
+        for high, low in zip(numbers[compared], numbers["behavior"], strict=True)
     ]
-    for name in ("mask", "kept"):
-        values = row.get(name) or ()
-        facts[name] = [bool(value) for value in values] if len(values) == count else [True] * count
+    flags = {name: [bool(value) for value in _per_token(row, name, count, True)] for name in ("mask", "kept")}
+    # Of 1,000 tokens 0 to 499 and 850 to 999.
     visible = [place for place in range(count) if place < HEAD or place >= count - TAIL]
-    return {
-        name: [values[place] for place in visible] if isinstance(values, list) else values
-        for name, values in facts.items()
-    } | {"at": visible}
+    arrays = {**numbers, "log_r": log_r, **flags}
+    shown = {name: [values[place] for place in visible] for name, values in arrays.items()}
+    return {"count": count, "version": row.get("version"), **shown, "at": visible}
+
+
+def _per_token(row: Mapping[str, Any], name: str, count: int, absent: bool | None) -> Sequence[Any]:
+    """A column of the row with one value per token; `absent` for each where it has none, or another number of them."""
+    values: Sequence[Any] = row.get(name) or ()
+    return values if len(values) == count else [absent] * count
 
 
 def _round_value(value: float | int | None) -> float | int | None:

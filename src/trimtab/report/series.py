@@ -86,6 +86,9 @@ def onsets(series: Series, *, factor: float, window: int, floor: float, way: Lit
 
     A rise counts from `floor / factor` up and a fall from `floor` down, so that noise around 0 is not a change. After an onset the
     next one is looked for where the series has come halfway back.
+
+    factor 10, floor 0.02: 0.0001 → 0.021 is a rise (0.021 ≥ 10 · max(0.0001, 0.002)), 0.0001 → 0.01 is not; after 0.003 → 0.05 the
+    next is looked for once the series was at 0.0265 or under.
     """
     part = series.smooth(3)
     sign = 1.0 if way == "rise" else -1.0

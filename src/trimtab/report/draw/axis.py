@@ -40,6 +40,7 @@ class Axis:
 
 def round_ticks(low: float | int, high: float | int, about: int = 4) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, about so many."""
+    # 0 to 0.9: raw 0.225, power 0.1, width 0.5 (0.1 and 0.2 are too narrow), ticks 0 and 0.5.
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
     width = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)

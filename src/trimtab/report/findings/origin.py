@@ -28,27 +28,31 @@ def origin(run: Run) -> Iterator[RunFinding]:
     if found is None or not bands or bands[0].label != "0" or bands[0].tokens < ENOUGH:
         return
     fresh, eldest = bands[0], bands[-1]
-    grows = len(bands) > 1 and eldest.k3 > 3 * fresh.k3
+    grows = eldest.k3 > 3 * fresh.k3  # never where there is one band only
     numbers = f"Mean k3 is {short_number(fresh.k3)} at age 0"
     numbers += f" and {short_number(eldest.k3)} at age {eldest.label}" if len(bands) > 1 else ""
     if fresh.k3 >= OFF:
-        also = " Age adds to it." if grows else ""
-        yield RunFinding(
-            "warning",
-            "Fresh tokens are off already",
-            f"{numbers}: the policies differ where no version lies between them, by more than 8-bit weights do "
-            f"(4e−5 to 4e−4). {likely(run, found)}{also}",
-            "by-age",
-        )
+        yield _fresh_off(run, found, numbers, grows=grows)
     elif grows and eldest.k3 >= OFF:
-        agree = (
-            "the two policies agree on fresh tokens"
-            if fresh.k3 < AGREE
-            else "small on fresh tokens, though more than bf16 gives"
-        )
-        yield RunFinding(
-            "note", "Mismatch grows with age", f"{numbers}: {agree}, and they part as weights move on.", "by-age"
-        )
+        yield _grows_with_age(numbers, agree=fresh.k3 < AGREE)
+
+
+def _fresh_off(run: Run, found: Tokens, numbers: str, *, grows: bool) -> RunFinding:
+    also = " Age adds to it." if grows else ""
+    return RunFinding(
+        "warning",
+        "Fresh tokens are off already",
+        f"{numbers}: the policies differ where no version lies between them, by more than 8-bit weights do "
+        f"(4e−5 to 4e−4). {likely(run, found)}{also}",
+        "by-age",
+    )
+
+
+def _grows_with_age(numbers: str, *, agree: bool) -> RunFinding:
+    how = "the two policies agree on fresh tokens" if agree else "small on fresh tokens, though more than bf16 gives"
+    return RunFinding(
+        "note", "Mismatch grows with age", f"{numbers}: {how}, and they part as weights move on.", "by-age"
+    )
 
 
 def spans_versions(found: Tokens) -> bool:

@@ -38,6 +38,7 @@ class Pace:
         """Whether the samplers are: the learner hardly waits, and all that the bound lets them make ahead lies ready.
 
         The bound admits bound + 1 batches: one is being trained and one begins with the new weights, so bound − 1 can lie ready.
+        With bound 4 those are 3, and 0.9 · 3 = 2.7 lying ready (median) are as good as all.
         """
         return self.waited < HARDLY and self.bound >= 2 and self.spare >= 0.9 * (self.bound - 1)
 
