@@ -1,6 +1,7 @@
 """What `import trimtab` offers, and what it costs."""
 
 import ast
+import importlib
 import importlib.metadata
 import subprocess
 import sys
@@ -77,13 +78,17 @@ def test_all_is_exact():
     assert dir(trimtab) == trimtab.__all__
 
 
-def test_every_public_name_loads_and_type_checkers_see_the_same_names():
-    for name in trimtab.__all__:
-        assert getattr(trimtab, name) is not None
+def test_every_public_name_loads_from_the_module_where_type_checkers_see_it():
     tree = ast.parse(Path(trimtab.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert imported | {"__version__"} == PUBLIC
+    seen = {
+        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert seen.keys() | {"__version__"} == PUBLIC
+    for name, module in seen.items():
+        assert module is not None
+        assert getattr(trimtab, name) is getattr(importlib.import_module(module), name)
+        assert trimtab._HOMES[name] == module
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():

@@ -29,6 +29,15 @@ _NARROW_PRODUCTS = torch.version.hip is None and "dtype_out" in torch.ops.aten.m
 """Whether this torch multiplies narrow types into a float32 result; it does so on CUDA only."""
 
 
+# One token, a vocabulary of three in tiles of two entries, logits log 1, log 2, log 5, the third chosen:
+#                      tile 1: log 1, log 2             tile 2: log 5
+#     peak             log 2                            log 5, so that all before shrinks by 2/5
+#     Σe               1/2 + 1 = 1.5                    1.5 · 0.4 + 1 = 1.6                      e^(logit − peak)
+#     Σe·x             −0.3466 + 0                      (−0.3466 + 1.5 · log 0.4) · 0.4 + 0 = −0.6884      x = logit − peak
+#     log p            (log 5 − log 5) − log 1.6 = log 5/8
+#     entropy          log 1.6 + 0.6884 / 1.6 = 0.9003
+#     back: p          1/8, 2/8                         5/8       e^(logit − log 8) from the tile worked out again
+#     grad of log p    −1/8, −2/8                       3/8       1[chosen] − p, at once multiplied by hidden and weight
 class Head(Function):
     """Log-probs and entropy from hidden states; gradients for hidden, weight, bias and the temperature."""
 

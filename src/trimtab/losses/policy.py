@@ -19,16 +19,17 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import preset
-from trimtab.core.batch import batch, groups
+from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.correct import Corrected, decide, required_log_probs
 from trimtab.core.observe import Metrics
+from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.kl import kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Terms, attach, total
+from trimtab.losses.terms import Surrogate, Terms, attach, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,45 +76,28 @@ def policy_loss(
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
     loss = loss_from(loss) if isinstance(loss, str) else loss
-    kl, entropy_bonus = _kl(kl), _bonus(entropy_bonus)
     correction = preset(correction) if isinstance(correction, str) else correction
+    kl, entropy_bonus = _kl(kl), _bonus(entropy_bonus)
     _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
-    if not torch.compiler.is_compiling():
-        for doubt in loss.doubts_beside(_rule(correction), reduction):
-            warnings.warn(doubt, ConfigWarning, stacklevel=2)
-    if mask.numel() == 0 and denominator is None and process_group is None and context_group is None:
-        raise InputError(
-            f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
-        )
+    _warn(loss, _rule(correction), reduction)
+    if denominator is None and process_group is None and context_group is None:
+        _check_not_empty(mask)
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
-    if isinstance(correction, Correction):
-        required_log_probs(correction, policies, advantages, context_group)
-    elif correction is not None:
-        mask = _within(mask, correction)
+    mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
-    pairs = _pairs(correction, anchor, kl)
-    read = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
     ranks = groups(process_group, context_group)
-    with torch.no_grad():
-        tokens = batch(read, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-        check_group(group, len(tokens.lengths))
-    whole = tokens.valid
-    terms = Terms(tokens, anchor, current.to(whole.dtype), whole, whole, tokens.lengths, generator)
-    terms, seen = _with_decisions(correction, terms)
+    tokens = _batch(policies, _pairs(correction, anchor, kl), mask, advantages, cu_seqlens, ranks)
+    check_group(group, len(tokens.lengths))
+
+    terms, seen = _with_decisions(correction, _undecided(tokens, anchor, current, generator))
     surrogate = OBJECTIVES[type(loss)](loss, terms)
-    weight = terms.weight if surrogate.weight is None else surrogate.weight
-    parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
-    if kl is not None:
-        parts["kl"] = _kl_part(kl, terms, correction, reduction)
-    if entropy_bonus is not None and entropy is not None:
-        parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
+    parts = _parts(surrogate, terms, correction, reduction, kl, entropy_bonus, entropy)
+
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
     found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
-    means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
-    if entropy is not None and entropy_bonus is None:  # only reported
-        means["entropy"] = zero_outside(entropy.detach(), tokens.valid), tokens.valid
+    means = _means(parts, tokens.valid, entropy)
     metrics = policy_metrics(
         terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
     )
@@ -136,6 +120,25 @@ class Part:
         return total(self.value, found.over(terms.layout, self.weight)) * (found.factor * self.coefficient)
 
 
+def _parts(
+    surrogate: Surrogate,
+    terms: Terms,
+    correction: Correction | Corrected | None,
+    reduction: Reduction,
+    kl: KlPenalty | None,
+    bonus: EntropyBonus | None,
+    entropy: Tensor | None,
+) -> dict[str, Part]:
+    """The terms of the loss by name: the objective, and what is paid beside it."""
+    weight = terms.weight if surrogate.weight is None else surrogate.weight
+    parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
+    if kl is not None:
+        parts["kl"] = _kl_part(kl, terms, correction, reduction)
+    if bonus is not None and entropy is not None:
+        parts["entropy"] = _entropy_part(entropy, bonus, terms, reduction)
+    return parts
+
+
 def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction) -> Part:
     on, rule = terms.tokens(kl.mask), _rule(correction)
     weight = on * terms.weight if rule is not None and rule.applies_to == "policy+kl" else on
@@ -146,6 +149,35 @@ def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction:
     on = terms.tokens(bonus.mask)
     value = attach(entropy.to(on.dtype), zero_outside(entropy.detach(), on), on)
     return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
+
+
+def _means(parts: Mapping[str, Part], valid: Tensor, entropy: Tensor | None) -> dict[str, tuple[Tensor, Tensor]]:
+    """What metrics average, with the tokens they do it over; an entropy that earns no bonus is only reported."""
+    means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
+    if entropy is not None and "entropy" not in parts:
+        means["entropy"] = zero_outside(entropy.detach(), valid), valid
+    return means
+
+
+@torch.no_grad()
+def _batch(
+    policies: Mapping[str, Tensor | None],
+    pairs: tuple[str, ...],
+    mask: Tensor,
+    advantages: Tensor,
+    cu_seqlens: Tensor | None,
+    ranks: Ranks,
+) -> Batch:
+    """The batch of the policies that are compared; the others are not looked at."""
+    named = {policy for pair in pairs for policy in pair.split("/")}
+    compared = {name: log_probs for name, log_probs in policies.items() if log_probs is not None and name in named}
+    return batch(compared, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+
+
+def _undecided(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
+    """The terms before a correction: every valid token is kept, at weight 1."""
+    valid = tokens.valid
+    return Terms(tokens, anchor, current.to(valid.dtype), valid, valid, tokens.lengths, generator)
 
 
 @torch.no_grad()
@@ -206,18 +238,38 @@ def _pairs(correction: Correction | Corrected | None, anchor: str, kl: KlPenalty
     return tuple(dict.fromkeys([*own, f"current/{anchor}", *reference]))
 
 
-def _reads(pairs: tuple[str, ...], policy: str) -> bool:
-    return any(policy in pair.split("/") for pair in pairs)
-
-
-def _within(mask: Tensor, correction: Corrected) -> Tensor:
-    """The mask less the tokens that the correction found missing."""
+def _mask(
+    mask: Tensor,
+    correction: Correction | Corrected | None,
+    policies: Mapping[str, Tensor | None],
+    advantages: Tensor,
+    context_group: ProcessGroup | None,
+) -> Tensor:
+    """The mask less the tokens that a correction made beforehand found missing; one still to be made must have what it reads."""
+    if isinstance(correction, Correction):
+        required_log_probs(correction, policies, advantages, context_group)
+    if not isinstance(correction, Corrected):
+        return mask
     if correction.weight.shape != mask.shape:
         raise InputError(
             f"correction needs the shape of mask {tuple(mask.shape)}, got {tuple(correction.weight.shape)}. "
             "Take this micro-batch out of it with .part(index)."
         )
     return mask.bool() & correction.trained
+
+
+def _warn(loss: Objective, rule: Correction | None, reduction: Reduction) -> None:
+    """Warn the caller of `policy_loss` of what is probably not meant; nothing is said while it is compiled."""
+    if not torch.compiler.is_compiling():
+        for doubt in loss.doubts_beside(rule, reduction):
+            warnings.warn(doubt, ConfigWarning, stacklevel=3)
+
+
+def _check_not_empty(mask: Tensor) -> None:
+    if mask.numel() == 0:
+        raise InputError(
+            f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
+        )
 
 
 def _check(

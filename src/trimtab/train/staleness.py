@@ -3,6 +3,17 @@
 A group begun at version v with o groups before it is trained ⌊o / groups_per_step⌋ steps later, if groups are trained in
 the order of their numbers. So no more than (max_staleness + 1) × groups_per_step may be under way at once. That bounds the
 age of the oldest token, time in the queue included. A group that finishes out of order can still be late; `late` sees it.
+
+With 4 groups per step and max_staleness 1, at most (1 + 1) · 4 = 8 are under way:
+
+    version  trained  admitted    room                    why
+    0        0        0           0 + 8 − 0 = 8           two steps' worth begin with the first weights
+    0        0        8           0 + 8 − 8 = 0           all must wait for a step
+    0        4        8           0 + 8 − 8 = 0           a batch is taken, its weights are not out: min(4, 0 · 4) = 0 counts
+    1        4        8           4 + 8 − 8 = 4           the next four see version 1
+    1        4        8, 1 lost   4 + 8 − (8 − 1) = 5     a dropped group gives its place back
+
+Groups 4 to 7 began at version 0 and are trained at version 1: age 1, not late. One of them trained at version 2 would be: 2 − 0 > 1.
 """
 
 from __future__ import annotations
