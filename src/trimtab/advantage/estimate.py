@@ -2,7 +2,7 @@
 
 rewards ──► episodes (failed, no-EOS, shaped, votes) ──► group baseline or returns ──► normalised ──► advantages
                                                               ▲
-                                        only rows that vote: kept, with a task reward
+                                        only rows that vote: with a task reward (baseline kept: and kept)
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def advantages(
     group: Tensor | None = None,
     groups: int | None = None,
     kept: Tensor | None = None,
+    votes: Tensor | None = None,
     shaping: Shaping | None = None,
     ended: Tensor | None = None,
     values: Tensor | None = None,
@@ -87,8 +88,11 @@ def advantages(
     rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`). Packed, with as many tokens as sequences: per sequence.
     group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
         the ids are indices below it already; saves a synchronisation.
-    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). A row that lost all its tokens does
-        not vote and gets 0.
+    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). Read with baseline kept: a row that lost
+        all its tokens then neither votes nor gets anything. With baseline all it votes and gets its number; `kept` in the loss is
+        what spares it the gradient.
+    votes: rows that have a task reward, one per sequence (`Shaped.votes`); left out: all. The others neither vote nor are rewarded,
+        whatever the baseline: as rows cut off under no_eos zero.
     ended: whether each sequence ended with EOS (`trimtab.ended`). For shaping with `no_eos`, and for `bootstrap`.
     values, bootstrap: GAE's value of the state before each token, and after the last token of sequences that did not end.
     baselines: ReMax's reward of the greedy answer, one per sequence.
@@ -104,6 +108,7 @@ def advantages(
         group=group,
         groups=groups,
         kept=kept,
+        votes=votes,
         values=values,
         bootstrap=bootstrap,
         baselines=baselines,

@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from trimtab.advantage.episodes import RawEpisodes, episodes
 from trimtab.advantage.inputs import check_tokens
 from trimtab.advantage.scan import last_trained
-from trimtab.config.advantages import Baseline, Shaping
+from trimtab.config.advantages import BASELINE, Baseline, Shaping
 from trimtab.core.batch import layout_of
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
@@ -26,7 +26,7 @@ class Shaped:
     rewards: Tensor
     """Per sequence, or per token if they came so; 0 where a row gets no task reward."""
     votes: Bool[Tensor, " rows"]
-    """The rows that count in means and deviations; pass it on as `kept`."""
+    """The rows that count in means and deviations; pass it on as `votes`."""
     trained: Bool[Tensor, "*tokens"]
     """The mask less the rows that failed or were dropped."""
 
@@ -39,13 +39,16 @@ def shaped(
     mask: Tensor,
     ended: Tensor | None = None,
     kept: Tensor | None = None,
-    baseline: Baseline = "kept",
+    baseline: Baseline = BASELINE,
     group: Tensor | None = None,
     groups: int | None = None,
     cu_seqlens: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Shaped:
-    """Rewards shaped as `advantages(..., shaping=…)` shapes them, to look at or to hand to something else."""
+    """Rewards shaped as `advantages(..., shaping=…)` shapes them, to look at or to hand to something else.
+
+    `advantages(..., rewards=found.rewards, mask=found.trained, votes=found.votes)` goes on from here. `kept` is read with baseline kept.
+    """
     given = RawEpisodes(
         rewards=rewards,
         mask=mask,

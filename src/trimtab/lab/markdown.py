@@ -152,6 +152,10 @@ def _claims(book: Book) -> str:
 
 
 def _settings(book: Book) -> str:
-    base = to_yaml(Train.from_settings(book.base))
+    config = Train.from_settings(book.base)
+    base, voters = to_yaml(config), config.advantage.baseline
     fence = "`" * max(3, *(len(run) + 1 for run in ["", *re.findall("`+", base)]))
-    return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n{fence}yaml\n{base}{fence}\n"
+    return (
+        f"## Settings of every cell\n\n`advantage.baseline` is `{voters}`. What differs from the defaults of `trimtab train`:\n\n"
+        f"{fence}yaml\n{base}{fence}\n"
+    )
