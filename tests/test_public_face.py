@@ -57,6 +57,7 @@ PUBLIC = {
     "Weight",
     "__version__",
     "advantages",
+    "checking",
     "correct",
     "ended",
     "kl_penalty",

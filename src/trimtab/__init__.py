@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
+    from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
     from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
@@ -108,6 +109,7 @@ _HOMES = {
     "Topr": "trimtab.config.losses",
     "Vespo": "trimtab.config.losses",
     "preset": "trimtab.config.presets",
+    "checking": "trimtab.core.checks",
     "Corrected": "trimtab.core.correct",
     "correct": "trimtab.core.correct",
     "SelectedLogProbs": "trimtab.core.log_probs",
@@ -169,6 +171,7 @@ __all__ = [
     "Weight",
     "__version__",
     "advantages",
+    "checking",
     "correct",
     "ended",
     "kl_penalty",

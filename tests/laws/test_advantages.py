@@ -168,7 +168,9 @@ def test_shaped_rewards_and_their_votes_give_the_same_advantages(way: Way, it: R
     handed = it.but(mask=made.trained, **{"dense_rewards" if way.dense else "rewards": made.rewards})
     found, wanted = after(handed, votes=made.votes, bootstrap=None), way(it, bootstrap=None)
     assert torch.equal(found.votes, wanted.votes)
-    trained = it.mask if baseline == "all" else it.mask & it.kept  # what is rejected gets nothing from votes of kept rows
+    trained = (
+        it.mask if baseline == "all" else it.mask & it.kept
+    )  # what is rejected gets nothing from votes of kept rows
     torch.testing.assert_close(found.advantages[trained], wanted.advantages[trained], rtol=1e-6, atol=1e-8)
 
 

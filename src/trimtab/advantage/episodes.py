@@ -17,6 +17,7 @@ from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
 from trimtab.advantage.normalise import Votes, levels, standardise
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
+from trimtab.config.base import of_kind
 from trimtab.core.batch import column_per_token, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
@@ -76,6 +77,11 @@ class Episodes:
     def clean(self, value: Tensor) -> Float[Tensor, "*tokens"]:
         """Values per token, 0 where nothing is trained."""
         return zero_outside(value.detach(), self.trained)
+
+
+def shaping_of(asked: object) -> Shaping:
+    """The shaping asked for, or one sentence."""
+    return of_kind(Shaping, asked, "shaping needs to be a Shaping", 'trimtab.Shaping(no_eos="zero")')
 
 
 def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: int | None = None) -> Episodes:

@@ -15,13 +15,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes
+from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_of
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Votes, moments, standardise
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
-from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.config.advantages import estimator as estimator_named
+from trimtab.config.advantages import (
+    Estimator,
+    Gae,
+    Gdpo,
+    Normalise,
+    ReinforcePlusPlus,
+    ReMax,
+    Shaping,
+    estimator_from,
+)
+from trimtab.core.arrays import takes_arrays
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()
@@ -64,6 +73,7 @@ class Estimate:
     whiten: Normalise | None = None
 
 
+@takes_arrays()
 @torch.no_grad()
 def advantages(
     estimator: Estimator | str,
@@ -100,8 +110,8 @@ def advantages(
         their sum to come.
     process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
     """
-    if isinstance(estimator, str):
-        estimator = estimator_named(estimator)
+    estimator = estimator_from(estimator)
+    shaping = AS_GIVEN if shaping is None else shaping_of(shaping)
     given = RawEpisodes(
         rewards=rewards,
         mask=mask,
@@ -117,7 +127,6 @@ def advantages(
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    shaping = shaping or AS_GIVEN
     _check(estimator, shaping, given)
     columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)

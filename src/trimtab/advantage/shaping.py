@@ -10,10 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import RawEpisodes, episodes
+from trimtab.advantage.episodes import RawEpisodes, episodes, shaping_of
 from trimtab.advantage.inputs import check_tokens
 from trimtab.advantage.scan import last_trained
 from trimtab.config.advantages import BASELINE, Baseline, Shaping
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import layout_of
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
@@ -31,6 +32,7 @@ class Shaped:
     """The mask less the rows that failed or were dropped."""
 
 
+@takes_arrays()
 @torch.no_grad()
 def shaped(
     shaping: Shaping,
@@ -59,7 +61,7 @@ def shaped(
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    batch = episodes(given, shaping, baseline)
+    batch = episodes(given, shaping_of(shaping), baseline)
     kind = batch.trained.dtype
     return Shaped(
         rewards=batch.reward.to(kind) if batch.per_token is None else batch.per_token,
@@ -68,6 +70,7 @@ def shaped(
     )
 
 
+@takes_arrays()
 @torch.no_grad()
 def ended(
     tokens: Tensor, mask: Tensor, eos: int | Sequence[int], *, cu_seqlens: Tensor | None = None

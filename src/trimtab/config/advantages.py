@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_serializer, model_validator
 
-from trimtab.config.base import Config, Number
+from trimtab.config.base import Config, Number, of_kind
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 Level = Literal["batch", "group"]
@@ -19,7 +19,7 @@ Whole = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
 BASELINE: Baseline = "all"
-"""Who votes where nobody says. By measurement: of stale runs with a sequence gate, 11 of 12 ended lower with `kept` (docs/advantages.md)."""
+"""Who votes where nobody says. By measurement: 11 of 12 stale runs with a sequence gate ended lower with `kept` (docs/advantages.md)."""
 
 SINGLETON = "A group with one vote: `zero` gives it advantage 0; `raw` takes 0 for its mean and 1 for its deviation."
 UNBIASED = "Whether the variance divides by n − 1 rather than n."
@@ -318,6 +318,13 @@ def estimator(kind: str, **settings: Any) -> Estimator:
     return ESTIMATORS[kind](**settings)
 
 
+def estimator_from(value: object) -> Estimator:
+    """An estimator as it is, or the one of that name."""
+    if isinstance(value, str):
+        return _NAMED[value] if value in _NAMED else estimator(value)
+    return of_kind(Estimator, value, "advantages needs an estimator or its name", 'trimtab.Grpo() or "grpo"')
+
+
 def _refuse_sequences(value: Estimator) -> None:
     if value.normalise is not None and value.normalise.unit == "sequence":
         raise ConfigError(
@@ -330,3 +337,11 @@ def _refuse_crossed(value: Estimator, lower: float | None, upper: float | None) 
         raise ConfigError(
             f"{type(value).__name__} needs lower <= upper, got [{lower}, {upper}]. Swap them, or drop one."
         )
+
+
+_NAMED = {
+    kind: each()
+    for kind, each in ESTIMATORS.items()
+    if not any(field.is_required() for field in each.model_fields.values())
+}
+"""Made beforehand: nothing is validated while a step is compiled."""

@@ -17,18 +17,23 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
+from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
-from trimtab.config.presets import preset
+from trimtab.config.presets import correction_from
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import batch, groups
 from trimtab.core.correct import Corrected, decide, required_log_probs
 from trimtab.core.observe import Metrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
-from trimtab.losses.kl import kl_term
+from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Terms, attach, total
+from trimtab.losses.terms import Terms, attach, term_and_coefficient, total
+
+BONUS = EntropyBonus(coefficient=1.0)
+"""What a bare coefficient multiplies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,7 @@ class PolicyLoss:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
 
 
+@takes_arrays("current", "entropy")
 def policy_loss(
     loss: Objective | str,
     *,
@@ -75,13 +81,17 @@ def policy_loss(
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
     loss = loss_from(loss) if isinstance(loss, str) else loss
-    kl, entropy_bonus = _kl(kl), _bonus(entropy_bonus)
-    correction = preset(correction) if isinstance(correction, str) else correction
-    _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
+    if correction is not None and not isinstance(correction, Corrected):
+        correction = correction_from(correction)
+    penalty, kl_coefficient = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
+    bonus, bonus_coefficient = (
+        (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
+    )
+    _check(loss, penalty, reference, bonus, entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
     if not torch.compiler.is_compiling():
         for doubt in loss.doubts_beside(_rule(correction), reduction):
-            warnings.warn(doubt, ConfigWarning, stacklevel=2)
+            warnings.warn(doubt, ConfigWarning, stacklevel=3)
     if mask.numel() == 0 and denominator is None and process_group is None and context_group is None:
         raise InputError(
             f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
@@ -92,7 +102,7 @@ def policy_loss(
     elif correction is not None:
         mask = _within(mask, correction)
     anchor = _anchor(loss, policies, correction)
-    pairs = _pairs(correction, anchor, kl)
+    pairs = _pairs(correction, anchor, penalty)
     read = {name: each for name, each in policies.items() if each is not None and _reads(pairs, name)}
     ranks = groups(process_group, context_group)
     with torch.no_grad():
@@ -104,15 +114,16 @@ def policy_loss(
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     weight = terms.weight if surrogate.weight is None else surrogate.weight
     parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
-    if kl is not None:
-        parts["kl"] = _kl_part(kl, terms, correction, reduction)
-    if entropy_bonus is not None and entropy is not None:
-        parts["entropy"] = _entropy_part(entropy, entropy_bonus, terms, reduction)
+    if penalty is not None:
+        parts["kl"] = _kl_part(penalty, kl_coefficient, terms, correction, reduction)
+    if bonus is not None and entropy is not None:
+        parts["entropy"] = _entropy_part(entropy, bonus, bonus_coefficient, terms, reduction)
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
+    step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
     found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = {name: (part.value, part.on) for name, part in parts.items() if name != "policy"}
-    if entropy is not None and entropy_bonus is None:  # only reported
+    if entropy is not None and bonus is None:  # only reported
         means["entropy"] = zero_outside(entropy.detach(), tokens.valid), tokens.valid
     metrics = policy_metrics(
         terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
@@ -136,16 +147,18 @@ class Part:
         return total(self.value, found.over(terms.layout, self.weight)) * (found.factor * self.coefficient)
 
 
-def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction) -> Part:
+def _kl_part(
+    kl: KlPenalty, coefficient: float, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction
+) -> Part:
     on, rule = terms.tokens(kl.mask), _rule(correction)
     weight = on * terms.weight if rule is not None and rule.applies_to == "policy+kl" else on
-    return Part(kl_term(kl, terms), weight, on, kl.coefficient, kl.reduction or reduction)
+    return Part(kl_term(kl, terms), weight, on, coefficient, kl.reduction or reduction)
 
 
-def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
+def _entropy_part(entropy: Tensor, bonus: EntropyBonus, coefficient: float, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
     value = attach(entropy.to(on.dtype), zero_outside(entropy.detach(), on), on)
-    return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
+    return Part(value, on, on, -coefficient, bonus.reduction or reduction)
 
 
 @torch.no_grad()
@@ -166,14 +179,6 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
     return replace(
         terms, kept=kept, weight=weight, lengths=tokens.layout.total(kept) if after else tokens.lengths
     ), seen
-
-
-def _kl(asked: KlPenalty | float | None) -> KlPenalty | None:
-    return KlPenalty(coefficient=asked) if isinstance(asked, int | float) else asked
-
-
-def _bonus(asked: EntropyBonus | float | None) -> EntropyBonus | None:
-    return EntropyBonus(coefficient=asked) if isinstance(asked, int | float) else asked
 
 
 def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:
@@ -217,7 +222,7 @@ def _within(mask: Tensor, correction: Corrected) -> Tensor:
             f"correction needs the shape of mask {tuple(mask.shape)}, got {tuple(correction.weight.shape)}. "
             "Take this micro-batch out of it with .part(index)."
         )
-    return mask.bool() & correction.trained
+    return torch.where(correction.trained, mask, torch.zeros_like(mask))
 
 
 def _check(
