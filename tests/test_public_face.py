@@ -58,6 +58,7 @@ PUBLIC = {
     "Weight",
     "__version__",
     "advantages",
+    "checking",
     "correct",
     "ended",
     "kl_penalty",

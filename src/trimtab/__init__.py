@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
+    from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
     from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
@@ -76,6 +77,7 @@ _NAMES = {
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",
+    "trimtab.core.checks": "checking",
     "trimtab.core.correct": "Corrected correct",
     "trimtab.core.log_probs": "SelectedLogProbs log_probs_of selected_log_probs",
     "trimtab.core.reduce": "Denominator",

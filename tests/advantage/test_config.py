@@ -75,7 +75,7 @@ def test_unknown_names_offer_the_nearest() -> None:
         Grpo(baseline="keep")
 
 
-def test_every_estimator_votes_by_what_was_kept_unless_asked() -> None:
+def test_every_estimator_lets_all_rows_vote_unless_asked() -> None:
     for kind, each in ESTIMATORS.items():
         assert issubclass(each, Estimator)
-        assert estimator(kind, **NEEDS.get(kind, {})).baseline == "kept"
+        assert estimator(kind, **NEEDS.get(kind, {})).baseline == "all"

@@ -135,13 +135,14 @@ def test_the_reward_of_a_rejected_last_token_still_reaches_the_others() -> None:
         assert plus.advantages.tolist() == [[6.0, 6.0, 6.0]]
 
 
-def test_rejected_tokens_do_not_vote_in_whitening() -> None:
+def test_with_baseline_kept_rejected_tokens_do_not_vote_in_whitening() -> None:
     # advantages 1, 2, 3 and a rejected 3: kept votes 1, 2, 3 have mean 2 and variance 1
     mask, kept = torch.ones(1, 4), torch.tensor([[True, True, True, False]])
     rewards = torch.tensor([[-1.0, -1.0, 0.0, 3.0]])
     white = Normalise(eps=0.0)
-    found = advantages(ReinforcePlusPlus(normalise=white), rewards=rewards, mask=mask, kept=kept)
+    found = advantages(ReinforcePlusPlus(normalise=white, baseline="kept"), rewards=rewards, mask=mask, kept=kept)
     assert found.advantages.tolist() == [[-1.0, 0.0, 1.0, 1.0]]
-    # everyone votes: 1, 2, 3, 3 have mean 9/4
-    everyone = advantages(ReinforcePlusPlus(normalise=white, baseline="all"), rewards=rewards, mask=mask, kept=kept)
-    torch.testing.assert_close(everyone.advantages.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
+    # everyone votes: 1, 2, 3, 3 have mean 9/4 and variance (25 + 1 + 9 + 9)/16/3 = 11/12
+    everyone = advantages(ReinforcePlusPlus(normalise=white), rewards=rewards, mask=mask, kept=kept)
+    wanted = torch.tensor([[-5.0, -1.0, 3.0, 3.0]]) / 4 / (11 / 12) ** 0.5
+    torch.testing.assert_close(everyone.advantages, wanted)

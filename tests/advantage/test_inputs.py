@@ -15,6 +15,7 @@ from trimtab.errors import InputError
 
 MASK = torch.ones(3, 4, dtype=torch.bool)
 GROUP = torch.tensor([0, 0, 1])
+VOTED = Grpo(baseline="kept")
 GOOD: dict[str, Any] = {"rewards": torch.zeros(3), "mask": MASK, "group": GROUP}
 
 
@@ -29,6 +30,7 @@ GOOD: dict[str, Any] = {"rewards": torch.zeros(3), "mask": MASK, "group": GROUP}
         (Grpo(), {"groups": 1}, "needs ids from 0 to 0, got 0 … 1"),
         (ReMax(), {"group": None, "groups": 2, "baselines": torch.zeros(3)}, "groups=2 needs group"),
         (Grpo(), {"kept": torch.ones(2)}, r"kept needs one value per sequence \(3,\)"),
+        (Grpo(), {"votes": torch.ones(3, 4)}, r"votes needs one value per sequence \(3,\), got shape \(3, 4\)"),
         (Grpo(), {"mask": torch.ones(3)}, r"mask needs two dimensions \[rows, width\] without cu_seqlens"),
         (Grpo(), {"values": torch.zeros(3, 4)}, "Grpo needs no values, got a tensor"),
         (Gae(), {}, "Gae needs values, got None"),
@@ -138,16 +140,16 @@ def test_where_both_fit_rewards_are_per_sequence_and_kept_is_per_token() -> None
     rewards, whole = torch.tensor([7.0, 3.0]), ReinforcePlusPlus(normalise=None)
     assert advantages(whole, rewards=rewards, **packed).advantages.tolist() == [3.0, 3.0]
     kept, group = torch.tensor([True, False]), torch.tensor([0, 0])
-    by_token = advantages(Grpo(), rewards=rewards, group=group, kept=kept, **packed)
+    by_token = advantages(VOTED, rewards=rewards, group=group, kept=kept, **packed)
     assert by_token.votes.tolist() == [False, True]  # the sequence keeps its first token
-    by_sequence = advantages(Grpo(), rewards=rewards, group=group, kept=kept[:, None], **packed)
+    by_sequence = advantages(VOTED, rewards=rewards, group=group, kept=kept[:, None], **packed)
     assert by_sequence.votes.tolist() == [False, False]  # it is rejected
 
 
 def test_a_column_of_kept_is_one_per_sequence_in_padded_rows_too() -> None:
     mask, rewards, group = torch.ones(3, 2, dtype=torch.bool), torch.tensor([1.0, 0.0, 5.0]), torch.zeros(3).long()
     kept = torch.tensor([True, True, False])
-    plain = advantages(Grpo(), rewards=rewards, mask=mask, group=group, kept=kept)
-    column = advantages(Grpo(), rewards=rewards, mask=mask, group=group, kept=kept[:, None])
+    plain = advantages(VOTED, rewards=rewards, mask=mask, group=group, kept=kept)
+    column = advantages(VOTED, rewards=rewards, mask=mask, group=group, kept=kept[:, None])
     assert torch.equal(plain.advantages, column.advantages)
-    assert torch.equal(plain.votes, column.votes)
+    assert plain.votes.tolist() == column.votes.tolist() == [True, True, False]

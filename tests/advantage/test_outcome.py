@@ -27,7 +27,9 @@ from trimtab.config.advantages import (
     Rloo,
     Shaping,
 )
+from trimtab.core.correct import correct
 from trimtab.errors import ConfigError, InputError
+from trimtab.losses.policy import policy_loss
 
 GROUP = torch.tensor([5, 5, 5, 5])
 
@@ -94,7 +96,7 @@ def test_opo_counts_only_the_tokens_that_vote() -> None:
     mask = torch.arange(4)[None] < torch.tensor([1, 3, 2, 4])[:, None]
     kept = mask & ~((torch.arange(4) > 0)[None] & (torch.arange(4) == 3)[:, None])
     given = {"rewards": torch.tensor([1.0, 0.0, 0.0, 1.0]), "mask": mask, "group": GROUP, "kept": kept}
-    kept_rows, all_rows = advantages(Opo(), **given).rows, advantages(Opo(baseline="all"), **given).rows
+    kept_rows, all_rows = advantages(Opo(baseline="kept"), **given).rows, advantages(Opo(), **given).rows
     assert kept_rows is not None
     assert all_rows is not None
     torch.testing.assert_close(kept_rows, torch.tensor([5 / 7, -2 / 7, -2 / 7, 5 / 7]))
@@ -227,7 +229,8 @@ VARIANTS: list[Estimator] = [
 
 
 @pytest.mark.parametrize("estimator", VARIANTS, ids=lambda each: repr(each)[:60])
-def test_a_rejected_row_is_as_if_it_were_not_there(estimator: Any) -> None:
+def test_with_baseline_kept_a_rejected_row_is_as_if_it_were_not_there(estimator: Any) -> None:
+    estimator = estimator.but(baseline="kept")
     generator = torch.Generator().manual_seed(3)
     mask = torch.arange(4)[None] < torch.tensor([1, 4, 2, 3, 4, 2, 3])[:, None]
     stays = torch.tensor([True, True, False, True, True, False, True])
@@ -250,16 +253,49 @@ def test_a_rejected_row_is_as_if_it_were_not_there(estimator: Any) -> None:
 
 @pytest.mark.parametrize("estimator", [Grpo(eps=0.0), Rloo(), Grpo(std=False)], ids=["grpo", "rloo", "centred"])
 @pytest.mark.parametrize("second", [1.0, 100.0])
-def test_a_rejected_sibling_leaves_the_group_baseline(estimator: Estimator, second: float) -> None:
+def test_with_baseline_kept_a_rejected_sibling_leaves_the_group(estimator: Estimator, second: float) -> None:
     # rewards [1, 1] and [1, 100] with the second row out: row one is alone either way
     mask = torch.ones(2, 3, dtype=torch.bool)
     given = {"rewards": torch.tensor([1.0, second]), "mask": mask, "group": torch.tensor([0, 0])}
-    found = advantages(estimator, kept=torch.tensor([True, False]), **given)
+    found = advantages(estimator.but(baseline="kept"), kept=torch.tensor([True, False]), **given)
     assert found.advantages.tolist() == [[0.0] * 3, [0.0] * 3]
     assert found.votes.tolist() == [True, False]
     assert found.metrics["nonvoting_rows"] == 1
-    everyone = advantages(Grpo(std=False, baseline="all"), kept=torch.tensor([True, False]), **given)
-    assert everyone.advantages[0, 0] == (1 - second) / 2
+
+
+def test_a_rejected_sibling_votes_and_gets_no_gradient() -> None:
+    # rewards 1, 0, 5 have mean 2; the third row drifts by e and is rejected, so its 3 pushes nothing
+    proximal, behavior = torch.full((3, 2), -1.0), torch.full((3, 2), -1.0)
+    behavior[2] -= 1.0
+    out = correct("geo-rs", proximal=proximal, behavior=behavior, mask=torch.ones(3, 2))
+    assert out.kept[:, 0].tolist() == [True, True, False]
+    given = {"rewards": torch.tensor([1.0, 0.0, 5.0]), "mask": torch.ones(3, 2), "group": torch.zeros(3).long()}
+    found = advantages(Grpo(std=False), kept=out.kept, **given)
+    assert found.rows is not None
+    assert found.rows.tolist() == [-1.0, -2.0, 3.0]
+    assert found.votes.tolist() == [True, True, True]
+    assert torch.equal(found.advantages, advantages(Grpo(std=False), **given).advantages)
+    current = proximal.clone().requires_grad_()
+    loss = policy_loss(
+        "clip", current=current, proximal=proximal, mask=torch.ones(3, 2), advantages=found.advantages, correction=out
+    )
+    loss.loss.backward()
+    assert current.grad is not None
+    # −A over the six tokens of the step
+    torch.testing.assert_close(current.grad, torch.tensor([[1.0] * 2, [2.0] * 2, [0.0] * 2]) / 6)
+
+
+@pytest.mark.parametrize("baseline", ["all", "kept"])
+def test_a_row_that_was_given_no_vote_is_not_heard_whatever_the_baseline(baseline: Any) -> None:
+    # without the third row: 1 and 3 have mean 2
+    given = {"mask": torch.ones(3, 2), "group": torch.zeros(3).long(), "votes": torch.tensor([1, 1, 0])}
+    for other in (5.0, -100.0, float("nan")):
+        found = advantages(Grpo(std=False, baseline=baseline), rewards=torch.tensor([1.0, 3.0, other]), **given)
+        assert found.rows is not None
+        assert found.rows.tolist() == [-1.0, 1.0, 0.0]
+        assert found.votes.tolist() == [True, True, False]
+        assert found.trained.all()  # it stays in the batch, as a row cut off does
+        assert found.metrics["failed_rows"] == 0
 
 
 def test_rewards_per_token_come_on_top_of_the_rows_advantage() -> None:

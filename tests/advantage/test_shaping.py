@@ -9,7 +9,7 @@ import torch
 
 from trimtab.advantage.estimate import advantages
 from trimtab.advantage.shaping import ended, shaped
-from trimtab.config.advantages import Gae, Normalise, Overlong, Shaping
+from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, Shaping
 
 
 def test_bias_comes_before_scale_and_bounds_come_after() -> None:
@@ -71,6 +71,21 @@ def test_shaping_inside_and_outside_the_call_agree() -> None:
     # 2 and 4 have mean 3; the truncated row gets nothing
     assert outside.rewards.tolist() == [-1.0, 1.0, 0.0]
     assert inside.advantages.tolist() == [[-1.0, -1.0], [1.0, 1.0], [0.0, 0.0]]
+
+
+def test_the_votes_of_shaped_rewards_are_handed_on() -> None:
+    # 1 and 3 have mean 2; the row cut off would make it 4/3
+    given = {"mask": torch.ones(3, 2), "ended": torch.tensor([True, True, False])}
+    group, rewards = torch.zeros(3).long(), torch.tensor([1.0, 3.0, 50.0])
+    found = shaped(Shaping(no_eos="zero"), rewards, **given)
+    assert found.votes.tolist() == [True, True, False]
+    on = {"rewards": found.rewards, "mask": found.trained, "group": group}
+    rows = advantages(Grpo(std=False), votes=found.votes, **on).rows
+    assert rows is not None
+    assert rows.tolist() == [-1.0, 1.0, 0.0]
+    lost = advantages(Grpo(std=False), kept=found.votes, **on).rows  # as `kept` they are not read with baseline all
+    assert lost is not None
+    torch.testing.assert_close(lost, torch.tensor([-1.0, 5.0, -4.0]) / 3)
 
 
 def test_rewards_per_token_of_a_truncated_row_are_gone_and_others_stay() -> None:

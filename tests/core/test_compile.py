@@ -1,4 +1,4 @@
-"""`torch.compile(fullgraph=True)` traces a correction whole, in both layouts, with its metrics."""
+"""`torch.compile(fullgraph=True)` traces a correction whole, by value and by name, in both layouts, with its metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ behavior = -torch.rand(rows, width, generator=generator)
 proximal = behavior + 0.05 * torch.randn(rows, width, generator=generator)
 mask = torch.rand(rows, width, generator=generator) < 0.8
 advantages = torch.randn(rows, generator=generator)
-for name in ("geo-rs+token-mis", "seq-tis", "opsm", "m2po"):
+for name in ("geo-rs+token-mis", "seq-tis", "opsm", "m2po", "bypass-token-tis"):
     for packed in (False, True):
-        rule, bounds = preset(name), torch.arange(rows + 1) * width if packed else None
+        rule, bounds = name if packed else preset(name), torch.arange(rows + 1) * width if packed else None
         tensors = [each.flatten() if packed else each for each in (behavior, proximal, mask)]
 
         def step(behavior, proximal, mask):
@@ -41,4 +41,4 @@ for name in ("geo-rs+token-mis", "seq-tis", "opsm", "m2po"):
 def test_a_correction_compiles_to_one_graph() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert len(run.stdout.split()) == 16
+    assert len(run.stdout.split()) == 20

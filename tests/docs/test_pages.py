@@ -81,9 +81,8 @@ def listed(*headings: str) -> list[str]:
 
 def test_the_metrics_page_lists_exactly_the_names_the_code_emits():
     assert len(listed()) == len(set(listed()))
-    assert set(listed("Policy loss")) == emitted_by_losses() - {
-        "advantage/missing_fraction"
-    }  # that of a correction too
+    shared = {"advantage/missing_fraction", "positive_fraction", "partial_fraction"}  # those of a correction too
+    assert set(listed("Policy loss")) == emitted_by_losses() - shared
     assert set(listed("Advantages")) == emitted_by_advantages()
     assert set(listed("Staleness")) == set(staleness(torch.zeros(1, 1).long(), torch.ones(1, 1), learner=0).metrics)
     assert set(listed()) - set(listed("Policy loss", "Advantages", "Staleness")) == emitted()

@@ -15,7 +15,19 @@ from torch import Tensor
 from tests.laws.rollout_ranks import in_ranks
 from tests.laws.rollouts import FEW, PER_TOKEN, Rollouts, Way, estimators, rollouts, ways
 from trimtab.advantage.estimate import Advantages, advantages
-from trimtab.config.advantages import ESTIMATORS, Gae, Grpo, MaxRl, Normalise, ReinforcePlusPlus, ReMax, Rloo, Shaping
+from trimtab.advantage.shaping import shaped
+from trimtab.config.advantages import (
+    ESTIMATORS,
+    Gae,
+    Gdpo,
+    Grpo,
+    MaxRl,
+    Normalise,
+    ReinforcePlusPlus,
+    ReMax,
+    Rloo,
+    Shaping,
+)
 
 HARMFUL = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e10, -1e10])
 RESULTS = ("advantages", "returns", "rows")
@@ -118,6 +130,48 @@ def test_a_row_without_a_task_reward_changes_nothing_for_any_other(
     before = way(it)
     _others_agree(before, way(_changed(it, truncated, data)), others, exact=True)
     _others_agree(before, way(it.rows(others)), others, exact=False, dropped=True)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@settings(max_examples=8)
+@given(rollouts(), st.data())
+def test_with_baseline_all_what_a_gate_rejects_changes_no_advantage(
+    kind: str, it: Rollouts, data: st.DataObject
+) -> None:
+    way = data.draw(ways(("all",), named=kind))
+    found, nothing_kept = way(it), way(it.but(kept=torch.zeros_like(it.kept)))
+    same(found, nothing_kept, exact=True)
+    same_metrics(found, nothing_kept)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@settings(max_examples=8)
+@given(rollouts(), st.data())
+def test_a_row_without_a_vote_is_one_that_was_cut_off(kind: str, it: Rollouts, data: st.DataObject) -> None:
+    way = data.draw(ways(no_eos=("keep",), named=kind))
+    cut = Way(way.estimator, way.shaping.but(no_eos="zero"), way.dense, way.extra)
+    nothing_after = {"bootstrap": None}  # no_eos zero ends a row at 0, keep at the value given
+    voted, ended = way(it, votes=it.ended, **nothing_after), cut(it, **nothing_after)
+    same(voted, ended, exact=True)
+    same_metrics(voted, ended)
+    assert torch.equal(voted.votes, ended.votes)
+
+
+@FEW
+@given(ways(no_eos=("keep", "zero", "drop")), rollouts())
+def test_shaped_rewards_and_their_votes_give_the_same_advantages(way: Way, it: Rollouts) -> None:
+    assume(not isinstance(way.estimator, Gdpo))
+    it, baseline = it.double().but(), way.estimator.baseline
+    given = {"ended": it.ended, "kept": it.kept, "group": it.group, "baseline": baseline}
+    made = shaped(way.shaping, it.dense_rewards if way.dense else it.rewards, mask=it.mask, **given)
+    after = Way(way.estimator, Shaping(), way.dense, way.extra)
+    handed = it.but(mask=made.trained, **{"dense_rewards" if way.dense else "rewards": made.rewards})
+    found, wanted = after(handed, votes=made.votes, bootstrap=None), way(it, bootstrap=None)
+    assert torch.equal(found.votes, wanted.votes)
+    trained = (
+        it.mask if baseline == "all" else it.mask & it.kept
+    )  # what is rejected gets nothing from votes of kept rows
+    torch.testing.assert_close(found.advantages[trained], wanted.advantages[trained], rtol=1e-6, atol=1e-8)
 
 
 @FEW
@@ -342,7 +396,7 @@ def test_rloo_is_grpo_without_std_times_n_over_n_less_one(it: Rollouts) -> None:
     rloo, grpo = (Way(each, Shaping())(it.double()) for each in (Rloo(), Grpo(std=False)))
     assert rloo.rows is not None
     assert grpo.rows is not None
-    members = (it.group[:, None] == it.group[None]) & it.mask.any(-1)
+    members = it.group[:, None] == it.group[None]  # rows without tokens vote too
     size = members.sum(-1).double()
     torch.testing.assert_close(rloo.rows, grpo.rows * size / (size - 1).clamp(min=1))
 
@@ -369,8 +423,8 @@ def test_the_vote_of_a_row_is_a_matter_of_its_tokens_or_of_itself() -> None:
     per_row = torch.tensor([True, False, True])
     rewards, group = torch.tensor([1.0, 5.0, 3.0]), torch.zeros(3, dtype=torch.int64)
     way = {"rewards": rewards, "mask": mask, "group": group}
-    by_row = advantages(Grpo(std=False), kept=per_row, **way)
-    by_token = advantages(Grpo(std=False), kept=per_row[:, None] & mask, **way)
+    by_row = advantages(Grpo(std=False, baseline="kept"), kept=per_row, **way)
+    by_token = advantages(Grpo(std=False, baseline="kept"), kept=per_row[:, None] & mask, **way)
     same(by_row, by_token, exact=True)
     assert by_row.rows is not None
     assert by_row.rows.tolist() == [-1.0, 0.0, 1.0]  # the mean of 1 and 3 is 2

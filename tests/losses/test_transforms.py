@@ -66,6 +66,46 @@ for number, (loss, more) in enumerate(cases):
     print(loss.kind)
 """
 
+NAMES = """
+asked = {
+    "names": {"loss": "gspo", "correction": "token-tis", "kl": 0.05, "entropy_bonus": 0.02},
+    "values": {
+        "loss": config.Gspo(),
+        "correction": preset("token-tis"),
+        "kl": KlPenalty(coefficient=0.05),
+        "entropy_bonus": config.EntropyBonus(coefficient=0.02),
+    },
+}
+estimator, seen = {"names": "grpo", "values": adv.Grpo()}, []
+for packed in (False, True):
+    tensors = [each.flatten() if packed else each for each in (current, proximal, mask)]
+    for name, settings in asked.items():
+
+        def step(now, before, mask):
+            policies = {"current": now, "proximal": before, "behavior": before + 0.2 * before.square(), "reference": before}
+            worth = advantages(
+                estimator[name],
+                rewards=score, mask=mask, group=group, groups=2, cu_seqlens=bounds if packed else None,
+            )
+            out = policy_loss(
+                **settings, **policies, entropy=now.square(), mask=mask, advantages=worth.advantages, cu_seqlens=bounds if packed else None
+            )
+            names = ("policy/kl", "policy/entropy", "weight/max", "positive_fraction")
+            return out.loss, *(out.metrics[each] for each in names)
+
+        def found(step):
+            leaf = tensors[0].clone().requires_grad_()
+            loss, *metrics = step(leaf, *tensors[1:])
+            loss.backward()
+            return loss.detach(), leaf.grad, *metrics
+
+        seen.append(found(compiled(step, "aot_eager")))
+        compare(seen[-1], found(step))
+        print(name)
+    compare(seen[-1], seen[-2])  # a name is its value
+assert seen[0][1].abs().max() > 0
+"""
+
 ADVANTAGE = """
 estimators = [
     adv.Gae(), adv.Grpo(std_over="batch", normalise=Normalise()), adv.LeaveOneOut(), adv.Gpg(), adv.PassK(),
@@ -89,7 +129,9 @@ for number, estimator in enumerate(estimators):
 """
 
 
-@pytest.mark.parametrize(("script", "number"), [(LOSS, 9), (ADVANTAGE, 8)], ids=["losses", "advantages"])
+@pytest.mark.parametrize(
+    ("script", "number"), [(LOSS, 9), (NAMES, 4), (ADVANTAGE, 8)], ids=["losses", "names", "advantages"]
+)
 def test_it_compiles_to_one_graph(script: str, number: int) -> None:
     run = subprocess.run(
         [sys.executable, "-c", BATCH + script], capture_output=True, text=True, timeout=280, check=False

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 import trimtab
 from tests.train.batches import batch, policy
+from trimtab.config.advantages import Grpo
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.train.learner import Learner
@@ -173,16 +174,19 @@ def test_a_response_that_ended_in_an_error_is_not_trained() -> None:
     assert not bool(found.corrected.kept[0].any())
 
 
-def test_rejected_rows_do_not_vote_in_the_baseline() -> None:
-    # Group 0 has rewards 1, 0, 0, 0; its first row is far off-policy and rejected. The other three agree: no advantage.
+@pytest.mark.parametrize(("baseline", "left"), [("all", -0.25 / (0.5 + 1e-6)), ("kept", 0.0)])
+def test_whether_rejected_rows_vote_is_a_setting(baseline: str, left: float) -> None:
+    # Group 0 has rewards 1, 0, 0, 0; its first row is far off-policy and rejected. Kept, the other three agree: no advantage.
+    # Voting, it makes the mean 1/4 and the variance (9/16 + 3/16)/3 = 1/4: −1/4 over 1/2 + eps.
     made = policy()
     rows = batch(made, groups=2, drift=0.0)
     rows.reward[:4] = torch.tensor([1.0, 0.0, 0.0, 0.0])
     rows.behavior[0] -= 1.0
-    mine = learner(made.model, correction="geo-rs")
+    voting = {} if baseline == Grpo().baseline else {"advantage": {"kind": "grpo", "baseline": baseline}}
+    mine = learner(made.model, correction="geo-rs", **voting)
     found = mine.step(rows)
     assert not bool(found.corrected.kept[0].any())
-    assert torch.equal(found.advantages[1:4], torch.zeros_like(found.advantages[1:4]))
+    torch.testing.assert_close(found.advantages[1:4], rows.mask[1:4] * left, atol=1e-6, rtol=0)
 
 
 def test_loglinear_lies_between_behavior_and_current_by_version() -> None:

@@ -17,6 +17,7 @@ from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
 from trimtab.advantage.normalise import Votes, levels, standardise
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
+from trimtab.config.base import of_kind
 from trimtab.core.batch import column_per_token, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
@@ -33,6 +34,7 @@ class RawEpisodes:
     group: Tensor | None = None
     groups: int | None = None
     kept: Tensor | None = None
+    votes: Tensor | None = None
     values: Tensor | None = None
     bootstrap: Tensor | None = None
     baselines: Tensor | None = None
@@ -77,6 +79,11 @@ class Episodes:
         return zero_outside(value.detach(), self.trained)
 
 
+def shaping_of(asked: object) -> Shaping:
+    """The shaping asked for, or one sentence."""
+    return of_kind(Shaping, asked, "shaping needs to be a Shaping", 'trimtab.Shaping(no_eos="zero")')
+
+
 def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: int | None = None) -> Episodes:
     """Check and clean a call. `columns`: how many rewards each sequence has, where that is not one."""
     ranks = Ranks(batch=given.process_group)
@@ -88,12 +95,13 @@ def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: 
     _check(given, shaping, rows, by_token, columns)
     kind = working_type(given.rewards, given.values, given.token_rewards, given.baselines, given.bootstrap)
     masked = indicator(given.mask.detach(), kind)
-    scored = torch.ones(rows, dtype=torch.float64, device=given.mask.device)
+    complete = torch.ones(rows, dtype=torch.float64, device=given.mask.device)
     if shaping.no_eos != "keep" and given.ended is not None:
-        scored = indicator(given.ended, torch.float64)
+        complete = indicator(given.ended, torch.float64)
+    scored = complete if given.votes is None else complete * indicator(given.votes.detach(), torch.float64)
     finite = _finite_rows(given, layout, masked, scored, by_token)
     tasked = finite * scored
-    not_dropped = tasked if shaping.no_eos == "drop" else finite
+    not_dropped = finite * complete if shaping.no_eos == "drop" else finite
     trained = masked * layout.spread(not_dropped.to(kind))
     voting, votes = _votes(given, layout, trained, tasked, baseline)
     found = levels(rows, given.group, given.groups, given.mask.device, ranks)
@@ -129,7 +137,7 @@ def _check(given: RawEpisodes, shaping: Shaping, rows: int, by_token: bool, colu
     inputs.check_either("kept", given.kept, rows, mask)
     for name in ("values", "token_rewards"):
         inputs.check_tokens(name, getattr(given, name), mask)
-    for name in ("bootstrap", "baselines", "ended"):
+    for name in ("bootstrap", "baselines", "ended", "votes"):
         inputs.check_rows(name, getattr(given, name), rows, mask.device)
     inputs.check_group_ids(given.group, given.groups, rows, mask.device)
     if shaping.no_eos != "keep":
@@ -174,7 +182,7 @@ def _where_truncated(given: RawEpisodes) -> Tensor | None:
 def _votes(
     given: RawEpisodes, layout: Layout, trained: Tensor, tasked: Tensor, baseline: Baseline
 ) -> tuple[Float[Tensor, "*tokens"], Float[Tensor, " rows"]]:
-    """The tokens and the rows that count in statistics: those with a task reward that were kept."""
+    """The tokens and the rows that count in statistics: those with a task reward; with baseline kept, those of them that were kept."""
     voting = trained * layout.spread(tasked.to(trained.dtype))
     if baseline == "all":
         return voting, tasked

@@ -2,7 +2,7 @@
 
 rewards ──► episodes (failed, no-EOS, shaped, votes) ──► group baseline or returns ──► normalised ──► advantages
                                                               ▲
-                                        only rows that vote: kept, with a task reward
+                                        only rows that vote: with a task reward (baseline kept: and kept)
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes
+from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_of
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread
 from trimtab.advantage.normalise import Votes, moments, standardise
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
-from trimtab.config.advantages import Estimator, Gae, Gdpo, Normalise, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.config.advantages import estimator as estimator_named
+from trimtab.config.advantages import (
+    Estimator,
+    Gae,
+    Gdpo,
+    Normalise,
+    ReinforcePlusPlus,
+    ReMax,
+    Shaping,
+    estimator_from,
+)
+from trimtab.core.arrays import takes_arrays
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()
@@ -64,6 +73,7 @@ class Estimate:
     whiten: Normalise | None = None
 
 
+@takes_arrays()
 @torch.no_grad()
 def advantages(
     estimator: Estimator | str,
@@ -73,6 +83,7 @@ def advantages(
     group: Tensor | None = None,
     groups: int | None = None,
     kept: Tensor | None = None,
+    votes: Tensor | None = None,
     shaping: Shaping | None = None,
     ended: Tensor | None = None,
     values: Tensor | None = None,
@@ -87,8 +98,11 @@ def advantages(
     rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`). Packed, with as many tokens as sequences: per sequence.
     group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
         the ids are indices below it already; saves a synchronisation.
-    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). A row that lost all its tokens does
-        not vote and gets 0.
+    kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). Read with baseline kept: a row that lost
+        all its tokens then neither votes nor gets anything. With baseline all it votes and gets its number; `kept` in the loss is
+        what spares it the gradient.
+    votes: rows that have a task reward, one per sequence (`Shaped.votes`); left out: all. The others neither vote nor are rewarded,
+        whatever the baseline: as rows cut off under no_eos zero.
     ended: whether each sequence ended with EOS (`trimtab.ended`). For shaping with `no_eos`, and for `bootstrap`.
     values, bootstrap: GAE's value of the state before each token, and after the last token of sequences that did not end.
     baselines: ReMax's reward of the greedy answer, one per sequence.
@@ -96,14 +110,15 @@ def advantages(
         their sum to come.
     process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
     """
-    if isinstance(estimator, str):
-        estimator = estimator_named(estimator)
+    estimator = estimator_from(estimator)
+    shaping = AS_GIVEN if shaping is None else shaping_of(shaping)
     given = RawEpisodes(
         rewards=rewards,
         mask=mask,
         group=group,
         groups=groups,
         kept=kept,
+        votes=votes,
         values=values,
         bootstrap=bootstrap,
         baselines=baselines,
@@ -112,7 +127,6 @@ def advantages(
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    shaping = shaping or AS_GIVEN
     _check(estimator, shaping, given)
     columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)

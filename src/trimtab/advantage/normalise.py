@@ -13,6 +13,8 @@ from torch.distributed import ProcessGroup
 from trimtab.advantage.group import Groups, groups_of, one_group
 from trimtab.advantage.inputs import check_given, check_group_ids, check_not_empty, check_tokens, row_count
 from trimtab.config.advantages import Level, Normalise, Singleton
+from trimtab.config.base import of_kind
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
@@ -110,6 +112,7 @@ def centre(
     return torch.where(sample.per_unit(number == 1), sample.value, value) if singleton == "raw" else value
 
 
+@takes_arrays()
 @torch.no_grad()
 def normalised(
     norm: Normalise,
@@ -128,7 +131,10 @@ def normalised(
     infinite value neither votes nor leaves a trace. `group` is one id per sequence, `groups` their number if the ids are
     indices already.
     """
-    ranks = Ranks(batch=process_group)
+    norm, ranks = (
+        of_kind(Normalise, norm, "normalised needs a Normalise", "trimtab.Normalise()"),
+        Ranks(batch=process_group),
+    )
     mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
     check_tokens("mask", mask, values)
     check_tokens("kept", kept, values)

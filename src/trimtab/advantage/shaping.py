@@ -10,10 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.advantage.episodes import RawEpisodes, episodes
+from trimtab.advantage.episodes import RawEpisodes, episodes, shaping_of
 from trimtab.advantage.inputs import check_tokens
 from trimtab.advantage.scan import last_trained
-from trimtab.config.advantages import Baseline, Shaping
+from trimtab.config.advantages import BASELINE, Baseline, Shaping
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import layout_of
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
@@ -26,11 +27,12 @@ class Shaped:
     rewards: Tensor
     """Per sequence, or per token if they came so; 0 where a row gets no task reward."""
     votes: Bool[Tensor, " rows"]
-    """The rows that count in means and deviations; pass it on as `kept`."""
+    """The rows that count in means and deviations; pass it on as `votes`."""
     trained: Bool[Tensor, "*tokens"]
     """The mask less the rows that failed or were dropped."""
 
 
+@takes_arrays()
 @torch.no_grad()
 def shaped(
     shaping: Shaping,
@@ -39,13 +41,16 @@ def shaped(
     mask: Tensor,
     ended: Tensor | None = None,
     kept: Tensor | None = None,
-    baseline: Baseline = "kept",
+    baseline: Baseline = BASELINE,
     group: Tensor | None = None,
     groups: int | None = None,
     cu_seqlens: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Shaped:
-    """Rewards shaped as `advantages(..., shaping=…)` shapes them, to look at or to hand to something else."""
+    """Rewards shaped as `advantages(..., shaping=…)` shapes them, to look at or to hand to something else.
+
+    `advantages(..., rewards=found.rewards, mask=found.trained, votes=found.votes)` goes on from here. `kept` is read with baseline kept.
+    """
     given = RawEpisodes(
         rewards=rewards,
         mask=mask,
@@ -56,7 +61,7 @@ def shaped(
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    batch = episodes(given, shaping, baseline)
+    batch = episodes(given, shaping_of(shaping), baseline)
     kind = batch.trained.dtype
     return Shaped(
         rewards=batch.reward.to(kind) if batch.per_token is None else batch.per_token,
@@ -65,6 +70,7 @@ def shaped(
     )
 
 
+@takes_arrays()
 @torch.no_grad()
 def ended(
     tokens: Tensor, mask: Tensor, eos: int | Sequence[int], *, cu_seqlens: Tensor | None = None

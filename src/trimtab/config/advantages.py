@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_serializer, model_validator
 
-from trimtab.config.base import Config, Number
+from trimtab.config.base import Config, Number, of_kind
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 Level = Literal["batch", "group"]
@@ -17,6 +17,9 @@ Gaps = Literal["skip", "step", "reset"]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Whole = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+
+BASELINE: Baseline = "all"
+"""Who votes where nobody says. By measurement: 11 of 12 stale runs with a sequence gate ended lower with `kept` (docs/advantages.md)."""
 
 SINGLETON = "A group with one vote: `zero` gives it advantage 0; `raw` takes 0 for its mean and 1 for its deviation."
 UNBIASED = "Whether the variance divides by n − 1 rather than n."
@@ -122,9 +125,9 @@ class Estimator(Config):
     """What every estimator says besides its `kind`: who votes, and how the advantages are normalised."""
 
     baseline: Baseline = Field(
-        default="kept",
-        description="Who votes in means and deviations: rows (and tokens) that were kept; or all, rejected rows and rows without "
-        "tokens included, as frameworks do. A row without a task reward never votes.",
+        default=BASELINE,
+        description="Who votes in means and deviations: all rows, also those that a gate rejected or that have no tokens, as in other "
+        "frameworks; or only rows (and tokens) that were kept. A row without a task reward never votes.",
     )
     normalise: Normalise | None = Field(
         default=None, description="Normalisation of the advantages; left out: they stay as they are."
@@ -315,6 +318,13 @@ def estimator(kind: str, **settings: Any) -> Estimator:
     return ESTIMATORS[kind](**settings)
 
 
+def estimator_from(value: object) -> Estimator:
+    """An estimator as it is, or the one of that name."""
+    if isinstance(value, str):
+        return _NAMED[value] if value in _NAMED else estimator(value)
+    return of_kind(Estimator, value, "advantages needs an estimator or its name", 'trimtab.Grpo() or "grpo"')
+
+
 def _refuse_sequences(value: Estimator) -> None:
     if value.normalise is not None and value.normalise.unit == "sequence":
         raise ConfigError(
@@ -327,3 +337,11 @@ def _refuse_crossed(value: Estimator, lower: float | None, upper: float | None) 
         raise ConfigError(
             f"{type(value).__name__} needs lower <= upper, got [{lower}, {upper}]. Swap them, or drop one."
         )
+
+
+_NAMED = {
+    kind: each()
+    for kind, each in ESTIMATORS.items()
+    if not any(field.is_required() for field in each.model_fields.values())
+}
+"""Made beforehand: nothing is validated while a step is compiled."""

@@ -22,6 +22,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _INTERNAL = tuple(f"{Path(place).parent}{os.sep}" for place in (pydantic.__file__, Path(__file__).parent))
 _PATH = re.compile(r"[\w.]+: ")
 
+Thing = TypeVar("Thing")
 Value = TypeVar("Value", bound="Config")  # typing.Self is refused by the run-time checker of the tests
 
 
@@ -78,6 +79,13 @@ def excerpt(value: object, most: int = 80) -> str:
     """A value as an error message shows it: one line, cut where it grows long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def of_kind(kind: type[Thing], value: object, needs: str, example: str) -> Thing:
+    """A value of that kind, or an error that begins with what needs it."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{needs}, got {excerpt(value)}. Pass {example}.")
+    return value
 
 
 def _caller_level() -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.config.base import excerpt
+from trimtab.config.base import excerpt, of_kind
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 BYPASS = "bypass-"
@@ -75,6 +75,13 @@ def preset(name: str, **parameters: Any) -> Correction:
         return PRESETS[plain](**parameters).but(policies="bypass")
     known = preset_names() if name.startswith(BYPASS) else PRESETS
     raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known)}")
+
+
+def correction_from(value: object) -> Correction:
+    """A correction as it is, or the one of that name."""
+    if isinstance(value, str):
+        return _NAMED[value] if value in _NAMED else preset(value)
+    return of_kind(Correction, value, "A correction needs to be a Correction or a preset's name", '"seq-tis"')
 
 
 def preset_names() -> list[str]:
@@ -413,3 +420,6 @@ PRESETS: dict[str, Preset] = {
         ),
     )
 }
+
+_NAMED = {name: preset(name) for name in preset_names()}
+"""Made beforehand: nothing is validated while a step is compiled."""

@@ -188,7 +188,8 @@ class Learner(Config):
     proximal: Literal["recompute", "loglinear", "none"] = Field(
         default="recompute",
         description="Log-probs of the weights at the start of the step: worked out by a forward pass; guessed between behavior and "
-        "current by version (AReaL); or none, for a correction that needs none. Without the pass, rejected rows vote in baselines.",
+        "current by version (AReaL); or none, for a correction that needs none. Without the pass all rows vote in baselines, "
+        "whatever `advantage.baseline` says.",
     )
     patience: Count = Field(
         default=20,

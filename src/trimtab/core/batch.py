@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
-from trimtab.core.checks import check_all, check_device
+from trimtab.core.add import sum_of
+from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
+from trimtab.core.ratio import above, indicator, is_finite, working_type, zero_outside
 from trimtab.errors import InputError
 
 
@@ -43,6 +44,7 @@ class Batch:
     unvalued: Float[Tensor, ""] | None = (
         None  # valid tokens of this rank whose advantage is NaN or infinite, and taken as 0
     )
+    partial: Float[Tensor, ""] | None = None  # tokens of this rank masked in by a number that is not 1; None: by truth
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
 
     @once
@@ -64,6 +66,14 @@ class Batch:
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
         return zero_outside(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
+
+    def positive(self) -> Float[Tensor, ""]:
+        """How many tokens of this rank have a log-prob above 0, beyond rounding, under some policy."""
+        found = indicator(self.mask, self.valid.dtype)
+        marks = [above(given, rounding(given.dtype)).to(found.dtype) for given in map(self.log_probs, self.policies)]
+        for mark in marks[1:]:
+            torch.maximum(marks[0], mark, out=marks[0])
+        return sum_of(found.mul_(marks[0]))
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
@@ -94,6 +104,7 @@ def batch(
             raise InputError(
                 f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
             )
+        check_log_probs(name, log_probs, mask)
     kind = working_type(*policies.values())
     masked = mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
     differences = {pair: _difference(policies, pair, kind) for pair in pairs}
@@ -110,6 +121,7 @@ def batch(
         policies=policies,
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
+        partial=None if mask.dtype == torch.bool else (masked & (mask != 1)).sum(dtype=torch.float32),
         _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
     )
 
@@ -140,6 +152,7 @@ def column_per_token(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> 
 
 def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
     """Where the sequences of a mask lie, checked."""
+    check_mask(mask)
     if cu_seqlens is None:
         if mask.ndim != 2:
             raise InputError(

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.config.presets import preset
+from trimtab.config.presets import correction_from
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.decisions import Decisions
 from trimtab.core.gate import GateResult, gate_result
@@ -53,6 +54,7 @@ class Corrected:
         return replace(self, **parts)
 
 
+@takes_arrays()
 @torch.no_grad()
 def correct(
     rule: Correction | str,
@@ -72,7 +74,7 @@ def correct(
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
-    rule = preset(rule) if isinstance(rule, str) else rule
+    rule = correction_from(rule)
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)

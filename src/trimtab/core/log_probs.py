@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.checks import check_all, check_device
 from trimtab.core.head import Head
 from trimtab.core.ratio import working_type
@@ -33,6 +34,7 @@ class SelectedLogProbs:
     """In nats; 0 where the target is ignored."""
 
 
+@takes_arrays("hidden", "weight", "bias")
 def selected_log_probs(
     hidden: Float[Tensor, "*tokens width"],
     weight: Float[Tensor, "entries width"],
@@ -70,6 +72,7 @@ def selected_log_probs(
     return SelectedLogProbs(log_probs.view(targets.shape), None if entropies is None else entropies.view(targets.shape))
 
 
+@takes_arrays("logits")
 def log_probs_of(
     logits: Float[Tensor, "*tokens entries"],
     targets: Int[Tensor, "*tokens"],

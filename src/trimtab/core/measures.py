@@ -246,6 +246,19 @@ def advantage_gaps(made: Decisions) -> dict[str, Tensor]:
     return missing_advantages(made.batch)
 
 
+def doubtful(made: Decisions) -> dict[str, Tensor]:
+    """How much of what is masked in is no log-prob, or not masked in whole."""
+    return doubtful_tokens(made.batch)
+
+
+def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
+    """Tokens with a log-prob above 0, and tokens whose mask is neither 0 nor 1 / tokens masked in, over all ranks."""
+    masked = tokens.mask.view(torch.uint8).sum(dtype=torch.int32).double()
+    partial = torch.zeros_like(masked) if tokens.partial is None else tokens.partial
+    above, partial, masked = over_ranks(tokens.layout.ranks, tokens.positive(), partial, masked)
+    return {"positive_fraction": quotient(above, masked), "partial_fraction": quotient(partial, masked)}
+
+
 def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
     """Valid tokens whose advantage is NaN or infinite, which is taken as 0 / valid tokens, over all ranks."""
     assert tokens.unvalued is not None

@@ -36,6 +36,7 @@ def _measures(decisions: Decisions) -> dict[str, Measure]:
         table.update(dict.fromkeys([f"{prefix}{name}" for name in names.split()], section))
 
     add("tokens sequences missing_fraction kept_fraction kept_sequence_fraction all_rejected", measures.counts)
+    add("positive_fraction partial_fraction", measures.doubtful)
     add("kl kl_reverse k3 chi2_token abs_log_r abs_log_r_max", measures.drift, "drift/")
     add("k3_reverse", measures.reverse, "drift/")
     add("prob_diff prob_diff_max", measures.probabilities, "drift/")

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.losses import Reduction
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import batch, groups
 from trimtab.core.checks import check_all
 from trimtab.core.layout import Layout
@@ -58,6 +59,7 @@ class Denominator:
     """Ranks over which the trainer averages gradients (DDP and FSDP do); the loss is multiplied by it."""
 
     @classmethod
+    @takes_arrays()
     def of(
         cls,
         masks: Tensor | Sequence[Tensor],

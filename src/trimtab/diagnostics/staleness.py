@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import groups, layout_of
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator
@@ -36,6 +37,7 @@ class Staleness:
     the oldest token of a sequence), and coverage, the fraction of trained tokens that carry a version."""
 
 
+@takes_arrays()
 @torch.no_grad()
 def staleness(
     versions: Tensor,

@@ -154,6 +154,10 @@ def _claims(results: LabResults) -> str:
 
 
 def _settings(results: LabResults) -> str:
-    base = to_yaml(Train.from_settings(results.base))
+    config = Train.from_settings(results.base)
+    base, voters = to_yaml(config), config.advantage.baseline
     fence = "`" * max(3, *(len(run) + 1 for run in ["", *re.findall("`+", base)]))
-    return f"## Settings of every cell\n\nWhat differs from the defaults of `trimtab train`:\n\n{fence}yaml\n{base}{fence}\n"
+    return (
+        f"## Settings of every cell\n\n`advantage.baseline` is `{voters}`. What differs from the defaults of `trimtab train`:\n\n"
+        f"{fence}yaml\n{base}{fence}\n"
+    )

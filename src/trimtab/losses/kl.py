@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.losses import KlPenalty
+from trimtab.core.arrays import takes_arrays
+from trimtab.core.checks import check_log_probs, check_mask
 from trimtab.core.ratio import indicator, is_finite, working_type
 from trimtab.errors import InputError
-from trimtab.losses.terms import Terms, attach, largest_log, ratio
+from trimtab.losses.terms import Terms, attach, largest_log, ratio, term_and_coefficient
 
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda d: d,
@@ -20,6 +22,10 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k3": lambda d: (-d).clamp(max=largest_log(d.dtype)).expm1() + d,
     "abs": lambda d: d.abs(),
 }
+
+
+UNIT = KlPenalty(coefficient=1.0)
+"""What a bare coefficient multiplies."""
 
 
 def estimate(penalty: KlPenalty, d: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
@@ -48,9 +54,10 @@ def _straight(value: Tensor, source: Tensor) -> Tensor:
     return value if source is value else value.detach() + (source - source.detach())
 
 
+@takes_arrays()
 @torch.no_grad()
 def kl_penalty(
-    penalty: KlPenalty,
+    penalty: KlPenalty | float,
     *,
     policy: Float[Tensor, "*tokens"],
     reference: Float[Tensor, "*tokens"],
@@ -58,15 +65,19 @@ def kl_penalty(
 ) -> Float[Tensor, "*tokens"]:
     """coefficient · KL of each token, to be subtracted from its reward; 0 outside the mask and where a log-prob is missing.
 
-    `policy` is the one whose KL is charged: proximal, or behavior where that is all there is.
+    `penalty` may be given by its coefficient. `policy` is the one whose KL is charged: proximal, or behavior where that is all there is.
     """
+    penalty, coefficient = term_and_coefficient(UNIT, penalty, "kl_penalty")
     if not policy.shape == reference.shape == mask.shape:
         raise InputError(
             f"policy, reference and mask need one shape, got {tuple(policy.shape)}, {tuple(reference.shape)} and "
             f"{tuple(mask.shape)}. One log-prob per token, same index everywhere."
         )
+    check_mask(mask)
+    for name, log_probs in (("policy", policy), ("reference", reference)):
+        check_log_probs(name, log_probs, mask)
     kind = working_type(policy, reference)
     d = policy.detach().to(kind) - reference.detach().to(kind)
     counted = is_finite(d).mul_(indicator(mask, kind))
     d = torch.nan_to_num(d, nan=0.0, posinf=0.0, neginf=0.0).mul_(counted)
-    return estimate(penalty, d) * counted * penalty.coefficient
+    return estimate(penalty, d) * counted * coefficient

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab.core.add import sum_of
-from trimtab.core.measures import LIMIT, missing_advantages
+from trimtab.core.measures import LIMIT, doubtful_tokens, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics
 from trimtab.core.once import LazyMetrics
@@ -62,6 +62,7 @@ def policy_metrics(
     for name, (value, counted) in means.items():
         table[f"policy/{name}"] = partial(_mean, f"policy/{name}", value.detach(), counted, ranks)
     table["advantage/missing_fraction"] = partial(missing_advantages, terms.batch)
+    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), partial(doubtful_tokens, terms.batch))
     if terms.anchor != "current":
         names = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
         table |= dict.fromkeys([f"policy/{name}" for name in names], partial(_drift, terms))

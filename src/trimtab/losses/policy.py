@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
+from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
-from trimtab.config.presets import preset
+from trimtab.config.presets import correction_from
+from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.correct import Corrected, decide, required_log_probs
 from trimtab.core.observe import Metrics
@@ -26,10 +28,13 @@ from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
-from trimtab.losses.kl import kl_term
+from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Surrogate, Terms, attach, total
+from trimtab.losses.terms import Surrogate, Terms, attach, term_and_coefficient, total
+
+BONUS = EntropyBonus(coefficient=1.0)
+"""What a bare coefficient multiplies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +47,7 @@ class PolicyLoss:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
 
 
+@takes_arrays("current", "entropy")
 def policy_loss(
     loss: Objective | str,
     *,
@@ -76,9 +82,13 @@ def policy_loss(
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
     loss = loss_from(loss) if isinstance(loss, str) else loss
-    correction = preset(correction) if isinstance(correction, str) else correction
-    kl, entropy_bonus = _kl(kl), _bonus(entropy_bonus)
-    _check(loss, kl, reference, entropy_bonus, entropy, mask, context_group)
+    if correction is not None and not isinstance(correction, Corrected):
+        correction = correction_from(correction)
+    penalty, kl_coefficient = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
+    bonus, bonus_coefficient = (
+        (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
+    )
+    _check(loss, penalty, reference, bonus, entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
     _warn(loss, _rule(correction), reduction)
     if denominator is None and process_group is None and context_group is None:
@@ -87,15 +97,20 @@ def policy_loss(
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
     ranks = groups(process_group, context_group)
-    tokens = _batch(policies, _pairs(correction, anchor, kl), mask, advantages, cu_seqlens, ranks)
+    tokens = _batch(policies, _pairs(correction, anchor, penalty), mask, advantages, cu_seqlens, ranks)
     check_group(group, len(tokens.lengths))
 
     terms, seen = _with_decisions(correction, _undecided(tokens, anchor, current, generator))
     surrogate = OBJECTIVES[type(loss)](loss, terms)
-    parts = _parts(surrogate, terms, correction, reduction, kl, entropy_bonus, entropy)
+    parts = {"policy": _policy_part(surrogate, terms, reduction)}
+    if penalty is not None:
+        parts["kl"] = _kl_part(penalty, kl_coefficient, terms, correction, reduction)
+    if bonus is not None and entropy is not None:
+        parts["entropy"] = _entropy_part(entropy, bonus, bonus_coefficient, terms, reduction)
 
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
+    step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
     found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
     means = _means(parts, tokens.valid, entropy)
     metrics = policy_metrics(
@@ -120,35 +135,23 @@ class Part:
         return total(self.value, found.over(terms.layout, self.weight)) * (found.factor * self.coefficient)
 
 
-def _parts(
-    surrogate: Surrogate,
-    terms: Terms,
-    correction: Correction | Corrected | None,
-    reduction: Reduction,
-    kl: KlPenalty | None,
-    bonus: EntropyBonus | None,
-    entropy: Tensor | None,
-) -> dict[str, Part]:
-    """The terms of the loss by name: the objective, and what is paid beside it."""
+def _policy_part(surrogate: Surrogate, terms: Terms, reduction: Reduction) -> Part:
     weight = terms.weight if surrogate.weight is None else surrogate.weight
-    parts = {"policy": Part(surrogate.value, weight, terms.kept, 1.0, reduction)}
-    if kl is not None:
-        parts["kl"] = _kl_part(kl, terms, correction, reduction)
-    if bonus is not None and entropy is not None:
-        parts["entropy"] = _entropy_part(entropy, bonus, terms, reduction)
-    return parts
+    return Part(surrogate.value, weight, terms.kept, 1.0, reduction)
 
 
-def _kl_part(kl: KlPenalty, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction) -> Part:
+def _kl_part(
+    kl: KlPenalty, coefficient: float, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction
+) -> Part:
     on, rule = terms.tokens(kl.mask), _rule(correction)
     weight = on * terms.weight if rule is not None and rule.applies_to == "policy+kl" else on
-    return Part(kl_term(kl, terms), weight, on, kl.coefficient, kl.reduction or reduction)
+    return Part(kl_term(kl, terms), weight, on, coefficient, kl.reduction or reduction)
 
 
-def _entropy_part(entropy: Tensor, bonus: EntropyBonus, terms: Terms, reduction: Reduction) -> Part:
+def _entropy_part(entropy: Tensor, bonus: EntropyBonus, coefficient: float, terms: Terms, reduction: Reduction) -> Part:
     on = terms.tokens(bonus.mask)
     value = attach(entropy.to(on.dtype), zero_outside(entropy.detach(), on), on)
-    return Part(value, on, on, -bonus.coefficient, bonus.reduction or reduction)
+    return Part(value, on, on, -coefficient, bonus.reduction or reduction)
 
 
 def _means(parts: Mapping[str, Part], valid: Tensor, entropy: Tensor | None) -> dict[str, tuple[Tensor, Tensor]]:
@@ -200,14 +203,6 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
     ), seen
 
 
-def _kl(asked: KlPenalty | float | None) -> KlPenalty | None:
-    return KlPenalty(coefficient=asked) if isinstance(asked, int | float) else asked
-
-
-def _bonus(asked: EntropyBonus | float | None) -> EntropyBonus | None:
-    return EntropyBonus(coefficient=asked) if isinstance(asked, int | float) else asked
-
-
 def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:
     """The reduction asked for, or the loss's own. Named ones are made beforehand: nothing is validated while it is compiled."""
     name = loss.own_reduction if asked is None else asked
@@ -255,14 +250,14 @@ def _mask(
             f"correction needs the shape of mask {tuple(mask.shape)}, got {tuple(correction.weight.shape)}. "
             "Take this micro-batch out of it with .part(index)."
         )
-    return mask.bool() & correction.trained
+    return torch.where(correction.trained, mask, torch.zeros_like(mask))
 
 
 def _warn(loss: Objective, rule: Correction | None, reduction: Reduction) -> None:
     """Warn the caller of `policy_loss` of what is probably not meant; nothing is said while it is compiled."""
     if not torch.compiler.is_compiling():
         for doubt in loss.doubts_beside(rule, reduction):
-            warnings.warn(doubt, ConfigWarning, stacklevel=3)
+            warnings.warn(doubt, ConfigWarning, stacklevel=4)
 
 
 def _check_not_empty(mask: Tensor) -> None:

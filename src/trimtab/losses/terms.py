@@ -9,16 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from trimtab.config.base import of_kind
+from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.once import once
 from trimtab.core.ratio import zero_outside
+
+Term = TypeVar("Term", KlPenalty, EntropyBonus)
+
+
+def term_and_coefficient(unit: Term, asked: Term | float, thing: str) -> tuple[Term, float]:
+    """A term and its coefficient. A bare number weighs the unit; it is not validated while it is compiled, which torch cannot."""
+    if isinstance(asked, int | float):
+        if not torch.compiler.is_compiling():
+            type(unit)(coefficient=asked)
+        return unit, asked
+    article = "an" if isinstance(unit, EntropyBonus) else "a"
+    term = of_kind(type(unit), asked, f"{thing} needs to be {article} {type(unit).__name__} or its coefficient", "0.01")
+    return term, term.coefficient
 
 
 def _no_marks() -> dict[str, Callable[[], Tensor]]:

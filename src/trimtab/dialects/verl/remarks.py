@@ -101,7 +101,7 @@ REMARKS = (
     Remark(
         "rollout_rs",
         "note",
-        "Rejected rows still vote in group baselines (GRPO, RLOO); ours leave them out unless baseline is all.",
+        "Rejected rows still vote in group baselines (GRPO, RLOO), as with ours; baseline kept would leave them out.",
         lambda given: bool(_options(given)) and not bypasses(given),
     ),
     Remark(
