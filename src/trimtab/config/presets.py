@@ -77,7 +77,7 @@ def preset(name: str, **parameters: Any) -> Correction:
     raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known)}")
 
 
-def correction_from(value: object) -> Correction:
+def as_correction(value: object) -> Correction:
     """A correction as it is, or the one of that name."""
     if isinstance(value, str):
         return _NAMED[value] if value in _NAMED else preset(value)

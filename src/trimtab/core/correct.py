@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.config.presets import correction_from
+from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.decisions import Decisions
@@ -74,7 +74,7 @@ def correct(
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
-    rule = correction_from(rule)
+    rule = as_correction(rule)
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)

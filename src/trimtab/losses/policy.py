@@ -19,7 +19,7 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
-from trimtab.config.presets import correction_from
+from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, groups
 from trimtab.core.correct import Corrected, decide, required_log_probs
@@ -83,7 +83,7 @@ def policy_loss(
     """
     loss = loss_from(loss) if isinstance(loss, str) else loss
     if correction is not None and not isinstance(correction, Corrected):
-        correction = correction_from(correction)
+        correction = as_correction(correction)
     penalty, kl_coefficient = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
     bonus, bonus_coefficient = (
         (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
