@@ -20,6 +20,7 @@ from trimtab import __version__
 from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert
+from trimtab.cli.demo import demo
 from trimtab.cli.doctor import doctor, extra_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
@@ -106,7 +107,6 @@ def _noted(shown: Any) -> Any:
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -337,6 +337,14 @@ app.command(
   trimtab train examples/gsm8k.yaml model.path=Qwen/Qwen2.5-0.5B-Instruct
   trimtab train --resume runs/chain-0001"""
 )(train)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab demo
+  trimtab demo --seed 3"""
+)(demo)
 
 app.command(
     epilog="""Examples:
