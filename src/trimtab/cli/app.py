@@ -21,7 +21,7 @@ from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert
 from trimtab.cli.demo import demo
-from trimtab.cli.doctor import doctor, extra_for
+from trimtab.cli.doctor import doctor, remedy_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
 from trimtab.cli.theirs import own_or_theirs, theirs
@@ -60,11 +60,9 @@ class Commands(TyperGroup):
                 show.complain(str(error))
                 raise typer.Exit(2) from None
             except ModuleNotFoundError as error:
-                if (extra := extra_for(error.name or "")) is None:
+                if (remedy := remedy_for(error.name or "")) is None:
                     raise
-                show.complain(
-                    f"{ctx.invoked_subcommand} needs {error.name}. Install the extra: pip install 'trimtab[{extra}]'"
-                )
+                show.complain(f"{ctx.invoked_subcommand} needs {error.name}. {remedy}")
                 raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None

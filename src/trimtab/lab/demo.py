@@ -16,7 +16,7 @@ from trimtab.lab.work import Job, ended
 from trimtab.records.files import refusal
 from trimtab.records.lock import Lock
 
-STEPS = 240
+STEPS = 300
 CORRECTION = "k3-rs"
 UNCORRECTED = "uncorrected"
 Seen = Callable[[str, int, float | None], None]

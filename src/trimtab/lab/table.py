@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,10 +155,13 @@ def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '·') for cell in line)} |\n" for line in every)
 
 
-def readme_table(book: Book) -> str:
-    """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved."""
+def readme_table(book: Book, only: Sequence[str] | None = None) -> str:
+    """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved.
+
+    `only`: some of the corrections; otherwise all.
+    """
     scenarios = [name for name in book.scenarios if name != CONTROL and book.of(name)]
-    names = list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
+    names = only or list(dict.fromkeys(each.correction for name in scenarios for each in book.of(name)))
     control = "  ".join(_accuracy(each) for each in book.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
     lines += [[in_code(name), *(last_by_seed(book, scenario, name) for scenario in scenarios)] for name in names]
