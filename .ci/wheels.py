@@ -25,6 +25,14 @@ TINY = (
     *("rollout.groups=2", "rollout.samples=2"),
     *("model.tiny.layers=1", "model.tiny.width=16", "model.tiny.heads=2", "model.tiny.mlp=24"),
 )
+RUN = """
+from trimtab.config.training import Train
+from trimtab.records.run import RunDirectory
+with RunDirectory.create("run", Train().model_dump(mode="json")) as run:
+    for step in range(3):
+        run.log(step, {"eval/accuracy": 0.5, "drift/k3": 0.01, "kept_fraction": 1.0})
+"""
+"""Makes a run directory with what the extra `report` has."""
 VERL = "algorithm:\n  rollout_correction:\n    rollout_is: token\n    rollout_is_threshold: 2.0\n"
 
 
@@ -134,6 +142,8 @@ def tried(version: str, wheel: Path, given: argparse.Namespace) -> dict[str, dic
                 installed.add(extra)
             place = Path(folder) / f"with-{extra}"
             place.mkdir()
+            if installed == {"report"}:  # nothing can train yet
+                subprocess.run([environment.python, "-c", RUN], cwd=place, check=True)
             # Loggers need a run, and so `train`; before that their lines would say what the line of train says.
             commands = COMMANDS + (LOGGERS if "train" in installed else ())
             found[extra] = {

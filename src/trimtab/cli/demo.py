@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from trimtab.cli import show
+from trimtab.cli.doctor import check_training
 from trimtab.cli.live import LiveBar
 
 if TYPE_CHECKING:
@@ -58,11 +59,9 @@ class DemoProgress(LiveBar):
 
 def demo(
     seed: Annotated[int, typer.Option(min=0, help="Another seed: other problems, another start.")] = 0,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of each run. Without it 240, after which the difference is plain.")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run. Default: 300.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs and the page go. Without it runs/demo.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs and the page go. Default: runs/demo.")
     ] = None,
 ) -> None:
     """Train twice on stale samples, without and with a correction.
@@ -71,6 +70,7 @@ def demo(
     the sequences that have drifted too far. Nothing else differs. Takes one to three minutes on two cores and ends with one
     page that compares the two. Ctrl-C stops; the same command does not repeat a run that was finished.
     """
+    check_training()
     from trimtab.lab.demo import STEPS, pair, run_pair
     from trimtab.report import write_comparison
 

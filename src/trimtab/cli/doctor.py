@@ -98,10 +98,8 @@ def _devices() -> list[Check]:
     except Exception:  # said above
         return []
     cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
-    found = [Check("threads", "ok", f"{cores} cores, {threads} threads inside an operation")]
-    if threads > 1 and "OMP_NUM_THREADS" not in os.environ:
-        text = "Runs use one thread per process by themselves; for programs of your own beside them, set OMP_NUM_THREADS=1."
-        found = [Check("threads", "note", found[0].found, text)]
+    text = f"{cores} cores; torch uses {threads} threads in an operation, a run of trimtab 1 (its setting `threads`)"
+    found = [Check("threads", "ok", text)]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
     if not devices:
@@ -142,6 +140,13 @@ def remedy_for(module: str) -> str | None:
         return f"Install it: pip install {name}"
     extra = extra_for(name)
     return None if extra is None else f"Install the extra: pip install 'trimtab[{extra}]'"
+
+
+def check_training() -> None:
+    """Raise what an import would, before processes are started in which it would fail."""
+    for name in ("torch", "transformers", "safetensors", "pyarrow"):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def version_of(package: str) -> str | None:
