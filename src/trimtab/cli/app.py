@@ -123,8 +123,9 @@ def _print_version(wanted: bool | None) -> None:
 \b
   trimtab presets                                     every named correction
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
-  trimtab explain rule.yaml gates.0.upper=1.05        the same for a file of yours
-  trimtab convert --from verl run.yaml --to areal     another framework's settings
+  trimtab explain run.sh                              what your framework's file really computes
+  trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
+  trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report
   trimtab schema -o correction.schema.json            completion in your editor
   trimtab doctor                                      what works on this machine"""
@@ -137,9 +138,10 @@ def trimtab(
 ) -> None:
     """Off-policy correction for reinforcement learning of language models.
 
-    A correction says which tokens stay (gates) and how much each counts (weight) when the policy that sampled the data is
-    not the policy being trained. These commands list, explain and translate corrections, which needs no GPU and loads no
-    torch; `train` uses them in a run of its own.
+    trimtab measures, corrects and explains the gap between the model that sampled the data and the model being trained on it. A
+    correction decides which tokens stay (gates) and how much each counts (weight).
+
+    presets, explain, convert, compare and schema work on settings and load no torch. demo, train and lab train a policy.
     """
 
 
@@ -152,7 +154,7 @@ def trimtab(
 )
 def presets(
     as_json: Annotated[
-        bool, typer.Option("--json", help="For machines: every preset with its value and names.")
+        bool, typer.Option("--json", help="Print JSON: every preset with its settings and names.")
     ] = False,
 ) -> None:
     """List the named corrections.
@@ -204,6 +206,11 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
     }
 
 
+def _presets_from(start: str) -> list[str]:
+    """For the shell: presets that begin so."""
+    return [name for name in PRESETS if name.startswith(start)]
+
+
 @app.command(
     epilog="""Examples:
 
@@ -220,7 +227,11 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|FILE", help="A preset (see `trimtab presets`) or a file of settings."),
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="A preset (see `trimtab presets`) or a file of settings.",
+            autocompletion=_presets_from,
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -231,15 +242,19 @@ def explain(
     yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
     framework: Annotated[
-        str | None, typer.Option("--from", metavar="NAME", help="The file is one of this framework's, not ours.")
+        str | None,
+        typer.Option("--from", metavar="NAME", help="Read the file as this framework's; otherwise it is recognised."),
     ] = None,
     documented: Annotated[
-        bool, typer.Option("--documented", help="With --from: what its documentation promises instead.")
+        bool,
+        typer.Option(
+            "--documented", help="With --from: explain what its documentation promises instead of what it computes."
+        ),
     ] = False,
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="With --from: a key of theirs on top of the file; may be repeated."
+            "--set", metavar="KEY=VALUE", help="Set a key of the framework's on top of the file; may be repeated."
         ),
     ] = None,
 ) -> None:

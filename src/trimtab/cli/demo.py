@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
@@ -86,7 +86,7 @@ def demo(
     show.put(*_ending(outcomes, steps or STEPS, page))
 
 
-def _ending(outcomes: list[Outcome], steps: int, page: Path) -> list[object]:
+def _ending(outcomes: list[Outcome], steps: int, page: Path) -> list[RenderableType]:
     rows = [(each.name, f"{each.before:.3f}", f"{each.best:.3f}", f"{each.after:.3f}") for each in outcomes]
     return [
         "",

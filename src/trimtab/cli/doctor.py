@@ -52,10 +52,10 @@ class Check:
 
 
 def doctor() -> None:
-    """Check this machine: versions, devices, threads, extras, processor.
+    """Check this machine and this installation.
 
-    Ends with a self-test of a few seconds that compares numbers with values worked by hand. Exit code 1 if something is broken;
-    what is merely not installed is a note with the command that installs it.
+    Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
+    Something that is only not installed is a note with the command that installs it. Exit code 1 if something is broken.
     """
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
@@ -200,7 +200,7 @@ def _tried(name: str, trial: Callable[[], None]) -> Check:
     except Exception as error:  # whatever goes wrong is the finding
         remedy = "Please report it with the output of this command."
         return Check(name, "broken", f"{type(error).__name__}: {error}".splitlines()[0].rstrip("."), remedy)
-    return Check(name, "ok", "as worked by hand")
+    return Check(name, "ok", "as worked out by hand")
 
 
 def _close(found: float, wanted: float) -> None:
