@@ -4,10 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench browser format clean
+.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench wheels browser format clean
 
+# The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
-	$(BIN)/trimtab train
+	$(BIN)/trimtab demo
 
 # Whole files in parallel; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= auto
@@ -51,6 +52,10 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/logprobs.py
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py
+
+# The built wheel on every Python here, with every extra and every command. `make wheels WHEELS='3.12 --constraint FILE'` narrows it.
+wheels:
+	$(PYTHON) .ci/wheels.py $(WHEELS)
 
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:

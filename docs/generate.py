@@ -1,7 +1,7 @@
 """Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
-between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `presets`, `losses`, `estimators`,
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `losses`, `estimators`,
 `settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
@@ -38,6 +38,8 @@ LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
+FEW = ("off", "seq-tis", "seq-mis", "k3-rs")
+"""The corrections whose accuracies the README shows; docs/lab.md has all."""
 FIELDS_OF: dict[str, type[Config]] = {
     each.__name__: each
     for each in (
@@ -73,15 +75,15 @@ One section per preset, then every [divergence](#divergences) and every [field](
 
 def page() -> str:
     """The whole of docs/corrections.md."""
-    parts = [INTRO, preset_table(""), "\n"]
+    parts = [INTRO, preset_table(), "\n"]
     parts.extend(preset_section(each) for each in PRESETS.values())
     parts.extend([divergences(), fields()])
     return "".join(parts)
 
 
-def preset_table(base: str) -> str:
-    """Every preset in a line, linked to its section on the page at `base`."""
-    rows = [(f"[`{name}`]({base}#{anchor(name)})", each.meaning, parameters(each)) for name, each in PRESETS.items()]
+def preset_table() -> str:
+    """Every preset in a line, linked to its section."""
+    rows = [(f"[`{name}`](#{anchor(name)})", each.meaning, parameters(each)) for name, each in PRESETS.items()]
     return table(("preset", "what it does", "parameters"), rows)
 
 
@@ -262,11 +264,10 @@ def votes() -> str:
 
 
 MADE: dict[str, Callable[[], str]] = {
-    "presets": lambda: preset_table("docs/corrections.md"),
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
     "settings of a run": run_settings,
-    "lab": lambda: readme_table(the_lab()),
+    "lab": lambda: readme_table(the_lab(), FEW),
     "votes": votes,
 }
 

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -202,7 +204,11 @@ def test_help_shows_examples_that_run(command, flag):
     examples = re.findall(r"^ +trimtab (.+?)(?:   .*)?$", ran.stdout.split("Examples:")[1], re.MULTILINE)
     assert examples
     for example in examples:
-        if not any(word in example for word in ("rule.yaml", "run.yaml", "-o")) and example not in ("train", "lab"):
+        if not any(word in example for word in ("rule.yaml", "run.yaml", "run.sh", "-o")) and example not in (
+            "train",
+            "demo",
+            "lab",
+        ):
             assert run(*example.split()).exit_code == 0, example
 
 
@@ -269,3 +275,16 @@ def test_explain_says_whose_the_numbers_are_and_that_they_hardly_ever_fire():
     assert "These bounds hardly ever fire: a token must change" in said
     acting = " ".join(run("explain", "kpop", "phi=0.1").output.split())
     assert "hardly ever fire" not in acting
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("trimtab exp", ["explain"]), ("trimtab explain kp", ["kpop"]), ("trimtab train --re", ["--resume", "--report"])],
+)
+def test_the_shell_completes_commands_and_options(words, found):
+    asked = {"_TRIMTAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "trimtab"], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert set(found) <= set(ran.stdout.split())
+    assert "presets" not in ran.stdout

@@ -147,6 +147,17 @@ def test_two_files_that_differ_show_a_smallest_batch(files: dict[str, str]) -> N
     assert len(out.splitlines()) == 3  # a title, a header and one token
 
 
+def test_safety_limits_are_a_note_and_no_difference(tmp_path: Path) -> None:
+    file = tmp_path / "verl.yaml"
+    file.write_text("algorithm:\n  rollout_correction: {rollout_is: token, rollout_is_threshold: 2.0}\n")
+    code, out, err = run("compare", "token-tis", f"verl:{file}")
+    assert (code, out) == (0, "They compute the same thing.\n")
+    assert "note: Their safety limits on log-ratios differ" in err
+    code, _, err = run("compare", "token-tis", "token-mis")
+    assert code == 1
+    assert "safety limits" not in err
+
+
 def test_a_file_is_told_in_words_with_its_findings_first(files: dict[str, str]) -> None:
     code, out, _ = run("explain", "--from", "skyrl", files["skyrl"])
     assert code == 0

@@ -24,7 +24,7 @@ def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
     code, text = ran()
     assert code == 0, text
     assert "Nothing is broken." in text
-    assert text.count("as worked by hand") == 3
+    assert text.count("as worked out by hand") == 3
 
 
 def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch):
@@ -62,7 +62,10 @@ def test_an_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch):
     assert "[report] note missing pyarrow. For trimtab report: pip install 'trimtab[report]'" in text
 
 
-@pytest.mark.parametrize(("command", "module"), [("train", "transformers"), ("report", "pyarrow")])
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [("train", "transformers"), ("report", "pyarrow"), ("lab", "safetensors"), ("demo", "safetensors")],
+)
 def test_a_command_without_its_extra_says_which_in_one_line(command: str, module: str, monkeypatch: pytest.MonkeyPatch):
     # None in sys.modules is how Python says that a module is not there.
     for name in [name for name in sys.modules if name.startswith(("trimtab.train", "trimtab.re"))]:

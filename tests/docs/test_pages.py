@@ -13,9 +13,10 @@ import torch
 from trimtab import EntropyBonus, Grpo, KlPenalty, advantages, correct, policy_loss, preset
 from trimtab.config.advantages import ESTIMATORS
 from trimtab.config.losses import LOSSES, Clip
-from trimtab.config.presets import preset_names
+from trimtab.config.presets import PRESETS, preset_names
 from trimtab.core.observe import gate_name
 from trimtab.diagnostics.staleness import staleness
+from trimtab.dialects.frameworks import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 GATE = "gate/<place>-<metric>-<level>"
@@ -104,22 +105,39 @@ def test_every_marked_table_is_closed_and_known(page):
     assert {each.removeprefix("fields of ") for each in found} <= {*module.MADE, *module.FIELDS_OF}
 
 
-def test_the_readme_shows_the_example_of_the_losses():
+def test_the_tutorial_shows_the_example_of_the_losses():
     _, code = (ROOT / "examples/losses.py").read_text().split('"""\n\n', 1)
-    assert f"```python\n{code}```" in (ROOT / "README.md").read_text()
+    assert f"```python\n{code}```" in (ROOT / "docs/tutorial.md").read_text()
 
 
-def test_the_readme_shows_what_the_example_prints():
+def test_the_tutorial_shows_what_the_example_prints():
     ran = subprocess.run([sys.executable, ROOT / "examples/losses.py"], capture_output=True, text=True, check=True)
     printed, _, difference = ran.stdout.rpartition(" ")
-    assert f"```text\n{printed}" in (ROOT / "README.md").read_text()
+    assert f"```text\n{printed}" in (ROOT / "docs/tutorial.md").read_text()
     assert float(difference) < 1e-7
 
 
 def test_the_readme_counts_what_there_is():
-    text = (ROOT / "README.md").read_text()
-    assert f"any of {len(LOSSES)} objectives" in text
-    assert f"has {len(ESTIMATORS)} estimators" in text
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{len(LOSSES)} losses" in text
+    assert f"{len(ESTIMATORS)} estimators" in text
+    assert f"{len(PRESETS)} rules have [names]" in text
+    named = re.search(r"launch script of (.*?) really computes", text)
+    assert named
+    assert re.split(r", | or ", named[1]) == [each.title for each in DIALECTS.values()]
+
+
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_readme_quotes_what_explain_prints():
+    quoted = re.search(r"^\$ trimtab (explain .*)\n((?:.*\n)*?)```", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert quoted
+    ran = subprocess.run(
+        [sys.executable, "-m", "trimtab", *quoted[1].split()], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert " ".join(quoted[2].split()) in " ".join(ran.stdout.split())
 
 
 def test_the_pattern_of_gate_names_is_the_one_the_code_uses():

@@ -125,7 +125,7 @@ def test_a_warm_start_is_shared_by_the_cells_of_a_seed():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--quick", "--full"], "one of --quick, --full and --steps"),
+        (["--quick", "--full"], "one of --quick and --full"),
         (["--scenario", "stail"], "Did you mean 'stale'?"),
         (["--correction", "geo-rs(uper=2)"], "Preset 'geo-rs' has no parameter 'uper'"),
         (["learner.learning_rate=1"], "has no field 'learning_rate'"),

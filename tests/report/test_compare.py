@@ -13,6 +13,7 @@ from tests.report import made
 from tests.report.test_directory import on_disk
 from tests.report.test_page import HOSTILE, Skeleton, embedded
 from trimtab.cli.app import app
+from trimtab.config.presets import preset
 from trimtab.config.training import Rollout
 from trimtab.errors import TrimtabError
 from trimtab.report import Run, findings_of, write_charts, write_comparison, write_report
@@ -77,6 +78,25 @@ def test_settings_go_by_the_path_they_are_typed_by_and_one_that_is_absent_shows_
         "kl": "null",
     }
     assert differing_settings([{"a": 1, "b": {"c": 2}}, {"a": 1}]) == [("b.c", [2, "–"])]
+
+
+def test_corrections_that_are_built_differently_are_one_setting() -> None:
+    resolved = {name: preset(name).model_dump(mode="json") for name in ("off", "k3-rs")}
+    pair = [{"seed": 0, "correction": resolved["off"]}, {"seed": 0, "correction": resolved["k3-rs"]}]
+    assert differing(pair) == [("correction", ["off", "k3-rs"])]
+    pair[1]["correction"] = preset("k3-rs", upper=0.5).model_dump(mode="json")
+    [(path, (without, own))] = differing(pair)
+    assert (path, without) == ("correction", "off")
+    assert '"metric": "k3"' in str(own)
+    assert '"upper": 0.5' in str(own)
+    assert "null" not in str(own)  # what it does not set is not shown
+    # One bound that differs is one row of its own, and what is no correction stays as it was written.
+    other = {"correction": preset("k3-rs", upper=0.5).model_dump(mode="json")}
+    assert differing([{"correction": resolved["k3-rs"]}, other]) == [("correction.gates.0.upper", [0.01, 0.5])]
+    assert differing([{"correction": {"odd": 1}}, {"correction": {"gates": "?"}}]) == [
+        ("correction.odd", [1, "–"]),
+        ("correction.gates", ["–", "?"]),
+    ]
 
 
 def test_hostile_names_add_no_element_to_a_comparison() -> None:

@@ -20,7 +20,8 @@ from trimtab import __version__
 from trimtab.cli import show
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert
-from trimtab.cli.doctor import doctor, extra_for
+from trimtab.cli.demo import demo
+from trimtab.cli.doctor import doctor, remedy_for
 from trimtab.cli.explain import explanation, metric_rows
 from trimtab.cli.lab import lab
 from trimtab.cli.theirs import explain_file, own_or_theirs
@@ -59,11 +60,9 @@ class Commands(TyperGroup):
                 show.complain(str(error))
                 raise typer.Exit(2) from None
             except ModuleNotFoundError as error:
-                if (extra := extra_for(error.name or "")) is None:
+                if (remedy := remedy_for(error.name or "")) is None:
                     raise
-                show.complain(
-                    f"{ctx.invoked_subcommand} needs {error.name}. Install the extra: pip install 'trimtab[{extra}]'"
-                )
+                show.complain(f"{ctx.invoked_subcommand} needs {error.name}. {remedy}")
                 raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
@@ -106,7 +105,6 @@ def _note_doubts(shown: Any) -> Any:
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -125,8 +123,9 @@ def _print_version(wanted: bool | None) -> None:
 \b
   trimtab presets                                     every named correction
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
-  trimtab explain rule.yaml gates.0.upper=1.05        the same for a file of yours
-  trimtab convert --from verl run.yaml --to areal     another framework's settings
+  trimtab explain run.sh                              what your framework's file really computes
+  trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
+  trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report
   trimtab schema -o correction.schema.json            completion in your editor
   trimtab doctor                                      what works on this machine"""
@@ -139,9 +138,10 @@ def trimtab(
 ) -> None:
     """Off-policy correction for reinforcement learning of language models.
 
-    A correction says which tokens stay (gates) and how much each counts (weight) when the policy that sampled the data is
-    not the policy being trained. These commands list, explain and translate corrections, which needs no GPU and loads no
-    torch; `train` uses them in a run of its own.
+    trimtab measures, corrects and explains the gap between the model that sampled the data and the model being trained on it. A
+    correction decides which tokens stay (gates) and how much each counts (weight).
+
+    presets, explain, convert, compare and schema work on settings and load no torch. demo, train and lab train a policy.
     """
 
 
@@ -154,7 +154,7 @@ def trimtab(
 )
 def presets(
     as_json: Annotated[
-        bool, typer.Option("--json", help="For machines: every preset with its value and names.")
+        bool, typer.Option("--json", help="Print JSON: every preset with its settings and names.")
     ] = False,
 ) -> None:
     """List the named corrections.
@@ -208,6 +208,11 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
     }
 
 
+def _presets_from(start: str) -> list[str]:
+    """For the shell: presets that begin so."""
+    return [name for name in PRESETS if name.startswith(start)]
+
+
 @app.command(
     epilog="""Examples:
 
@@ -224,7 +229,11 @@ def _preset_facts(preset: Preset) -> dict[str, Any]:
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|FILE", help="A preset (see `trimtab presets`) or a file of settings."),
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="A preset (see `trimtab presets`) or a file of settings.",
+            autocompletion=_presets_from,
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -235,15 +244,19 @@ def explain(
     yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
     framework: Annotated[
-        str | None, typer.Option("--from", metavar="NAME", help="The file is one of this framework's, not ours.")
+        str | None,
+        typer.Option("--from", metavar="NAME", help="Read the file as this framework's; otherwise it is recognised."),
     ] = None,
     documented: Annotated[
-        bool, typer.Option("--documented", help="With --from: what its documentation promises instead.")
+        bool,
+        typer.Option(
+            "--documented", help="With --from: explain what its documentation promises instead of what it computes."
+        ),
     ] = False,
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="With --from: a key of theirs on top of the file; may be repeated."
+            "--set", metavar="KEY=VALUE", help="Set a key of the framework's on top of the file; may be repeated."
         ),
     ] = None,
 ) -> None:
@@ -340,6 +353,14 @@ app.command(
   trimtab train examples/gsm8k.yaml model.path=Qwen/Qwen2.5-0.5B-Instruct
   trimtab train --resume runs/chain-0001""",
 )(train_command)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab demo
+  trimtab demo --seed 3"""
+)(demo)
 
 app.command(
     epilog="""Examples:

@@ -49,7 +49,8 @@ def compare(
     """Say whether two settings compute the same thing.
 
     Corrections that differ are shown on a smallest batch, losses and advantages field by field; a part that only one of them
-    speaks of is not compared. Exit code 0: the same; 1: not; 3: no difference seen, but a part of one could not be read.
+    speaks of is not compared, and safety limits on log-ratios are a note. Exit code 0: the same; 1: not; 3: no difference seen,
+    but a part of one could not be read.
     """
     one, other = (
         _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
@@ -57,6 +58,8 @@ def compare(
     found = [*_difference(one, other), *_part_differences(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
+    if not found and one.correction and other.correction and not sameness(one.correction, other.correction).limits:
+        show.note("Their safety limits on log-ratios differ, so beyond them (|log_r| of 20, usually) numbers do too.")
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
         show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
@@ -126,8 +129,6 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
     lines: list[Any] = []
     if not (same.weights and same.kept):
         lines += _shown_difference(one, other)
-    elif not same.limits:
-        lines.append("They differ only in the safety limits on log-ratios, so only where |log_r| is beyond them.")
     if not same.denominator:
         lines.append(f"They divide by other counts: A by the tokens {one.denominator}, B by those {other.denominator}.")
     if not same.applies_to:

@@ -28,13 +28,17 @@ SAFE_ISA = "AVX512_CORE_BF16"
 """The widest instructions below AMX, which some virtual machines advertise without switching it on."""
 BF16_PRODUCT = "import torch; a = torch.ones(128, 128, dtype=torch.bfloat16); assert float((a @ a)[0, 0]) == 128.0"
 WANTED_BY = {
-    "train": "trimtab train, lab and their reports",
+    "train": "trimtab train, demo and lab",
     "report": "trimtab report",
     "tensorboard": "record.loggers tensorboard",
     "wandb": "record.loggers wandb",
     "trackio": "record.loggers trackio",
     "mlflow": "record.loggers mlflow",
 }
+
+
+NEEDED = ("torch", "jaxtyping")
+"""What the library needs and the commands about settings do without."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,10 @@ class Check:
 
 
 def doctor() -> None:
-    """Check this machine: versions, devices, threads, extras, processor.
+    """Check this machine and this installation.
 
-    Ends with a self-test of a few seconds that compares numbers with values worked by hand. Exit code 1 if something is broken;
-    what is merely not installed is a note with the command that installs it.
+    Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
+    Something that is only not installed is a note with the command that installs it. Exit code 1 if something is broken.
     """
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
@@ -75,7 +79,7 @@ def _versions() -> list[Check]:
         f"{platform.system()} {platform.machine()}",
     ]
     libraries = [
-        f"{name} {version}" for name in ("pydantic", "omegaconf", "jaxtyping") if (version := version_of(name))
+        f"{name} {version}" for name in ("pydantic", "jaxtyping", "transformers") if (version := version_of(name))
     ]
     return [Check("versions", "ok", ", ".join(parts)), Check("libraries", "ok", ", ".join(libraries)), _torch()]
 
@@ -94,14 +98,12 @@ def _devices() -> list[Check]:
     except Exception:  # said above
         return []
     cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
-    found = [Check("threads", "ok", f"{cores} cores, {threads} threads inside an operation")]
-    if threads > 1 and "OMP_NUM_THREADS" not in os.environ:
-        text = "Several processes share the cores when training: OMP_NUM_THREADS=1 is the sane setting there."
-        found = [Check("threads", "note", found[0].found, text)]
+    text = f"{cores} cores; torch uses {threads} threads in an operation, a run of trimtab 1 (its setting `threads`)"
+    found = [Check("threads", "ok", text)]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
     if not devices:
-        devices = "mps" if torch.backends.mps.is_available() else "none but the CPU, which is enough for every command"
+        devices = "mps" if torch.backends.mps.is_available() else "CPU only, which every command can do with"
     return [*found, Check("accelerators", "ok", devices)]
 
 
@@ -129,6 +131,22 @@ def extra_for(module: str) -> str | None:
     """The extra that brings a module, by the names of its package; None: no extra of ours does."""
     name = module.partition(".")[0].replace("_", "-").lower()
     return next((extra for extra in WANTED_BY if name in [each.lower() for each in packages_of(extra)]), None)
+
+
+def remedy_for(module: str) -> str | None:
+    """What to install for a module that is missing; None: nothing of ours asks for it."""
+    name = module.partition(".")[0]
+    if name in NEEDED:
+        return f"Install it: pip install {name}"
+    extra = extra_for(name)
+    return None if extra is None else f"Install the extra: pip install 'trimtab[{extra}]'"
+
+
+def check_training() -> None:
+    """Raise what an import would, before processes are started in which it would fail."""
+    for name in ("torch", "transformers", "safetensors", "pyarrow"):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def version_of(package: str) -> str | None:
@@ -182,7 +200,7 @@ def _try(name: str, trial: Callable[[], None]) -> Check:
     except Exception as error:  # whatever goes wrong is the finding
         remedy = "Please report it with the output of this command."
         return Check(name, "broken", f"{type(error).__name__}: {error}".splitlines()[0].rstrip("."), remedy)
-    return Check(name, "ok", "as worked by hand")
+    return Check(name, "ok", "as worked out by hand")
 
 
 def _close(found: float, wanted: float) -> None:

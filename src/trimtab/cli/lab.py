@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab.cli import show
+from trimtab.cli.doctor import check_training
 from trimtab.cli.lab_progress import LabProgress
 from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
@@ -45,7 +46,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, or one of yours; repeatable. Left out: all. Uncorrected, the on-policy control is always "
+        help="stale, quantized, both, or one of yours; repeatable. Default: all of ours. Uncorrected, the on-policy control is always "
         "run; named here, it is run with every correction.",
     ),
 ]
@@ -54,7 +55,7 @@ Corrections = Annotated[
     typer.Option(
         "--correction",
         metavar="NAME[(k=v,…)]|FILE.yaml|FRAMEWORK:FILE",
-        help="A preset, a file of ours, or one of a framework's; repeatable. Left out: a broad choice of presets.",
+        help="A preset, a file of ours, or one of a framework's; repeatable. Default: a broad choice of presets.",
     ),
 ]
 Overrides = Annotated[
@@ -80,14 +81,16 @@ def lab_run(
     ] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="160 steps: separates the clear cases. The default.")] = False,
     full: Annotated[bool, typer.Option("--full", help="400 steps: needed before anything is called healthy.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Another number of steps.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Another number of steps than those two.")] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Cells at a time, one thread each; left out: one per core.")
+        int | None, typer.Option(min=1, help="Cells at a time, one thread each. Default: one per core.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Left out: labs/quick, labs/full or labs/N-steps. What is done there stays."
+            "--out",
+            metavar="DIR",
+            help="Default: labs/quick, labs/full or labs/N-steps. What is done there is not repeated.",
         ),
     ] = None,
 ) -> None:
@@ -96,14 +99,15 @@ def lab_run(
     Each cell is `trimtab train` in lockstep: deterministic, staleness exact. The on-policy control is always run. Ctrl-C stops;
     the same command goes on where it stopped. Leaves lab.json, lab.html and lab.md in DIR.
     """
+    check_training()
     from trimtab.lab.candidate import parse_candidates
     from trimtab.lab.lab import LabPlan, run_lab
     from trimtab.lab.scenario import CONTROL, base_settings, scenario_names
     from trimtab.lab.scenario import scenario as scenario_of
     from trimtab.lab.verdict import FULL, QUICK
 
-    if sum((quick, full, steps is not None)) > 1:
-        raise ConfigError("lab needs one of --quick, --full and --steps, got several. Choose one.")
+    if quick and full:
+        raise ConfigError("lab needs one of --quick and --full, got both. Choose one, or give --steps.")
     count = steps or (FULL if full else QUICK)
     named = scenario or [name for name in scenario_names() if name != CONTROL]
     plan = LabPlan(
@@ -206,7 +210,7 @@ def lab_thresholds(
     scenario: Scenarios = None,
     correction: Corrections = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N − 1.")] = 3,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Seeds at a time; left out: one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Seeds at a time. Default: one per core.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Also whole curves, for machines.")
     ] = None,
@@ -215,6 +219,7 @@ def lab_thresholds(
 
     A gate that keeps everything is not there; one that keeps wrong answers more often than right ones only pushes down.
     """
+    check_training()
     from trimtab.lab.candidate import parse_candidates
     from trimtab.lab.lab import cores
     from trimtab.lab.scenario import base_settings

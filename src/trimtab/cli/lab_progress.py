@@ -23,8 +23,7 @@ class LabProgress(LiveBar):
     def begin(self, done: int, changed: int, cells: int) -> None:
         """So many cells are done already, so many will be run again."""
         self.bar.reset(self.task, total=cells, completed=done)
-        if done:
-            self.page.print(f"{done} of {cells} cells were done before.")
+        self.page.print(f"{cells} cells" + (f", {done} of them done before" if done else ""))
         if changed:
             self.page.print(
                 f"{changed} cells there have other settings and will be run again in place of what they hold."

@@ -38,7 +38,7 @@ def train_command(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run directory; left out: runs/TASK-0001 and so on.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory. Default: runs/TASK-0001 and so on.")
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Go on from the newest checkpoint of a run.")
@@ -48,7 +48,7 @@ def train_command(
     ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
 ) -> None:
-    """Train a policy with asynchronous rollouts and an off-policy correction.
+    """Train a policy with asynchronous rollouts and a correction.
 
     Without arguments: a tiny policy, made and warm-started here, learns running sums of 24 digits by GRPO, on samples up to
     two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
@@ -114,17 +114,20 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Left out: RUN/report.html; of several runs compare.html, here."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write. Default: RUN/report.html, or compare.html for several runs.",
         ),
     ] = None,
     charts: Annotated[
-        Path | None, typer.Option("--charts", metavar="DIR", help="Write each chart as an SVG file there as well.")
+        Path | None, typer.Option("--charts", metavar="DIR", help="Also write each chart as an SVG file there.")
     ] = None,
 ) -> None:
-    """Write the report of a run, or compare several: one HTML file that needs no network.
+    """Write the report of a run, or one page that compares several.
 
-    Of one run: what became of it, why, and what to try. Of several: verdicts side by side, curves over each other, and the
-    settings in which they differ.
+    For one run: what became of it, why, and what to try. For several: verdicts side by side, curves over each other, and the
+    settings in which they differ. The page is one HTML file that needs no network.
     """
     from trimtab.report import write_charts, write_comparison, write_report
 

@@ -23,8 +23,8 @@ BASELINE: Baseline = "all"
 
 SINGLETON = "A group with one vote: `zero` gives it advantage 0; `raw` takes 0 for its mean and 1 for its deviation."
 UNBIASED = "Whether the variance divides by n − 1 rather than n."
-LEAST = "Least reward once the baseline is subtracted (and divided by); left out: open."
-MOST = "Greatest reward once the baseline is subtracted (and divided by); left out: open."
+LEAST = "Least reward once the baseline is subtracted (and divided by); no bound if not set."
+MOST = "Greatest reward once the baseline is subtracted (and divided by); no bound if not set."
 GAPS = (
     "What an untrained token between trained ones is: `skip`, nothing, the next trained token follows at once; `step`, a step "
     "with reward 0 and value 0 that discounts; `reset`, an end, so that earlier turns never see a later reward."
@@ -95,16 +95,18 @@ class Shaping(Config):
 
     bias: Number = Field(default=0.0, description="Added before scaling.")
     scale: Number = Field(default=1.0, description="What the reward is multiplied by.")
-    lower: Number | None = Field(default=None, description="Least reward after scaling; left out: open.")
-    upper: Number | None = Field(default=None, description="Greatest reward after scaling; left out: open.")
-    overlong: Overlong | None = Field(default=None, description="A penalty on length; left out: none.")
+    lower: Number | None = Field(default=None, description="Least reward after scaling; no bound if not set.")
+    upper: Number | None = Field(default=None, description="Greatest reward after scaling; no bound if not set.")
+    overlong: Overlong | None = Field(default=None, description="A penalty on length; none if not set.")
     no_eos: Literal["keep", "zero", "bootstrap", "drop"] = Field(
         default="keep",
         description="A row whose last trained token is not EOS: `keep` its reward; `zero`, no task reward; `bootstrap`, no task "
         "reward and the critic's value after its last token instead (GAE); `drop`, as if it had never been trained. All but keep "
         "take its vote as well.",
     )
-    normalise: Normalise | None = Field(default=None, description="Over the rows that vote; left out: not normalised.")
+    normalise: Normalise | None = Field(
+        default=None, description="Over the rows that vote. If not set: not normalised."
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Shaping:
@@ -130,7 +132,7 @@ class Estimator(Config):
         "frameworks; or only rows (and tokens) that were kept. A row without a task reward never votes.",
     )
     normalise: Normalise | None = Field(
-        default=None, description="Normalisation of the advantages; left out: they stay as they are."
+        default=None, description="Normalisation of the advantages. If not set: they stay as they are."
     )
 
     @model_serializer(mode="wrap")
@@ -146,7 +148,7 @@ class Gae(Estimator):
     gamma: Fraction = Field(default=1.0, description="The discount of a step.")
     lam: Fraction = Field(default=0.95, description="λ of the advantages.")
     value_lam: Fraction | None = Field(
-        default=None, description="λ of the returns the critic learns; left out: that of the advantages (VAPO: 1)."
+        default=None, description="λ of the returns the critic learns. If not set: that of the advantages (VAPO: 1)."
     )
     length_adaptive: Number | None = Field(
         default=None, gt=0, description="α of λ = max(0, 1 − 1/(α·length)) in place of `lam` (VAPO, arXiv 2504.05118)."
@@ -266,7 +268,7 @@ class PassK(Estimator):
     k: Whole | None = Field(
         default=None,
         ge=2,
-        description="How many samples the best is taken of; left out, or above the group's size: all.",
+        description="How many samples the best is taken of. If not set, or above the group's size: all.",
     )
     std: Flag = Field(default=True, description="Whether to divide by the group's standard deviation.")
     unbiased: Flag = Field(default=True, description=UNBIASED)

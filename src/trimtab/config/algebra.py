@@ -57,12 +57,14 @@ class Gate(Config):
     )
     agg: Agg | None = Field(
         default=None,
-        description="How token values become one value per segment or sequence (mean where left out). `every`: each token "
+        description="How token values become one value per segment or sequence (mean if not set). `every`: each token "
         "must lie inside, one outside condemns all. `budget` (batch level): the worst tokens go until the mean of the rest "
         "is at most `upper`. Ratios are gathered in log space, so mean is the geometric mean and sum the product.",
     )
-    lower: Number | None = Field(default=None, description="Least value that stays; closed; left out: open.")
-    upper: Number | None = Field(default=None, description="Greatest value that stays; closed; left out: open.")
+    lower: Number | None = Field(default=None, description="Least value that stays (inclusive); no bound if not set.")
+    upper: Number | None = Field(
+        default=None, description="Greatest value that stays (inclusive); no bound if not set."
+    )
     action: Action = Field(
         default="reject",
         description="What happens outside: `reject` leaves the mask; `zero` stays in the mask and its denominator with weight 0; "
@@ -85,7 +87,7 @@ class Gate(Config):
         "(AReaL's M2PO).",
     )
     pair: Pair | None = Field(
-        default=None, description="The two policies compared; left out: the pair of the correction's `policies`."
+        default=None, description="The two policies compared. If not set: the pair of the correction's `policies`."
     )
     direction: Direction | None = Field(
         default=None,
@@ -222,8 +224,8 @@ class Weight(Config):
         description="Which ratio a token weighs: `one` none, every token weighs 1; `token` its own; `geometric` the geometric "
         "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn.",
     )
-    lower: Number | None = Field(default=None, ge=0, description="Least weight; left out: open.")
-    upper: Number | None = Field(default=None, gt=0, description="Greatest weight; left out: open.")
+    lower: Number | None = Field(default=None, ge=0, description="Least weight; no bound if not set.")
+    upper: Number | None = Field(default=None, gt=0, description="Greatest weight; no bound if not set.")
     outside: Literal["clamp", "zero"] = Field(
         default="clamp",
         description="Beyond the bounds the weight is held at the bound (truncated) or becomes 0 (IcePop).",
@@ -270,7 +272,7 @@ class Correction(Config):
     )
     gates: tuple[Gate, ...] = Field(default=(), description="Tests in order; each says which tokens or sequences stay.")
     weight: Weight | None = Field(
-        default=None, description="The factor on each token's loss; left out: every token weighs 1."
+        default=None, description="The factor on each token's loss. If not set: every token weighs 1."
     )
     normalize: Literal["batch"] | None = Field(
         default=None,

@@ -28,12 +28,16 @@ Mode = Literal[
 Low = Annotated[Number, Field(ge=0, le=1, description="Where A < 0, nothing is gained from ρ below 1 − low.")]
 High = Annotated[Number, Field(ge=0, description="Where A > 0, nothing is gained from ρ above 1 + high.")]
 Dual = Annotated[
-    Number | None, Field(gt=1, description="Where A < 0, the loss is at most this times |A|; left out: no such cap.")
+    Number | None, Field(gt=1, description="Where A < 0, the loss is at most this times |A|. If not set: no such cap.")
 ]
-Cap = Annotated[Number | None, Field(gt=1, description="ρ, where nothing clips it, is at most this; left out: open.")]
+Cap = Annotated[
+    Number | None, Field(gt=1, description="ρ, where nothing clips it, is at most this; no bound if not set.")
+]
 LogLimit = Annotated[
     Number | None,
-    Field(gt=0, description="log ρ is held within ±this before the exponential; left out: where the number type ends."),
+    Field(
+        gt=0, description="log ρ is held within ±this before the exponential. If not set: where the number type ends."
+    ),
 ]
 RatioLevel = Annotated[
     Literal["token", "sequence"], Field(description="ρ of each token, or the geometric mean over its sequence.")
@@ -119,7 +123,7 @@ class Gspo(Objective):
     log_upper: Number | None = Field(
         default=None,
         gt=0,
-        description="The log of the mean ratio is at most this; left out: where the number type ends.",
+        description="The log of the mean ratio is at most this. If not set: where the number type ends.",
     )
 
 
@@ -147,7 +151,7 @@ class Cispo(Objective):
     """−sg(clip(ρ, lower, upper))·A·log current: every token keeps a gradient; arXiv 2506.13585."""
 
     kind: Literal["cispo"] = Field(default="cispo", description="The name of this loss.")
-    lower: Number | None = Field(default=None, ge=0, description="Least factor, in ρ itself; left out: open.")
+    lower: Number | None = Field(default=None, ge=0, description="Least factor, in ρ itself; no bound if not set.")
     upper: Number | None = Field(default=1.2, gt=0, description="Greatest factor, in ρ itself; null: open.")
     outside: Literal["clamp", "zero"] = Field(
         default="clamp", description="Beyond the bounds the factor is held at the bound, or is 0."
@@ -372,11 +376,13 @@ class KlPenalty(Config):
         default="none",
         description="full: the estimate times ρ, differentiated through both. gradient: sg(ρ) scales the gradient only.",
     )
-    importance_cap: Number | None = Field(default=None, gt=0, description="That ρ is at most this; left out: open.")
-    input_limit: Number | None = Field(default=None, gt=0, description="d is held within ±this; left out: open.")
+    importance_cap: Number | None = Field(
+        default=None, gt=0, description="That ρ is at most this; no bound if not set."
+    )
+    input_limit: Number | None = Field(default=None, gt=0, description="d is held within ±this; no bound if not set.")
     output_limit: Number | None = Field(default=None, gt=0, description="The estimate is held within ±this.")
     mask: PaidOn = "trained"
-    reduction: Reduction | None = Field(default=None, description="Its own reduction; left out: the policy term's.")
+    reduction: Reduction | None = Field(default=None, description="Its own reduction. If not set: the policy term's.")
 
     @model_validator(mode="after")
     def _possible(self) -> KlPenalty:
@@ -392,7 +398,7 @@ class EntropyBonus(Config):
 
     coefficient: Number = Field(description="The weight of the term; positive rewards entropy.")
     mask: PaidOn = "trained"
-    reduction: Reduction | None = Field(default=None, description="Its own reduction; left out: the policy term's.")
+    reduction: Reduction | None = Field(default=None, description="Its own reduction. If not set: the policy term's.")
 
 
 REDUCTIONS: dict[str, Reduction] = {

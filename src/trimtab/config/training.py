@@ -51,7 +51,7 @@ class Model(Config):
 
     path: str | None = Field(
         default=None,
-        description="Folder or hub id of a Hugging Face causal LM; left out: a tiny one is made (see `tiny`).",
+        description="Folder or hub id of a Hugging Face causal LM. If not set: a tiny one is made (see `tiny`).",
     )
     random: Flag = Field(
         default=False, description="Take only architecture and tokenizer from `path`, with random weights."
@@ -81,7 +81,7 @@ class Reward(Config):
     )
     pattern: str | None = Field(default=None, description="Regular expression whose first group is compared (regex).")
     weight: Number = Field(default=1.0, description="What it counts in the sum of rewards.")
-    name: str | None = Field(default=None, description="How metrics call it; left out: the verifier or function.")
+    name: str | None = Field(default=None, description="How metrics call it. If not set: the verifier or function.")
 
     @model_validator(mode="after")
     def _possible(self) -> Reward:
@@ -117,12 +117,12 @@ class Task(Config):
     )
     split: str = Field(default="train", description="Split of a hub dataset.")
     held_out: str | None = Field(
-        default=None, description="File of held-out problems; left out: the last ones of `path`, never trained on."
+        default=None, description="File of held-out problems. If not set: the last ones of `path`, never trained on."
     )
     prompt: str = Field(default="question", description="Field of the file that holds the prompt.")
     answer: str = Field(default="answer", description="Field of the file that holds the answer.")
     template: str | None = Field(
-        default=None, description="Text with `{prompt}` around each prompt; left out: the prompt as it stands."
+        default=None, description="Text with `{prompt}` around each prompt. If not set: the prompt as it stands."
     )
     chat: Flag = Field(default=False, description="Whether prompts go through the tokenizer's chat template.")
     system: str | None = Field(default=None, description="System message of the chat template.")
@@ -146,7 +146,7 @@ class Rollout(Config):
 
     groups: Count = Field(default=16, description="Prompts per learner step.")
     samples: Count = Field(default=8, description="Responses per prompt.")
-    max_tokens: Count | None = Field(default=None, description="Longest response; left out: what the task needs.")
+    max_tokens: Count | None = Field(default=None, description="Longest response. If not set: what the task needs.")
     temperature: Positive = Field(default=1.0, description="Of sampling and of every log-prob the learner works out.")
     top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
     top_p: Share | None = Field(
@@ -247,8 +247,8 @@ class Train(Config):
     reduction: Reduction = Field(default=Reduction(mode="token-mean"), description="From tokens to one number.")
     advantage: AnyEstimator = Field(default=Grpo(), description="The advantage estimator.")
     shaping: Shaping = Field(default=Shaping(), description="From rewards to trained rewards; truncated rows.")
-    kl: KlPenalty | None = Field(default=None, description="KL to the policy at the start of the run; left out: none.")
-    entropy_bonus: EntropyBonus | None = Field(default=None, description="Entropy bonus; left out: none.")
+    kl: KlPenalty | None = Field(default=None, description="KL to the policy at the start of the run; none if not set.")
+    entropy_bonus: EntropyBonus | None = Field(default=None, description="Entropy bonus; none if not set.")
     learner: Learner = Field(default=Learner(), description="Optimiser and batches.")
     evaluate: Evaluate | None = Field(default=Evaluate(), description="Held-out accuracy; null: none.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Saving.")

@@ -22,10 +22,10 @@ _SHIPPED = resources.files("trimtab.lab") / "scenarios"
 class Scenario(Config):
     """What makes it hard for a policy to learn."""
 
-    name: str = Field(default="", description="How tables call it; left out: the name of its file.")
+    name: str = Field(default="", description="How tables call it. If not set: the name of its file.")
     meaning: str = Field(default="", description="One sentence for the reader of a table.")
     corrections: tuple[str, ...] | None = Field(
-        default=None, description="The only corrections it is run with; left out: those of the lab."
+        default=None, description="The only corrections it is run with. If not set: those of the lab."
     )
     train: Mapping[str, Any] = Field(default={}, description="Settings of the training that differ from the base.")
 

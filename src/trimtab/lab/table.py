@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,10 +159,13 @@ def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '·') for cell in line)} |\n" for line in every)
 
 
-def readme_table(results: LabResults) -> str:
-    """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved."""
+def readme_table(results: LabResults, only: Sequence[str] | None = None) -> str:
+    """One short table over all scenarios: last accuracy of every seed; bold where a seed collapsed or starved.
+
+    `only`: some of the corrections; otherwise all.
+    """
     scenarios = [name for name in results.scenarios if name != CONTROL and results.of(name)]
-    names = list(dict.fromkeys(each.correction for name in scenarios for each in results.of(name)))
+    names = only or list(dict.fromkeys(each.correction for name in scenarios for each in results.of(name)))
     control = "  ".join(_accuracy(each) for each in results.controls)
     lines = [["on-policy control", *([control] * len(scenarios))]]
     lines += [[in_code(name), *(last_by_seed(results, scenario, name) for scenario in scenarios)] for name in names]

@@ -23,7 +23,7 @@ class FileOptions(Config):
 
     reserve: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None,
-        description="Last rows held out, where there is no held_out file; left out: a tenth, at most 1024.",
+        description="Last rows held out, where there is no held_out file. If not set: a tenth, at most 1024.",
     )
     subset: str | None = Field(
         default=None, description="Configuration of a hub dataset, such as main of openai/gsm8k."
