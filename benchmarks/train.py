@@ -65,8 +65,8 @@ def trl(steps: int) -> dict[str, float]:
     from trl import GRPOConfig, GRPOTrainer
 
     from trimtab.config.training import Task, Tiny, WarmStart
+    from trimtab.train.policy.warm_start import started
     from trimtab.train.tasks import source
-    from trimtab.train.warm_start import started
 
     torch.set_num_threads(1)
     logging.disable_progress_bar()

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from trimtab.config.training import Tiny
-from trimtab.train.forward import Scorer
+from trimtab.train.learner.rows import Rows, rows_of
+from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Sample, Score
-from trimtab.train.model import Policy, tiny
-from trimtab.train.rows import Rows, rows_of
+from trimtab.train.policy.policy import Policy, tiny
 
 
 def policy(seed: int = 0) -> Policy:

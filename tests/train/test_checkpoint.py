@@ -26,8 +26,8 @@ from transformers import (
 )
 
 from trimtab.errors import CheckpointError
-from trimtab.train.checkpoint import Saved, clear_leftovers, flaw_of, latest, load, save
-from trimtab.train.optimizer_state import decoded, encoded
+from trimtab.train.learner.checkpoint import Saved, clear_leftovers, flaw_of, latest, load, save
+from trimtab.train.learner.optimizer_state import decoded, encoded
 
 WORDS = {word: number for number, word in enumerate(["<pad>", *"0123456789+="])}
 

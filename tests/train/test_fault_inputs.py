@@ -13,7 +13,7 @@ import torch
 from tests.train.started import Launcher, check_records, kinds, until
 from trimtab.config.training import Task, Tiny
 from trimtab.records.run import RunDirectory
-from trimtab.train.model import tiny
+from trimtab.train.policy.policy import tiny
 from trimtab.train.tasks import source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")

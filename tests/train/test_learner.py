@@ -12,9 +12,9 @@ import trimtab
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
-from trimtab.train.learner import Learner
-from trimtab.train.rows import Rows, micro_batches
-from trimtab.train.update import Update, loglinear
+from trimtab.train.learner.rows import Rows, micro_batches
+from trimtab.train.learner.single import Learner
+from trimtab.train.learner.update import Update, loglinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
 
@@ -265,7 +265,7 @@ def test_minibatches_are_whole_groups_or_any_rows() -> None:
                 return super()._minibatch(part, index)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trimtab.train.learner.Update", Spy)
+            patch.setattr("trimtab.train.learner.single.Update", Spy)
             mine.step(rows)
         return seen
 

@@ -12,9 +12,9 @@ import torch
 from tests.train.test_local import gathered
 from trimtab.train.backends.local import LocalBackend
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights import SharedWeights
+from trimtab.train.weights.shared import SharedWeights
 
-hf = pytest.importorskip("trimtab.train.engines.hf")
+hf = pytest.importorskip("trimtab.train.engines.hf.engine")
 transformers = pytest.importorskip("transformers")
 
 

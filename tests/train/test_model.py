@@ -10,12 +10,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from tests.train.batches import batch, policy
 from trimtab.config.training import Model, Reward, Task, Tiny, WarmStart
 from trimtab.errors import ConfigError, RunError
-from trimtab.train import warm_start
-from trimtab.train.forward import Scorer
+from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Problem
-from trimtab.train.model import character_tokenizer, loaded, tiny
+from trimtab.train.policy import warm_start
+from trimtab.train.policy.policy import character_tokenizer, loaded, tiny
+from trimtab.train.policy.warm_start import started
 from trimtab.train.tasks import source
-from trimtab.train.warm_start import started
 
 
 def test_characters_and_tokens_are_one_to_one() -> None:

@@ -17,7 +17,7 @@ import trimtab
 from trimtab.config.training import Model, Task, Tiny
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem
-from trimtab.train.model import Policy, loaded, tiny
+from trimtab.train.policy.policy import Policy, loaded, tiny
 
 WEIGHTS = "model.safetensors"
 

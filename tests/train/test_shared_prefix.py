@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from tests.train.engines.models import FAMILIES, FAST, SIZE, VOCABULARY, model_of
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows, group_batches, whole_groups
-from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
+from trimtab.train.learner.rows import Rows, group_batches, whole_groups
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 MODELS = {family: model_of(family) for family in FAST}
 Group = tuple[int, list[int]]

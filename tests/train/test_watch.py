@@ -8,7 +8,7 @@ import trimtab
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import RunError
-from trimtab.train.learner import Learner, Stepped
+from trimtab.train.learner.single import Learner, Stepped
 from trimtab.train.watch import REMEDIES, STREAK, Watch, thresholds
 
 

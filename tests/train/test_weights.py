@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.waiting import LIMIT
 from trimtab.errors import RunError
-from trimtab.train.weights import SharedWeights
+from trimtab.train.weights.shared import SharedWeights
 
 
 class Tied(nn.Module):

@@ -8,9 +8,9 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.train.display import Display
 from trimtab.train.evaluate import seed_of
-from trimtab.train.model import Policy, loaded
+from trimtab.train.policy.policy import Policy, loaded
+from trimtab.train.policy.warm_start import started
 from trimtab.train.tasks import Source
-from trimtab.train.warm_start import started
 
 
 def longest(config: Train, task: Source) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.training import Task
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job, Problem
-from trimtab.train.model import Policy
+from trimtab.train.policy.policy import Policy
 from trimtab.train.tasks.judge import GivenUpError, Judge
 
 

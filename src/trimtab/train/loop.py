@@ -17,20 +17,20 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError, RunError
 from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
-from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
 from trimtab.train.beginning import longest, policy_of
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.learner import Learner, Stepped
+from trimtab.train.learner import checkpoint
+from trimtab.train.learner.rows import Answer, rows_of
+from trimtab.train.learner.single import Learner, Stepped
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.recorded import recorded
-from trimtab.train.rows import Answer, rows_of
 from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trimtab.records.schema import RolloutRow
 from trimtab.train.buffer import Entry
-from trimtab.train.learner import Stepped
+from trimtab.train.learner.single import Stepped
 
 
 def recorded(

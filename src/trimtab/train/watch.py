@@ -16,7 +16,7 @@ from trimtab.core.batch import batch, groups
 from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
 from trimtab.errors import RunError
-from trimtab.train.learner import Stepped
+from trimtab.train.learner.single import Stepped
 
 STREAK = 20
 """Steps in a row before a gate is called out."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from trimtab.config.training import Train
-from trimtab.train.model import Policy
+from trimtab.train.policy.policy import Policy
 from trimtab.train.tasks import Source
 from trimtab.train.tasks.file import File
 

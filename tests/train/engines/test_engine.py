@@ -18,10 +18,10 @@ from tests.train.engines.models import (
     tensor,
 )
 from trimtab.errors import ConfigError, InputError
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.rotary import Rotary
+from trimtab.train.engines.hf.sampling import Cut, cut_log_probs
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.engines.rotary import Rotary
-from trimtab.train.engines.sampling import Cut, cut_log_probs
 from trimtab.train.messages import Group, Job
 
 RAGGED = (7, 1, 12, 3, 70, 3, 20, 2)  # the long one outgrows the first caches while others run

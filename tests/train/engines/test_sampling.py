@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import ConfigError
-from trimtab.train.engines.sampling import BLOCK, HEAD, Cut, cut_log_probs, draw, inverse_cdf, nucleus
+from trimtab.train.engines.hf.sampling import BLOCK, HEAD, Cut, cut_log_probs, draw, inverse_cdf, nucleus
 
 LAST = 1 - 2.0**-53  # the largest uniform number below 1
 

@@ -32,11 +32,11 @@ from torch import nn
 from trimtab.errors import RunError
 from trimtab.records.scratch import claim_scratch
 from trimtab.train.backends.protocol import Arrived
-from trimtab.train.backends.sampler import Done, Failed, Message, Order, Ready, sample
+from trimtab.train.backends.serve import Done, Failed, Message, Order, Ready, sample
 from trimtab.train.backends.worker import Inbox, Silence, Worker, listen
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights import SharedWeights
+from trimtab.train.weights.shared import SharedWeights
 
 TICK = 1.0
 """Seconds between two looks at samplers that say nothing."""

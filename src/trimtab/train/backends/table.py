@@ -12,9 +12,9 @@ from trimtab.config.training import Rollout, Train
 from trimtab.train.backends.local import LocalBackend
 from trimtab.train.backends.lockstep import Lockstep
 from trimtab.train.backends.protocol import Backend
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.model import DTYPES, Policy
+from trimtab.train.policy.policy import DTYPES, Policy
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from trimtab.train.backends.sampler import Failed, Line, Message, Order, Pulse
+from trimtab.train.backends.serve import Failed, Line, Message, Order, Pulse
 from trimtab.train.messages import Job
 
 

@@ -34,7 +34,7 @@ from transformers.utils import logging
 
 from trimtab.errors import CheckpointError
 from trimtab.records.files import refusal, sync_folder
-from trimtab.train.optimizer_state import Values, decoded, encoded, optimizer_values, restore_optimizer
+from trimtab.train.learner.optimizer_state import Values, decoded, encoded, optimizer_values, restore_optimizer
 
 SCHEMA = 1
 _SAVING, _REPLACED, _REMOVING = ".saving-", ".replaced-", ".removing-"

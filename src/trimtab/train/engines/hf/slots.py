@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.train.engines.decoder import Positions
+from trimtab.train.engines.hf.decoder import Positions
 from trimtab.train.messages import Floats, Group, Ints, Job, Sample
 
 Finish = Literal["stop", "length", "error"]

@@ -23,9 +23,9 @@ from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows
-from trimtab.train.update import Outcome, Update, floats, loglinear
+from trimtab.train.learner.rows import Rows
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.update import Outcome, Update, floats, loglinear
 
 
 @dataclass(frozen=True, eq=False)

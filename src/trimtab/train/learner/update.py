@@ -17,8 +17,8 @@ from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows, whole_groups
+from trimtab.train.learner.rows import Rows, whole_groups
+from trimtab.train.learner.scoring import Scorer
 
 Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
 

@@ -21,9 +21,9 @@ from torch.nn.functional import cross_entropy
 
 from trimtab.config.training import Task, Tiny, WarmStart
 from trimtab.errors import RunError
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.model import Policy, tiny
+from trimtab.train.policy.policy import Policy, tiny
 from trimtab.train.tasks.judge import Judge
 from trimtab.train.tasks.protocol import Source
 
@@ -120,7 +120,7 @@ def _demonstrated(
 
 def _makers() -> list[str]:
     """What makes weights out of settings: cached ones that other code or libraries made are not those a run would make."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     code = b"".join(file.read_bytes() for file in sorted(folder.rglob("*.py")))
     return [hashlib.blake2b(code, digest_size=12).hexdigest(), torch.__version__, transformers.__version__]
 

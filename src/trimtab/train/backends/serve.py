@@ -22,7 +22,7 @@ import torch
 from trimtab.errors import RunError
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights import SharedWeights
+from trimtab.train.weights.shared import SharedWeights
 
 IDLE = 1.0
 """Seconds between two beats of a sampler without work."""

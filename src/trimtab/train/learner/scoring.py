@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
-from trimtab.train.rows import Rows, group_batches, micro_batches
-from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
+from trimtab.train.learner.rows import Rows, group_batches, micro_batches
+from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 
 @dataclass(frozen=True, eq=False)

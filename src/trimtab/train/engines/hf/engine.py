@@ -19,12 +19,12 @@ from transformers import PreTrainedModel
 
 from trimtab.config.training import Precision
 from trimtab.errors import ConfigError, InputError
-from trimtab.train.engines import rotary
-from trimtab.train.engines.decoder import Decoder, same
-from trimtab.train.engines.general import General
-from trimtab.train.engines.quantize import Intake
-from trimtab.train.engines.sampling import Cut, draw
-from trimtab.train.engines.slots import Entry, Slots
+from trimtab.train.engines.hf import rotary
+from trimtab.train.engines.hf.decoder import Decoder, same
+from trimtab.train.engines.hf.general import General
+from trimtab.train.engines.hf.quantize import Intake
+from trimtab.train.engines.hf.sampling import Cut, draw
+from trimtab.train.engines.hf.slots import Entry, Slots
 from trimtab.train.messages import Group, Job
 
 InFlight = Literal["finish", "keep_cache", "recompute"]
