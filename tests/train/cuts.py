@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from tests.train.runs import lines, small, weights
 from trimtab.config.training import Train
 from trimtab.records.run import RunDirectory
-from trimtab.train.learner import checkpoint
+from trimtab.train import checkpoint
 from trimtab.train.loop import train
 
 Each = TypeVar("Each")

@@ -8,8 +8,8 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.train.display import Display
 from trimtab.train.evaluate import seed_of
-from trimtab.train.policy.policy import Policy, loaded
-from trimtab.train.policy.warm_start import started
+from trimtab.train.policy.pretrained import Pretrained, load_pretrained
+from trimtab.train.policy.warm_start import warm_policy
 from trimtab.train.tasks import Source
 
 
@@ -21,16 +21,16 @@ def longest(config: Train, task: Source) -> int:
     return found
 
 
-def policy_of(config: Train, task: Source, max_tokens: int, display: Display) -> Policy:
+def pretrained_of(config: Train, task: Source, max_tokens: int, display: Display) -> Pretrained:
     """The policy the run begins with."""
     if config.model.path is not None:
         torch.manual_seed(seed_of(config.seed, "weights"))  # for random weights
-        return loaded(config.model)
+        return load_pretrained(config.model)
     if task.characters is None:
         raise ConfigError(
             f"Task {config.task.name!r} needs a model that reads any text, got none. Name one with model.path=FOLDER."
         )
-    return started(
+    return warm_policy(
         config.model.tiny,
         config.model.warm_start,
         config.task,

@@ -174,7 +174,7 @@ class Buffer:
         }
         arrays: Arrays = {"prompts": _joined([entry.job.prompt for entry in entries], np.int32)}
         for name, kind in COLUMNS.items():
-            arrays[name] = _joined([getattr(sample, name) for sample in samples], kind)
+            arrays[name] = _joined([_column(sample, name) for sample in samples], kind)
         return values, arrays
 
     @classmethod
@@ -262,6 +262,12 @@ def _group(job: Job, saved: list[dict[str, Any]], arrays: Mapping[str, NDArray[A
         samples.append(Sample(**{name: arrays[name][start:end].copy() for name in COLUMNS}, finish=row["finish"]))
         start = end
     return Group(job, tuple(samples)), start
+
+
+def _column(sample: Sample, name: str) -> NDArray[Any]:
+    """An array of a sample; log-probs that its engine did not give are NaN."""
+    found: NDArray[Any] | None = getattr(sample, name)
+    return np.full(len(sample.tokens), np.nan, np.float32) if found is None else found
 
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:

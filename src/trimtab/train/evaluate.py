@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trimtab.config.training import Task
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.messages import Group, Job, Problem
+from trimtab.train.messages import Group, Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
 from trimtab.train.tasks.judge import GivenUpError, Judge
 
@@ -36,10 +36,12 @@ class Evaluator:
         *,
         max_tokens: int,
         seed: int,
+        temperature: float = 1.0,
     ) -> Evaluator:
         """One response to each problem."""
+        sampling = Sampling(temperature)
         jobs = [
-            Job(place, policy.prompt(task, problem), 1, seed_of(seed, "evaluate", place), max_tokens)
+            Job(place, policy.prompt(task, problem), 1, seed_of(seed, "evaluate", place), max_tokens, sampling)
             for place, problem in enumerate(problems)
         ]
         return cls(engine, policy, judge, problems, jobs)

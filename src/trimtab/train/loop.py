@@ -17,20 +17,20 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError, RunError
 from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
+from trimtab.train import checkpoint
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
-from trimtab.train.beginning import longest, policy_of
+from trimtab.train.beginning import longest, pretrained_of
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
-from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.table import EngineRecipe
 from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.learner import checkpoint
-from trimtab.train.learner.rows import Answer, rows_of
-from trimtab.train.learner.single import Learner, Stepped
+from trimtab.train.learner.protocol import Learner
+from trimtab.train.learner.single import SingleLearner
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.memory import keep_freed_memory
-from trimtab.train.messages import Group, Job, Problem, Score
-from trimtab.train.recorded import recorded
+from trimtab.train.messages import Answer, Group, Job, Problem, Sampling, Score, Stepped
+from trimtab.train.recorded import rollout_rows
 from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
@@ -93,12 +93,14 @@ class Session:
         self.source = source(config.task, config.seed)
         self.max_tokens = longest(config, self.source)
         self.judge = stack.enter_context(Judge(config.task, self.source))
-        self.policy = policy_of(config, self.source, self.max_tokens, display)
-        reference = None if config.kl is None else policy_of(config, self.source, self.max_tokens, display).model
-        self.world = world_of(config, self.source, self.policy)
-        self.learner = Learner(config, self.policy.model, reference)
+        start = pretrained_of(config, self.source, self.max_tokens, display)
+        reference = None if config.kl is None else pretrained_of(config, self.source, self.max_tokens, display).model
+        self.policy = start.policy
+        self.world = world_of(config, self.source, start)
+        self.learner: Learner = SingleLearner(config, start.model, reference)
         display.warn = self._display_failed
-        self.backend: Backend = backend_of(config, self.policy, self.run.path)
+        self.recipe = EngineRecipe.of(self.policy, config.model.dtype, config.rollout)
+        self.backend: Backend = backend_of(config, self.recipe, self.run.path)
         stack.callback(self.backend.close)
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
@@ -136,7 +138,7 @@ class Session:
         self.display.begin(self.run.path, learner.version)
         for note in self.judge.notes:
             self._note("reward", note)
-        self.backend.begin(learner.version)
+        self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
             for note in self.watch.notes(stepped):
@@ -158,13 +160,13 @@ class Session:
         if entries is None:
             return None
         waited = time.perf_counter() - clock
-        stepped = learner.step(rows_of([answer for entry in entries for answer in _answers(entry)]))
-        self.backend.publish(learner.version)
+        stepped = learner.step([answer for entry in entries for answer in _answers(entry)])
+        self.backend.publish(learner.weights(), learner.version)
         step = learner.version - 1
         metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
         texts = self._texts(entries)
         if config.record.rollouts:
-            self.run.rollouts(recorded(step, entries, texts, stepped))
+            self.run.rollouts(rollout_rows(step, entries, texts, stepped))
         last = learner.version == config.steps
         due = config.evaluate and (learner.version % config.evaluate.every == 0 or last)
         if due and not self._evaluate(learner.version, metrics):
@@ -289,21 +291,23 @@ class Session:
         problem = self.source.problem(number)
         prompt = self.policy.prompt(self.config.task, problem)
         seed = seed_of(self.config.seed, "group", number)
-        return problem, Job(number, prompt, self.config.rollout.samples, seed, self.max_tokens)
+        rollout = self.config.rollout
+        sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
+        return problem, Job(number, prompt, rollout.samples, seed, self.max_tokens, sampling)
 
     def _evaluator(self) -> Evaluator | None:
         config = self.config
         if config.evaluate is None:
             return None
-        engine = HfEngine(
-            self.policy.model,
-            stop=self.policy.stop,
-            temperature=config.evaluate.temperature,
-            slots=config.rollout.slots,
-        )
-        problems = self.source.held_out(config.evaluate.problems)
         return Evaluator.of(
-            engine, self.policy, self.judge, config.task, problems, max_tokens=self.max_tokens, seed=config.seed
+            self.recipe.exact()(),
+            self.policy,
+            self.judge,
+            config.task,
+            self.source.held_out(config.evaluate.problems),
+            max_tokens=self.max_tokens,
+            seed=config.seed,
+            temperature=config.evaluate.temperature,
         )
 
     def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:
@@ -314,7 +318,7 @@ class Session:
         if self.evaluator is None:
             return True
         clock = time.perf_counter()
-        weights = self.policy.model.state_dict()
+        weights = dict(self.learner.weights())
         accuracy = self.evaluator.accuracy_unless(lambda: bool(self.stop), weights, version)
         if accuracy is None:
             return False
@@ -375,9 +379,8 @@ class Session:
         checkpoint.save(
             self.run.checkpoints,
             self.learner.version,
-            model=self.policy.model,
+            learner=self.learner.save,
             tokenizer=self.policy.tokenizer,
-            optimizer=self.learner.optimizer,
             state=state,
             arrays=arrays,
             keep=self.config.checkpoint.keep,
@@ -398,9 +401,8 @@ class Session:
             checkpoint.clear_leftovers(self.run.checkpoints)
             self.run.rewind(0)
             return
-        saved = checkpoint.load(newest, model=self.policy.model, optimizer=self.learner.optimizer)
-        vocabulary = cast("torch.Tensor", self.policy.model.get_input_embeddings().weight).shape[0]
-        state, self.buffer = restored(newest, saved, self.config, vocabulary)
+        saved = checkpoint.load(newest, learner=self.learner.load)
+        state, self.buffer = restored(newest, saved, self.config, self.policy.vocabulary)
         self.buffer.renew(self._admitted)
         self.learner.version = state.version
         self.learner.skipped.update(state.skipped)
@@ -440,6 +442,5 @@ class Session:
 def _answers(entry: Entry) -> list[Answer]:
     assert entry.group is not None
     job = entry.job
-    return [
-        (job.group, job.prompt, sample, score) for sample, score in zip(entry.group.samples, entry.scores, strict=True)
-    ]
+    pairs = zip(entry.group.samples, entry.scores, strict=True)
+    return [Answer(job.group, place, job.prompt, sample, score) for place, (sample, score) in enumerate(pairs)]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from trimtab.config.training import Train
 from trimtab.errors import CheckpointError
 from trimtab.train.buffer import COLUMNS, Buffer
-from trimtab.train.learner.checkpoint import Saved
+from trimtab.train.checkpoint import Saved
 
 
 class _Kept(BaseModel):

@@ -1,7 +1,7 @@
 """One machine: the learner in this process, samplers in processes of their own.
 
 give ──Order──► pipe ──► sampler ──Done──► pipe ──► listener thread ──► inbox ──► arrived
-publish ──► shared weights ──► sampler
+publish ──► weights' file ──► sampler
 
 Each sampler has its own pipe: a queue shared by several can be left half written by the one that is killed. A thread per
 sampler listens, so that no sampler waits for a learner that is busy with a step, and no half-sent message stops the learner.
@@ -27,8 +27,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from torch import nn
-
 from trimtab.errors import RunError
 from trimtab.records.scratch import claim_scratch
 from trimtab.train.backends.protocol import Arrived
@@ -36,7 +34,8 @@ from trimtab.train.backends.serve import Done, Failed, Message, Order, Ready, sa
 from trimtab.train.backends.worker import Inbox, Silence, Worker, listen
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights.shared import SharedWeights
+from trimtab.train.weights.files import FileWeights
+from trimtab.train.weights.protocol import NamedTensors
 
 TICK = 1.0
 """Seconds between two looks at samplers that say nothing."""
@@ -52,7 +51,6 @@ class LocalBackend:
 
     def __init__(
         self,
-        model: nn.Module,
         factory: Callable[[], Engine],
         *,
         hold: int,
@@ -71,7 +69,7 @@ class LocalBackend:
         `patience`: seconds without a decode step after which a sampler with work counts as hung.
         `start_patience`: the same while it starts.
         """
-        self._model, self._factory = model, pickle.dumps(factory)
+        self._factory = pickle.dumps(factory)
         self._hold, self._samplers, self._restarts, self._threads = hold, samplers, restarts, threads
         self._patience, self._start_patience, self._clock = patience, start_patience, clock
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="trimtab-")
@@ -79,7 +77,7 @@ class LocalBackend:
         self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
         claim_scratch()
         self._context = get_context("spawn")
-        self._weights = SharedWeights.create(model)
+        self._weights = FileWeights()
         self._workers: list[Worker] = []
         self._inbox: Inbox = SimpleQueue()
         self._losses: Counter[int] = Counter()
@@ -90,18 +88,18 @@ class LocalBackend:
         """Process ids of the samplers."""
         return [worker.process.pid or -1 for worker in self._workers]
 
-    def begin(self, version: int) -> None:
+    def begin(self, weights: NamedTensors, version: int) -> None:
         """Publish the weights and start the samplers, without waiting for them."""
         if self._workers or not self._stop.alive:
             raise RunError("A back-end needs to begin once, got a second begin(). Make a new one.")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._weights.write(self._model, version)
+        self._weights.publish(weights, version)
         for seat in range(self._samplers):
             self._start(seat, 0)
 
-    def publish(self, version: int) -> None:
+    def publish(self, weights: NamedTensors, version: int) -> None:
         """Samplers take it over between two decode steps."""
-        self._weights.write(self._model, version)
+        self._weights.publish(weights, version)
 
     def room(self) -> int:
         """Groups that samplers would still hold."""
@@ -142,6 +140,7 @@ class LocalBackend:
         """Let samplers go, then end them."""
         self._stop()
         self._workers.clear()
+        self._weights.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -160,7 +159,7 @@ class LocalBackend:
         log = self._directory / f"sampler-{seat}.log"
         process = self._context.Process(
             target=sample,
-            args=(theirs, self._factory, self._weights, pulse),
+            args=(theirs, self._factory, self._weights.reader(), pulse),
             kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads},
             name=f"trimtab-sampler-{seat}",
             daemon=True,

@@ -1,6 +1,6 @@
 """The sampler's side of the local back-end: a process that decodes, and looks up between two decode steps.
 
-Orders come through its own pipe, weights through shared memory; it beats a counter in shared memory so that the learner
+Orders come through its own pipe, weights through their own way; it beats a counter in shared memory so that the learner
 can tell slow from hung. It ends with the learner, whatever ended that.
 """
 
@@ -22,7 +22,7 @@ import torch
 from trimtab.errors import RunError
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights.shared import SharedWeights
+from trimtab.train.weights.protocol import Reader
 
 IDLE = 1.0
 """Seconds between two beats of a sampler without work."""
@@ -86,7 +86,7 @@ class LearnerGoneError(Exception):
 def sample(
     line: Line,
     factory: bytes,
-    weights: SharedWeights,
+    weights: Reader,
     pulse: Pulse,
     *,
     log: str,
@@ -131,7 +131,7 @@ def _built(factory: bytes) -> Engine:
     return build()
 
 
-def _serve(engine: Engine, line: Line, weights: SharedWeights, pulse: Pulse) -> None:
+def _serve(engine: Engine, line: Line, weights: Reader, pulse: Pulse) -> None:
     """Decode while there is work; between two steps take orders, and weights if there are newer ones."""
     loaded = -1
     while True:
@@ -139,8 +139,9 @@ def _serve(engine: Engine, line: Line, weights: SharedWeights, pulse: Pulse) -> 
         orders = _orders(line, 0.0 if engine.pending else IDLE)
         # Orders first, then the version: whatever an order asks for was published before it was sent.
         if weights.version > loaded:
-            tensors, loaded = weights.read()
-            engine.load(tensors, loaded)
+            newest = weights.newest()
+            loaded = newest.version
+            engine.load(newest.weights, loaded)
         for order in orders:
             if order.least > loaded:
                 raise RunError(f"Jobs need weights of version {order.least} or newer, got {loaded}.")
