@@ -1,23 +1,9 @@
-"""The sampler's side of the local back-end: a process that decodes, and looks up between two decode steps.
-
-Orders come through its own pipe, weights through their own way; it beats a counter in shared memory so that the learner
-can tell slow from hung. It ends with the learner, whatever ended that.
-"""
+"""A sampler's work: orders in, groups out, new weights between two steps. The same wherever it runs."""
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
-import os
-import pickle
-import signal
-import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
-
-import torch
 
 from trimtab.errors import RunError
 from trimtab.train.engines.protocol import Engine
@@ -26,7 +12,6 @@ from trimtab.train.weights.protocol import Reader
 
 IDLE = 1.0
 """Seconds between two beats of a sampler without work."""
-SET_PARENT_DEATH_SIGNAL = 1
 
 
 @dataclass(frozen=True)
@@ -44,7 +29,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """Groups that finished in the same decode step."""
+    """Groups that finished in the same step."""
 
     groups: tuple[Group, ...]
 
@@ -62,8 +47,8 @@ Message = Ready | Done | Failed
 
 
 @runtime_checkable
-class Line(Protocol):
-    """One end of a pipe."""
+class Pipe(Protocol):
+    """One end of the way between a sampler and its learner."""
 
     def send(self, obj: Any, /) -> None: ...  # noqa: D102
     def recv(self) -> Any: ...  # noqa: D102
@@ -74,7 +59,7 @@ class Line(Protocol):
 
 @runtime_checkable
 class Pulse(Protocol):
-    """A whole number in shared memory that rises as long as the sampler is alive."""
+    """A whole number that the learner sees rise as long as the sampler is alive."""
 
     value: int
 
@@ -83,60 +68,12 @@ class LearnerGoneError(Exception):
     """The learner's end of the pipe is closed."""
 
 
-def sample(
-    line: Line,
-    factory: bytes,
-    weights: Reader,
-    pulse: Pulse,
-    *,
-    log: str,
-    learner: int,
-    threads: int,
-) -> None:
-    """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error."""
-    _settle(log, learner)
-    torch.set_num_threads(threads)
-    try:
-        engine = _built(factory)
-        _send(line, Ready())
-        _serve(engine, line, weights, pulse)
-    except LearnerGoneError:
-        return
-    except Exception as error:
-        text = traceback.format_exc()
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        line.send(Failed("".join(traceback.format_exception_only(error)).strip(), text))
-        raise SystemExit(1) from None
-
-
-def _settle(log: str, learner: int) -> None:
-    """Die with the learner, leave interrupts to it, write to the log."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    faulthandler.enable(file=2)
-    faulthandler.register(signal.SIGUSR1, file=2)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
-    if os.getppid() != learner:  # it died before the line above
-        os._exit(1)
-
-
-def _built(factory: bytes) -> Engine:
-    build: Callable[[], Engine] = pickle.loads(factory)
-    return build()
-
-
-def _serve(engine: Engine, line: Line, weights: Reader, pulse: Pulse) -> None:
-    """Decode while there is work; between two steps take orders, and weights if there are newer ones."""
+def serve(engine: Engine, pipe: Pipe, weights: Reader, pulse: Pulse) -> None:
+    """Step while there is work; between two steps take orders, and weights if there are newer ones. Ends with LearnerGoneError."""
     loaded = -1
     while True:
         pulse.value += 1
-        orders = _orders(line, 0.0 if engine.pending else IDLE)
+        orders = _orders(pipe, 0.0 if engine.pending else IDLE)
         # Orders first, then the version: whatever an order asks for was published before it was sent.
         if weights.version > loaded:
             newest = weights.newest()
@@ -149,23 +86,24 @@ def _serve(engine: Engine, line: Line, weights: Reader, pulse: Pulse) -> None:
         if engine.pending:
             groups = engine.step()
             if groups:
-                _send(line, Done(tuple(groups)))
+                tell(pipe, Done(tuple(groups)))
 
 
-def _orders(line: Line, wait: float) -> list[Order]:
+def tell(pipe: Pipe, message: Message) -> None:
+    """Send it to the learner, if that is there."""
+    try:
+        pipe.send(message)
+    except OSError:
+        raise LearnerGoneError from None
+
+
+def _orders(pipe: Pipe, wait: float) -> list[Order]:
     """All that lie in the pipe; waits for the first."""
     orders: list[Order] = []
     try:
-        while line.poll(wait):
-            orders.append(line.recv())
+        while pipe.poll(wait):
+            orders.append(pipe.recv())
             wait = 0.0
     except (EOFError, OSError):
         raise LearnerGoneError from None
     return orders
-
-
-def _send(line: Line, message: Message) -> None:
-    try:
-        line.send(message)
-    except OSError:
-        raise LearnerGoneError from None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trimtab.config.training import Train
-from trimtab.train.backends.local import LocalBackend
 from trimtab.train.backends.lockstep import Lockstep
+from trimtab.train.backends.process import LocalBackend
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.engines.table import EngineRecipe
 

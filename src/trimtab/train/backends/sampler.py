@@ -1,0 +1,55 @@
+"""A sampler process: it dies with the learner, leaves interrupts to it, and writes to a log of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+import torch
+
+from trimtab.train.backends.serve import Failed, LearnerGoneError, Pipe, Pulse, Ready, serve, tell
+from trimtab.train.engines.protocol import Engine
+from trimtab.train.weights.protocol import Reader
+
+SET_PARENT_DEATH_SIGNAL = 1
+
+
+def sample(pipe: Pipe, factory: bytes, weights: Reader, pulse: Pulse, *, log: str, learner: int, threads: int) -> None:
+    """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error."""
+    _settle(log, learner)
+    torch.set_num_threads(threads)
+    try:
+        build: Callable[[], Engine] = pickle.loads(factory)
+        engine = build()
+        tell(pipe, Ready())
+        serve(engine, pipe, weights, pulse)
+    except LearnerGoneError:
+        return
+    except Exception as error:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        pipe.send(Failed("".join(traceback.format_exception_only(error)).strip(), text))
+        raise SystemExit(1) from None
+
+
+def _settle(log: str, learner: int) -> None:
+    """Die with the learner, leave interrupts to it, write to the log."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=2)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+    if os.getppid() != learner:  # it died before the line above
+        os._exit(1)
