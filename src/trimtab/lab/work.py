@@ -242,7 +242,7 @@ def _warm_start(job: Job, line: _Line) -> None:
     import torch
 
     from trimtab.config.training import Train
-    from trimtab.train.beginning import longest, pretrained_of
+    from trimtab.train.parts import longest, pretrained_of
     from trimtab.train.tasks import source
 
     warnings.simplefilter("ignore", ConfigWarning)

@@ -45,6 +45,8 @@ class Entry:
     state: State = State.WAITING
     group: Group | None = None
     scores: tuple[Score, ...] = ()
+    texts: tuple[str, ...] = ()
+    """The responses as text; not saved, so empty in an entry that comes from a checkpoint."""
     attempts: int = 0
     """How often its sampling was begun."""
 
@@ -115,8 +117,8 @@ class Buffer:
             entry.state = State.RUNNING
             entry.attempts += 1
 
-    def finish(self, group: Group, scores: Iterable[Score]) -> bool:
-        """A result; False for one that came before or is not known, which changes nothing but `ignored`.
+    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
+        """A result, scored; False for one that came before or is not known, which changes nothing but `ignored`.
 
         A result of a sampler that was taken for dead counts: the first to come is kept, whoever made it.
         """
@@ -130,7 +132,7 @@ class Buffer:
                 f"Group {group.job.group} needs {entry.job.samples} samples and as many scores, "
                 f"got {len(group.samples)} and {len(scores)}."
             )
-        entry.group, entry.scores, entry.state = group, scores, State.READY
+        entry.group, entry.scores, entry.texts, entry.state = group, scores, tuple(texts), State.READY
         return True
 
     def lost(self, groups: Iterable[int]) -> None:

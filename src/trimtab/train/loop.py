@@ -6,37 +6,30 @@ admit what may begin ─► give it to the samplers ─► wait for a whole batc
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import torch
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError, RunError
 from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
-from trimtab.train.backends.protocol import Backend
-from trimtab.train.backends.table import backend_of
-from trimtab.train.beginning import longest, pretrained_of
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
-from trimtab.train.engines.table import EngineRecipe
-from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.learner.protocol import Learner
-from trimtab.train.learner.single import SingleLearner
+from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.loggers import Loggers, open_loggers
-from trimtab.train.memory import keep_freed_memory
-from trimtab.train.messages import Answer, Group, Job, Problem, Sampling, Score, Stepped
+from trimtab.train.messages import Answer, Group, Score, Stepped
+from trimtab.train.parts import build, settle_process
 from trimtab.train.recorded import rollout_rows
 from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
-from trimtab.train.tasks import GivenUpError, Judge, source
+from trimtab.train.tasks import GivenUpError
 from trimtab.train.watch import Watch
-from trimtab.train.world import changes, world_of
+from trimtab.train.world import changes
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
@@ -62,8 +55,7 @@ class Result:
 def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
     """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
     shown = Guarded(display or Silent())
-    torch.set_num_threads(config.runnable().threads)
-    keep_freed_memory()
+    settle_process(config.runnable().threads)
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
@@ -85,29 +77,19 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
 
 
 class Session:
-    """The parts of a run, put together."""
+    """A run from its beginning, or its last checkpoint, to its end."""
 
     def __init__(self, config: Train, run: RunDirectory, display: Guarded, stack: ExitStack) -> None:
         self.config, self.run, self.display = config, run, display
         self.stop = Stop()
-        self.source = source(config.task, config.seed)
-        self.max_tokens = longest(config, self.source)
-        self.judge = stack.enter_context(Judge(config.task, self.source))
-        start = pretrained_of(config, self.source, self.max_tokens, display)
-        reference = None if config.kl is None else pretrained_of(config, self.source, self.max_tokens, display).model
-        self.policy = start.policy
-        self.world = world_of(config, self.source, start)
-        self.learner: Learner = SingleLearner(config, start.model, reference)
+        self.parts = parts = build(config, run.path, display, stack)
+        self.learner, self.backend, self.judge, self.policy = parts.learner, parts.backend, parts.judge, parts.policy
         display.warn = self._display_failed
-        self.recipe = EngineRecipe.of(self.policy, config.model.dtype, config.rollout)
-        self.backend: Backend = backend_of(config, self.recipe, self.run.path)
-        stack.callback(self.backend.close)
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
-        self.evaluator = self._evaluator()
         self.buffer = Buffer()
+        self.evaluation: Evaluation | None = None
         self.watch = Watch(config.correction, config.learner.patience)
-        self.texts: dict[int, list[str]] = {}
         self.told: set[str] = set()
         self.broken = False
         self.accuracies: list[float] = []
@@ -121,7 +103,7 @@ class Session:
         self.judge.stop = lambda: bool(stop)
         if resume:
             self._compare()
-        self.run.remember(world=self.world)
+        self.run.remember(world=self.parts.world)
         if resume:
             self._restore()
             if self._finished():
@@ -164,9 +146,8 @@ class Session:
         self.backend.publish(learner.weights(), learner.version)
         step = learner.version - 1
         metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
-        texts = self._texts(entries)
         if config.record.rollouts:
-            self.run.rollouts(rollout_rows(step, entries, texts, stepped))
+            self.run.rollouts(rollout_rows(step, entries, self.policy, stepped))
         last = learner.version == config.steps
         due = config.evaluate and (learner.version % config.evaluate.every == 0 or last)
         if due and not self._evaluate(learner.version, metrics):
@@ -198,14 +179,23 @@ class Session:
 
     def _batch(self, stop: Stop) -> list[Entry] | None:
         """The next batch of whole groups; None where the user asked to stop first."""
-        rollout, heard = self.config.rollout, time.monotonic()
+        rollout, taken = self.config.rollout, list[Entry]()
+
+        def is_ready() -> bool:
+            entries = self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
+            taken.extend(entries or ())
+            return entries is not None
+
         self._admit()  # work for the samplers first, also where a batch is ready
         self._receive(0.0)
-        while (
-            entries := self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
-        ) is None:
-            if stop:
-                return None
+        return taken if self._wait(is_ready) else None
+
+    def _wait(self, condition: Callable[[], bool]) -> bool:
+        """Keep the samplers at work until it holds; False where the user asked to stop first."""
+        heard = time.monotonic()
+        while not condition():
+            if self.stop:
+                return False
             self._admit()
             heard = time.monotonic() if self._receive(0.5) else heard
             if time.monotonic() - heard > QUIET:
@@ -213,17 +203,24 @@ class Session:
                     f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs in "
                     f"{self.run.path}, and at rollout.max_tokens and rollout.slots."
                 )
-        return entries
+        return True
 
     def _receive(self, timeout: float) -> bool:
         """Take in what the samplers have done; whether there was anything."""
         arrived = self.backend.arrived(timeout, lambda: bool(self.stop))
+        evaluation = self.evaluation
         for group in arrived.groups:
+            if group.job.group < 0:
+                if evaluation is not None:
+                    evaluation.take(group)
+                continue
             try:
                 self._finish(group)
             except GivenUpError:  # what is not scored yet is sampled again when the run goes on
                 break
         self.buffer.lost(arrived.lost)
+        if evaluation is not None and (again := evaluation.lost(arrived.lost)):
+            self.backend.give(again)
         for note in arrived.notes:
             self._note("sampler", note)
         return bool(arrived)
@@ -234,8 +231,7 @@ class Session:
         if entry is not None:
             texts = self.policy.texts([sample.tokens for sample in group.samples])
             scores = self.judge.scores([(entry.problem, text) for text in texts])
-            self.buffer.finish(group, scores)
-            self.texts[group.job.group] = texts
+            self.buffer.finish(group, scores, texts)
             self._tell_faults(group, scores)
 
     def _tell_faults(self, group: Group, scores: list[Score]) -> None:
@@ -256,18 +252,6 @@ class Session:
                 "and were cut off there; they are not trained on. rollout/broken is their share of a step.",
             )
 
-    def _texts(self, entries: list[Entry]) -> dict[int, list[str]]:
-        """The responses of a batch as text; those restored from a checkpoint are decoded again."""
-        found: dict[int, list[str]] = {}
-        for entry in entries:
-            assert entry.group is not None
-            known = self.texts.pop(entry.job.group, None)
-            found[entry.job.group] = known or self.policy.texts([sample.tokens for sample in entry.group.samples])
-        dropped = [number for number in self.texts if not self.buffer.entry(number)]
-        for number in dropped:
-            del self.texts[number]
-        return found
-
     def _admit(self) -> None:
         """Let in what the staleness rule allows, and give it to the samplers that have room."""
         config, buffer = self.config, self.buffer
@@ -280,46 +264,21 @@ class Session:
             buffer.dropped,
         )
         for _ in range(allowed):
-            buffer.admit(*self._admitted(buffer.next))
+            buffer.admit(*self.parts.make(buffer.next))
         jobs = buffer.waiting()[: self.backend.room()]
         if jobs:
             buffer.start(job.group for job in jobs)
             self.backend.give(jobs)
-
-    def _admitted(self, number: int) -> tuple[Problem, Job]:
-        """The problem of that number and the job to sample it; the same whenever it is made."""
-        problem = self.source.problem(number)
-        prompt = self.policy.prompt(self.config.task, problem)
-        seed = seed_of(self.config.seed, "group", number)
-        rollout = self.config.rollout
-        sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
-        return problem, Job(number, prompt, rollout.samples, seed, self.max_tokens, sampling)
-
-    def _evaluator(self) -> Evaluator | None:
-        config = self.config
-        if config.evaluate is None:
-            return None
-        return Evaluator.of(
-            self.recipe.exact()(),
-            self.policy,
-            self.judge,
-            config.task,
-            self.source.held_out(config.evaluate.problems),
-            max_tokens=self.max_tokens,
-            seed=config.seed,
-            temperature=config.evaluate.temperature,
-        )
 
     def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:
         """Accuracy of the present weights, into the metrics of the step that made them; before the first, on its own.
 
         False where a request to stop broke it off.
         """
-        if self.evaluator is None:
+        if self.parts.evaluator is None:
             return True
         clock = time.perf_counter()
-        weights = dict(self.learner.weights())
-        accuracy = self.evaluator.accuracy_unless(lambda: bool(self.stop), weights, version)
+        accuracy = self._accuracy(self.parts.evaluator, version)
         if accuracy is None:
             return False
         self.accuracies.append(accuracy)
@@ -328,6 +287,23 @@ class Session:
             self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
             self.display.step(0, metrics)
         return True
+
+    def _accuracy(self, evaluator: Evaluator, version: int) -> float | None:
+        """Held-out jobs through the back-end, beside what it samples already; None where a request to stop came first.
+
+        No newer weights are published before all of them are back.
+        """
+        self.evaluation = evaluation = evaluator.begin(version)
+        try:
+            self.backend.give(evaluator.jobs)
+            self._receive(0.0)  # a back-end that samples here and now does these alone: nothing is admitted beside them
+            if not self._wait(lambda: evaluation.is_done):
+                return None
+            return evaluator.accuracy(evaluation.groups)
+        except GivenUpError:
+            return None
+        finally:
+            self.evaluation = None
 
     def _own(self, entries: list[Entry], waited: float, seconds: float) -> dict[str, float]:
         scores = [score for entry in entries for score in entry.scores]
@@ -390,7 +366,7 @@ class Session:
         """Say what changed outside the run directory since the run's last session; runs of before it was noted say nothing."""
         before = self.run.facts.get("world")
         if isinstance(before, dict):
-            for message in changes(cast("dict[str, Any]", before), self.world, kl=self.config.kl is not None):
+            for message in changes(cast("dict[str, Any]", before), self.parts.world, kl=self.config.kl is not None):
                 self._note("changed", message)
 
     def _restore(self) -> None:
@@ -403,7 +379,7 @@ class Session:
             return
         saved = checkpoint.load(newest, learner=self.learner.load)
         state, self.buffer = restored(newest, saved, self.config, self.policy.vocabulary)
-        self.buffer.renew(self._admitted)
+        self.buffer.renew(self.parts.make)
         self.learner.version = state.version
         self.learner.skipped.update(state.skipped)
         self.watch.restore(state.watch.model_dump())

@@ -69,6 +69,8 @@ class Job:
     """Randomness of the group: the same weights, seed and job give the same tokens, whichever sampler does it."""
     max_tokens: int
     sampling: Sampling = Sampling()
+    exact: bool = False
+    """Whether the learner's own precision is asked for, whatever that of rollouts is."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trimtab.records.schema import RolloutRow
 from trimtab.train.buffer import Entry
 from trimtab.train.messages import Stepped
+from trimtab.train.policy.policy import Policy
 
 
-def rollout_rows(
-    step: int, entries: Sequence[Entry], texts: Mapping[int, Sequence[str]], stepped: Stepped
-) -> list[RolloutRow]:
-    """The rows of a step."""
+def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: Stepped) -> list[RolloutRow]:
+    """The rows of a step. Responses that came from a checkpoint are decoded again."""
     columns: dict[str, Any] = {
         "current": stepped.current,
         "kept": stepped.kept,
@@ -24,6 +23,7 @@ def rollout_rows(
     found: list[RolloutRow] = []
     for entry in entries:
         assert entry.group is not None
+        texts = entry.texts or policy.texts([sample.tokens for sample in entry.group.samples])
         for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
             row, length = stepped.places[entry.job.group, place], len(sample.tokens)
             cut = {name: value[row, :length] for name, value in columns.items()}
@@ -35,7 +35,7 @@ def rollout_rows(
                     sample=place,
                     problem=entry.problem.id,
                     prompt=entry.problem.prompt,
-                    response=texts[entry.job.group][place],
+                    response=texts[place],
                     prompt_tokens=entry.job.prompt,
                     tokens=sample.tokens,
                     behavior=sample.behavior,

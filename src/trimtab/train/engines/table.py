@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
+from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.policy.policy import Policy
@@ -23,21 +24,23 @@ class EngineRecipe:
     stop: tuple[int, ...]
     folder: str | None = None
     """Where the model came from, for engines that read a folder; None where it was made here."""
+    evaluates: bool = False
+    """Whether exact jobs will come; where rollouts are not exact, they have an engine of their own."""
 
     @classmethod
-    def of(cls, policy: Policy, dtype: str, rollout: Rollout) -> EngineRecipe:
+    def of(cls, policy: Policy, dtype: str, rollout: Rollout, *, evaluates: bool = False) -> EngineRecipe:
         """The engine a run asks for, if it can run this architecture."""
-        recipe = cls(policy.architecture, dtype, rollout, policy.stop, policy.folder)
+        recipe = cls(policy.architecture, dtype, rollout, policy.stop, policy.folder, evaluates)
         ENGINES[rollout.engine].check(recipe)
         return recipe
 
-    def exact(self) -> EngineRecipe:
-        """The same in the learner's own precision: what evaluation is sampled by."""
-        return replace(self, rollout=self.rollout.but(precision="fp32"))
-
     def __call__(self) -> Engine:
         """An engine whose weights are still to be loaded."""
-        return ENGINES[self.rollout.engine].build(self)
+        engine = ENGINES[self.rollout.engine].build(self)
+        if not self.evaluates or self.rollout.precision == "fp32":
+            return engine
+        exact = replace(self, rollout=self.rollout.but(precision="fp32"))
+        return ExactBeside(engine, ENGINES[self.rollout.engine].build(exact))
 
 
 def _anything(recipe: EngineRecipe) -> None:

@@ -24,6 +24,7 @@ from trimtab.config.training import Task, Tiny, WarmStart
 from trimtab.errors import RunError
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.messages import Group
 from trimtab.train.policy.policy import Policy
 from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.policy.tiny import tiny_policy
@@ -81,7 +82,7 @@ def _teach(
     problems = [source.problem(FIRST - 1 - place) for place in range(256)]
     with Judge(task, source) as judge:
         engine = HfEngine(model, stop=policy.stop)  # whatever engine the run asks for: all begin alike
-        look = Evaluator.of(engine, policy, judge, task, problems, max_tokens=max_tokens, seed=seed)
+        look = Evaluator.of(policy, judge, task, problems, max_tokens=max_tokens, seed=seed)
         accuracy = 0.0
         for step in range(1, config.max_steps + 1):
             first = FIRST + step * config.batch
@@ -93,7 +94,12 @@ def _teach(
             if step % BETWEEN:
                 progress(step, None)
                 continue
-            accuracy = look.accuracy(model.state_dict(), step)
+            engine.load(model.state_dict(), step)
+            engine.submit(look.jobs)
+            groups: list[Group] = []
+            while engine.pending:
+                groups += engine.step()
+            accuracy = look.accuracy(groups)
             progress(step, accuracy)
             if accuracy >= config.target:
                 return
