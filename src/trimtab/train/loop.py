@@ -265,7 +265,7 @@ class Session:
         )
         for _ in range(allowed):
             buffer.admit(*self.parts.make(buffer.next))
-        jobs = buffer.waiting()[: self.backend.room()]
+        jobs = buffer.waiting(self.backend.room())
         if jobs:
             buffer.start(job.group for job in jobs)
             self.backend.give(jobs)
