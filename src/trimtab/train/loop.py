@@ -190,13 +190,14 @@ class Session:
         self._receive(0.0)
         return taken if self._wait(is_ready) else None
 
-    def _wait(self, condition: Callable[[], bool]) -> bool:
-        """Keep the samplers at work until it holds; False where the user asked to stop first."""
+    def _wait(self, condition: Callable[[], bool], *, admit: bool = True) -> bool:
+        """Take in what samplers do until it holds, giving them more; False where the user asked to stop first."""
         heard = time.monotonic()
         while not condition():
             if self.stop:
                 return False
-            self._admit()
+            if admit:
+                self._admit()
             heard = time.monotonic() if self._receive(0.5) else heard
             if time.monotonic() - heard > QUIET:
                 raise RunError(
@@ -289,15 +290,15 @@ class Session:
         return True
 
     def _accuracy(self, evaluator: Evaluator, version: int) -> float | None:
-        """Held-out jobs through the back-end, beside what it samples already; None where a request to stop came first.
+        """Held-out jobs through the back-end, beside the groups it has already; None where a request to stop came first.
 
-        No newer weights are published before all of them are back.
+        No newer weights are published before all of them are back. Nor is any group given: which ones share a batch with these
+        would depend on the clock, and with it their last bits.
         """
         self.evaluation = evaluation = evaluator.begin(version)
         try:
             self.backend.give(evaluator.jobs)
-            self._receive(0.0)  # a back-end that samples here and now does these alone: nothing is admitted beside them
-            if not self._wait(lambda: evaluation.is_done):
+            if not self._wait(lambda: evaluation.is_done, admit=False):
                 return None
             return evaluator.accuracy(evaluation.groups)
         except GivenUpError:
