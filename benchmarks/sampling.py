@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.messages import Job
 
 VOCABULARY, LIMIT, SAMPLES, SLOTS = 16, 25, 8, 128

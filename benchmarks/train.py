@@ -65,14 +65,14 @@ def trl(steps: int) -> dict[str, float]:
     from trl import GRPOConfig, GRPOTrainer
 
     from trimtab.config.training import Task, Tiny, WarmStart
+    from trimtab.train.policy.warm_start import warm_policy
     from trimtab.train.tasks import source
-    from trimtab.train.warm_start import started
 
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     task = Task()
     problems = source(task, 0)
-    policy = started(Tiny(), WarmStart(), task, problems, seed=0, max_tokens=LENGTH)
+    policy = warm_policy(Tiny(), WarmStart(), task, problems, seed=0, max_tokens=LENGTH)
     drawn = [problems.problem(index) for index in range(GROUPS * (steps + 4))]
     answers = {problem.prompt: problem for problem in drawn}
 
@@ -110,7 +110,7 @@ def trl(steps: int) -> dict[str, float]:
         trainer = GRPOTrainer(
             model=policy.model,
             args=settings,
-            processing_class=policy.tokenizer,
+            processing_class=policy.policy.tokenizer,
             train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in drawn]),
             reward_funcs=reward,
             callbacks=[Clock()],

@@ -8,18 +8,19 @@ import numpy as np
 import torch
 
 from trimtab.config.training import Tiny
-from trimtab.train.forward import Scorer
-from trimtab.train.messages import Sample, Score
-from trimtab.train.model import Policy, tiny
-from trimtab.train.rows import Rows, rows_of
+from trimtab.train.learner.rows import Rows, batch_rows
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.messages import Answer, Sample, Score
+from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.tiny import tiny_policy
 
 
-def policy(seed: int = 0) -> Policy:
-    return tiny(Tiny(width=16, heads=2, mlp=24), "0123456789=", 64, seed)
+def policy(seed: int = 0) -> Pretrained:
+    return tiny_policy(Tiny(width=16, heads=2, mlp=24), "0123456789=", 64, seed)
 
 
 def batch(
-    made: Policy,
+    made: Pretrained,
     groups: int = 4,
     samples: int = 4,
     *,
@@ -38,14 +39,15 @@ def batch(
             tokens = rng.integers(3, 14, size=length).astype(np.int32)
             versions = np.zeros(length, dtype=np.int32)
             answers.append(
-                (
+                Answer(
                     group,
+                    len(answers) % samples,
                     prompt,
                     Sample(tokens, zeros, zeros, versions, "stop"),
                     _score(float(rng.random() < 0.5), len(answers) in failed),
                 )
             )
-    rows = rows_of(answers)
+    rows = batch_rows(answers)
     opinion = Scorer.of(made.model, 1.0).all(rows, 10_000).log_probs
     noise = torch.from_numpy(rng.normal(size=tuple(opinion.shape)).astype(np.float32)) * drift
     return Rows(**(vars(rows) | {"behavior": torch.where(rows.mask, opinion + noise, 0.0)}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,11 @@ class Weight(nn.Module):
     def becomes(self, version: int) -> None:
         with torch.no_grad():
             self.value.fill_(version)
+
+
+def named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Its weights, to be published."""
+    return iter(model.state_dict().items())
 
 
 @dataclass

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
+from tests.train.plain_buffer import PlainBuffer
 from tests.train.test_staleness import group_of, job_of, played
 from trimtab.errors import RunError
 from trimtab.train.buffer import Buffer, State
@@ -167,3 +170,107 @@ def test_saving_twice_saves_the_same(seed: int) -> None:
     assert values == values_again
     assert all(np.array_equal(array, arrays_again[name]) for name, array in arrays.items())
     assert buffer.counts["running"] + buffer.counts["waiting"] == Buffer.restore(values, arrays).counts["waiting"]
+
+
+@dataclass
+class Pair:
+    """The buffer and its plain form, asked the same."""
+
+    random: Random
+    late: str
+    bound: int
+    fast: Buffer = field(default_factory=Buffer)
+    plain: PlainBuffer = field(default_factory=PlainBuffer)
+    version: int = 0
+
+    def admit(self) -> None:
+        number = self.fast.next + self.random.choice([0, 0, 1])
+        for each in (self.fast, self.plain):
+            each.admit(PROBLEM, job_of(number))
+
+    def start(self) -> None:
+        numbers = [job.group for job in self.plain.waiting()[: self.random.randint(0, 3)]]
+        for each in (self.fast, self.plain):
+            each.start(numbers)
+
+    def finish(self) -> None:
+        versions = [] if self.random.random() < 0.1 else sorted(self.random.choices(range(self.version + 1), k=2))
+        group = group_of(job_of(self.random.randrange(self.fast.next + 1)), versions)
+        assert self.fast.finish(group, SCORES) == self.plain.finish(group, SCORES)
+
+    def lose(self) -> None:
+        number = self.random.randrange(self.fast.next + 1)
+        for each in (self.fast, self.plain):
+            each.lost([number, number + 1])
+
+    def take(self) -> None:
+        taken = [each.take(2, self.version, self.bound, self.late) for each in (self.fast, self.plain)]
+        one, other = ([entry.job.group for entry in each] if each else each for each in taken)
+        assert one == other
+
+    def publish(self) -> None:
+        self.version += 1
+
+    def restart(self) -> None:
+        """What runs is begun anew."""
+        for each in (self.fast, self.plain):
+            each.lost(range(self.fast.next))
+        self.fast = Buffer.restore(*self.fast.snapshot())
+
+    def check(self) -> None:
+        fast, plain, most = self.fast, self.plain, self.random.randint(0, 3)
+        waiting = [job.group for job in plain.waiting()]
+        assert [job.group for job in fast.waiting()] == waiting
+        assert [job.group for job in fast.waiting(most)] == waiting[:most]
+        assert fast.counts == plain.counts
+        assert (fast.in_flight, fast.in_queue, fast.ignored) == (plain.in_flight, plain.in_queue, plain.ignored)
+        assert (fast.next, len(fast)) == (plain.next, len(plain))
+
+
+@given(seed=st.integers(0, 10**6), late=st.sampled_from(["drop", "train"]), bound=st.integers(0, 3))
+def test_indices_decide_as_looking_through_all_groups_does(seed: int, late: str, bound: int) -> None:
+    pair = Pair(Random(seed), late, bound)
+    moves = [pair.admit, pair.start, pair.finish, pair.take, pair.lose, pair.publish, pair.restart]
+    for _ in range(120):
+        pair.random.choices(moves, [4, 3, 5, 3, 1, 1, 1])[0]()
+        pair.check()
+
+
+def test_ages_of_trained_groups_are_forgotten_also_where_none_is_ever_late() -> None:
+    buffer = Buffer()
+    for number in range(500):
+        buffer.admit(PROBLEM, job_of(number))
+        buffer.start([number])
+        buffer.finish(group_of(job_of(number), [0]), SCORES)
+        assert buffer.take(1, 0, 0, "train")
+    assert len(buffer._ages) < 100
+
+
+def test_what_a_group_costs_does_not_grow_with_the_groups_under_way() -> None:
+    """Counted in looks at entries, not in seconds: a step over 4,000 groups under way looks at those it moves."""
+
+    class Counting(dict):
+        looks = 0
+
+        def get(self, *key: object) -> object:
+            Counting.looks += 1
+            return super().get(*key)
+
+        def values(self) -> object:
+            Counting.looks += len(self)
+            return super().values()
+
+    def looks(under_way: int) -> int:
+        buffer = filled(under_way + 1)
+        buffer.start(range(under_way))
+        buffer.start([buffer.waiting(1)[0].group])  # what has moved on is taken out once
+        buffer._entries = Counting(buffer._entries)
+        Counting.looks = 0
+        for number in range(8):
+            buffer.finish(group_of(job_of(number), [0]), SCORES)
+            assert (buffer.take(8, 0, 0) is not None) == (number == 7)
+            buffer.admit(PROBLEM, job_of(buffer.next))
+            buffer.start([buffer.waiting(1)[0].group])
+        return Counting.looks
+
+    assert looks(4000) == looks(16)

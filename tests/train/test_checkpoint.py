@@ -25,9 +25,10 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from tests.train.saving import load, save
 from trimtab.errors import CheckpointError
-from trimtab.train.checkpoint import Saved, clear_leftovers, flaw_of, latest, load, save
-from trimtab.train.optimizer_state import decoded, encoded
+from trimtab.train.checkpoint import Saved, clear_leftovers, flaw_of, latest
+from trimtab.train.learner.state_files import from_json, to_json
 
 WORDS = {word: number for number, word in enumerate(["<pad>", *"0123456789+="])}
 
@@ -219,7 +220,7 @@ plain = st.recursive(
 
 @given(plain)
 def test_any_plain_value_survives_json(value: Any) -> None:
-    assert decoded(json.loads(json.dumps(encoded(value), allow_nan=False))) == value
+    assert from_json(json.loads(json.dumps(to_json(value), allow_nan=False))) == value
 
 
 @pytest.mark.parametrize("value", [{1: 2}, object(), np.arange(2), torch.ones(1), {"a": {3}}, b"x"])

@@ -13,7 +13,7 @@ import torch
 from tests.train.started import Launcher, check_records, kinds, until
 from trimtab.config.training import Task, Tiny
 from trimtab.records.run import RunDirectory
-from trimtab.train.model import tiny
+from trimtab.train.policy.tiny import tiny_policy
 from trimtab.train.tasks import source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -116,11 +116,11 @@ def test_sigterm_is_heeded_between_two_responses_whose_verifier_hangs(launcher: 
 def saved_model(folder: Path, spoil: str, value: float) -> None:
     """A tiny policy with one weight changed."""
     own = source(Task(), 0)
-    policy = tiny(Tiny(layers=1, width=16, heads=2, mlp=24), str(own.characters), 128, 0)
+    policy = tiny_policy(Tiny(layers=1, width=16, heads=2, mlp=24), str(own.characters), 128, 0)
     with torch.no_grad():
         policy.model.get_parameter(spoil).fill_(value)
     policy.model.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
+    policy.policy.tokenizer.save_pretrained(folder)
 
 
 def test_logits_that_are_not_finite_stop_the_run_with_word_of_what_to_look_at(launcher: Launcher) -> None:

@@ -189,7 +189,7 @@ def test_whoever_is_killed_beside_a_learner_nothing_is_lost_or_left(
     assert run.code() == 143, run.errors
     records = check_records(path, done(path))
     assert "missing" not in kinds(records)
-    shared = [each.name for each in Path("/dev/shm").iterdir() if any(f"pym-{pid}-" in each.name for pid in pids)]
+    shared = [each.name for each in Path("/dev/shm").iterdir() if any(f"-{pid}-" in each.name for pid in pids)]
     left = [*scratch.iterdir(), *path.rglob(".*"), *shared]
     assert left == []
     with capsys.disabled():

@@ -13,26 +13,26 @@ from tests.train.batches import batch, policy
 from trimtab.config.advantages import Grpo
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
-from trimtab.train.learner import Learner
-from trimtab.train.rows import Rows, micro_batches
-from trimtab.train.update import Update, loglinear
+from trimtab.train.learner.rows import Rows, micro_batches
+from trimtab.train.learner.single import SingleLearner
+from trimtab.train.learner.update import Update, loglinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
 
 SETTINGS = {"correction": "token-tis", "learner": {"minibatches": 1, "warmup": 1, "lr": 1e-2}}
 
 
-def learner(model: PreTrainedModel, **changes: object) -> Learner:
+def learner(model: PreTrainedModel, **changes: object) -> SingleLearner:
     settings = {**SETTINGS, **changes}
-    return Learner(Train.from_settings(settings), copy.deepcopy(model))
+    return SingleLearner(Train.from_settings(settings), copy.deepcopy(model))
 
 
-def gradients(of: Learner) -> Tensor:
+def gradients(of: SingleLearner) -> Tensor:
     """Of the last update; clipped."""
     return torch.cat([each.grad.flatten() for each in of.model.parameters() if each.grad is not None])
 
 
-def weights(of: Learner) -> Tensor:
+def weights(of: SingleLearner) -> Tensor:
     return torch.cat([each.detach().flatten() for each in of.model.parameters()])
 
 
@@ -44,7 +44,7 @@ def test_one_update_is_the_policy_loss_and_adamw_written_out() -> None:
     made = policy()
     rows = batch(made)
     mine = learner(made.model)
-    mine.step(rows)
+    mine.learn(rows)
 
     model = copy.deepcopy(made.model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
@@ -86,7 +86,7 @@ def test_the_size_of_micro_batches_changes_nothing(correction: str, reduction: s
     rows = batch(made, drift=0.02)
     whole = learner(made.model, correction=correction, reduction=reduction)
     small = learner(made.model, correction=correction, reduction=reduction, **with_learner(micro_tokens=12))
-    assert whole.step(rows).outcome == small.step(rows).outcome == "updated"
+    assert whole.learn(rows).outcome == small.learn(rows).outcome == "updated"
     torch.testing.assert_close(gradients(whole), gradients(small), rtol=1e-3, atol=1e-6)
 
 
@@ -96,9 +96,9 @@ def test_leaving_out_rows_that_cannot_contribute_is_exact(correction: str, monke
     rows = batch(made, groups=6, drift=0.05)
     rows.reward[rows.group == 2] = 1.0  # a group that agrees
     few, every = (learner(made.model, correction=correction) for _ in range(2))
-    found = few.step(rows)
+    found = few.learn(rows)
     monkeypatch.setattr(Update, "_useful", lambda self: self.mask.any(-1))
-    everything = every.step(rows)
+    everything = every.learn(rows)
     assert found.metrics["train/rows"] < everything.metrics["train/rows"]
     torch.testing.assert_close(gradients(few), gradients(every), rtol=1e-3, atol=1e-6)
 
@@ -110,8 +110,8 @@ def test_a_response_no_verifier_could_score_neither_votes_nor_trains(proximal: s
     scored = torch.tensor([row for row in range(16) if row not in failed])
     voting = {"advantage": {"kind": "grpo", "baseline": baseline}}
     whole, few = (learner(made.model, **voting, **with_learner(proximal=proximal)) for _ in range(2))
-    found = whole.step(batch(made, failed=failed))
-    few.step(batch(made).part(scored))
+    found = whole.learn(batch(made, failed=failed))
+    few.learn(batch(made).part(scored))
     torch.testing.assert_close(gradients(whole), gradients(few), rtol=1e-3, atol=1e-6)
     assert gradients(few).norm() > 0.1
     assert found.metrics["advantage/nonvoting_rows"] == 3
@@ -121,7 +121,7 @@ def test_a_batch_that_is_rejected_whole_moves_nothing() -> None:
     made = policy()
     mine = learner(made.model, correction={"preset": "geo-rs", "lower": 0.999999, "upper": 1.000001})
     before = weights(mine)
-    found = mine.step(batch(made, drift=1.0))
+    found = mine.learn(batch(made, drift=1.0))
     assert found.outcome == "all rejected"
     assert torch.equal(before, weights(mine))
     assert found.metrics["all_rejected"] == 1.0
@@ -134,7 +134,7 @@ def test_groups_that_agree_give_no_signal_and_move_nothing() -> None:
     rows.reward.fill_(1.0)
     mine = learner(made.model)
     before = weights(mine)
-    assert mine.step(rows).outcome == "no signal"
+    assert mine.learn(rows).outcome == "no signal"
     assert torch.equal(before, weights(mine))
 
 
@@ -144,7 +144,7 @@ def test_a_gradient_that_is_not_finite_is_not_stepped_on() -> None:
     broken = next(iter(mine.model.parameters()))
     broken.register_hook(lambda grad: grad * math.inf)
     before = weights(mine)
-    found = mine.step(batch(made))
+    found = mine.learn(batch(made))
     assert found.outcome == "not finite"
     assert found.metrics["train/not_finite"] == 1.0
     assert torch.equal(before, weights(mine))
@@ -157,9 +157,9 @@ def test_tokens_without_a_log_prob_are_as_if_never_trained() -> None:
     torn.behavior[3, 0] = math.nan
     masked = Rows(**(vars(rows) | {"mask": rows.mask.clone()}))
     one, other = learner(made.model), learner(made.model)
-    missing = one.step(torn)
+    missing = one.learn(torn)
     masked.mask[3, 0] = False
-    other.step(masked)
+    other.learn(masked)
     assert missing.metrics["missing_fraction"] > 0
     torch.testing.assert_close(gradients(one), gradients(other), rtol=1e-3, atol=1e-6)
 
@@ -169,7 +169,7 @@ def test_a_response_that_ended_in_an_error_is_not_trained() -> None:
     rows = batch(made)
     mine = learner(made.model)
     rows.mask[0] = False
-    found = mine.step(rows)
+    found = mine.learn(rows)
     assert found.metrics["sequences"] == len(rows) - 1
     assert not bool(found.corrected.kept[0].any())
 
@@ -184,7 +184,7 @@ def test_whether_rejected_rows_vote_is_a_setting(baseline: str, left: float) -> 
     rows.behavior[0] -= 1.0
     voting = {} if baseline == Grpo().baseline else {"advantage": {"kind": "grpo", "baseline": baseline}}
     mine = learner(made.model, correction="geo-rs", **voting)
-    found = mine.step(rows)
+    found = mine.learn(rows)
     assert not bool(found.corrected.kept[0].any())
     torch.testing.assert_close(found.advantages[1:4], rows.mask[1:4] * left, atol=1e-6, rtol=0)
 
@@ -203,7 +203,7 @@ def test_without_the_pass_ahead_of_a_step_metrics_come_from_training(proximal: s
     rule = "bypass-token-tis" if proximal == "none" else "token-tis"
     mine = learner(made.model, correction=rule, **with_learner(proximal=proximal))
     mine.version = 3
-    found = mine.step(rows)
+    found = mine.learn(rows)
     assert found.outcome == "updated"
     assert found.metrics["drift/k3"] > 0
     assert found.proximal is None
@@ -217,7 +217,7 @@ def test_a_decoupled_correction_needs_proximal_log_probs() -> None:
 def test_the_learning_rate_rises_over_the_first_steps() -> None:
     made = policy()
     mine = learner(made.model, **with_learner(warmup=4))
-    rates = [mine.step(batch(made, seed=step)).metrics["train/lr"] for step in range(5)]
+    rates = [mine.learn(batch(made, seed=step)).metrics["train/lr"] for step in range(5)]
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
 
 
@@ -233,8 +233,8 @@ def test_kl_to_the_reference_pulls_rows_without_advantage() -> None:
     rows = batch(made)
     rows.reward.fill_(1.0)
     config = Train.from_settings({**SETTINGS, "kl": {"coefficient": 0.1}})
-    mine = Learner(config, copy.deepcopy(made.model), other.model)
-    found = mine.step(rows)
+    mine = SingleLearner(config, copy.deepcopy(made.model), other.model)
+    found = mine.learn(rows)
     assert found.outcome == "updated"
     assert found.metrics["policy/kl"] > 0
 
@@ -246,7 +246,7 @@ def test_selection_is_told_by_what_rejected_rows_would_have_been_worth() -> None
     rows.reward.copy_(torch.tensor([1.0, 1.0, 0.0, 0.0] * 3))
     rows.correct.copy_(rows.reward > 0)
     rows.behavior[0::4] -= 1.0
-    found = learner(made.model, correction="geo-rs").step(rows)
+    found = learner(made.model, correction="geo-rs").learn(rows)
     tokens = rows.mask.sum(-1).float()
     right = float(tokens[1::4].sum() / tokens[rows.correct].sum())
     assert found.metrics["selection/kept_given_right"] == pytest.approx(right)
@@ -269,8 +269,8 @@ def test_minibatches_are_whole_groups_or_any_rows() -> None:
                 return super()._minibatch(part, index)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trimtab.train.learner.Update", Spy)
-            mine.step(rows)
+            patch.setattr("trimtab.train.learner.single.Update", Spy)
+            mine.learn(rows)
         return seen
 
     groups, single = parts("groups"), parts("rows")

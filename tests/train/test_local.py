@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.train.scripted import Factory, Scripted, Weight
+from tests.train.scripted import Factory, Scripted, Weight, named
 from tests.waiting import LIMIT
 from trimtab.errors import RunError
-from trimtab.train.backends import local
-from trimtab.train.backends.local import LocalBackend
+from trimtab.records.scratch import clear_scratch
+from trimtab.train.backends import process
+from trimtab.train.backends.process import LocalBackend, Silence
 from trimtab.train.backends.protocol import Arrived, Backend
-from trimtab.train.backends.worker import Silence
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room
+from trimtab.train.weights.files import SHARED_MEMORY
 
 
 def job_of(number: int, samples: int = 2, tokens: int = 3) -> Job:
@@ -35,10 +36,9 @@ def job_of(number: int, samples: int = 2, tokens: int = 3) -> Job:
 @contextmanager
 def running(folder: Path, faults: dict[int, str] | None = None, **options: object) -> Iterator[LocalBackend]:
     """A back-end that has begun, and of which nothing is left afterwards."""
-    backend = LocalBackend(
-        options.pop("model", None) or Weight(), Factory(folder, faults or {}), hold=8, directory=folder, **options
-    )
-    backend.begin(0)
+    model = options.pop("model", None) or Weight()
+    backend = LocalBackend(Factory(folder, faults or {}), hold=8, directory=folder, **options)
+    backend.begin(named(model), 0)
     pids = list(backend.pids)
     try:
         yield backend
@@ -105,7 +105,7 @@ def test_a_killed_sampler_costs_no_group_and_the_other_goes_on(tmp_path: Path) -
         assert backend.room() == 13
 
         model.becomes(1)
-        backend.publish(1)
+        backend.publish(named(model), 1)
         backend.give([job_of(1), job_of(3)])
         (tmp_path / "hold").unlink()
         news = gathered(backend, lambda news: len(news.groups) == 5)
@@ -161,7 +161,7 @@ def test_a_run_with_a_kill_in_it_trains_every_group_once_and_in_bound(tmp_path: 
                 assert all(sample.tokens.tolist() == sample.versions.tolist() for sample in entry.group.samples)
                 trained.append(entry.job.group)
             model.becomes(version + 1)
-            backend.publish(version + 1)
+            backend.publish(named(model), version + 1)
     assert killed
     assert len(set(trained)) == len(trained) == steps * per_step
     assert buffer.admitted == len(trained) + len(buffer) + buffer.dropped
@@ -186,7 +186,7 @@ def test_one_order_reaches_one_sampler_whole_and_the_numbers_are_those_of_one_pr
                     assert left.behavior.tobytes() == right.behavior.tobytes()
             assert (tmp_path / f"order {'-'.join(str(job.group) for job in jobs)} of {backend.pids[0]}").exists()
             model.becomes(version + 1)
-            backend.publish(version + 1)
+            backend.publish(named(model), version + 1)
 
 
 def test_an_exception_is_told_with_its_traceback_and_a_hopeless_group_stops_the_run(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_a_death_is_seen_though_a_child_of_the_dead_keeps_its_pipe_open(tmp_path
 def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "LEAVE", 0.2)
-    monkeypatch.setattr(local, "TERMINATE", 0.2)
+    monkeypatch.setattr(process, "LEAVE", 0.2)
+    monkeypatch.setattr(process, "TERMINATE", 0.2)
     with running(tmp_path, {0: "hang"}, patience=3.0) as backend:
         backend.give([job_of(0)])
         hung = backend.pids
@@ -255,14 +255,14 @@ def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_e
 LEARNER = """
 import sys, time
 from pathlib import Path
-from tests.train.scripted import Factory, Weight
+from tests.train.scripted import Factory, Weight, named
 from tests.train.test_local import job_of, gathered
-from trimtab.train.backends.local import LocalBackend
+from trimtab.train.backends.process import LocalBackend
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    backend = LocalBackend(Weight(), Factory(folder, {2: "hang"}), hold=8, samplers=2, directory=folder)
-    backend.begin(0)
+    backend = LocalBackend(Factory(folder, {2: "hang"}), hold=8, samplers=2, directory=folder)
+    backend.begin(named(Weight()), 0)
     try:
         print(*backend.pids, flush=True)
         while True:
@@ -299,17 +299,18 @@ def test_samplers_leave_an_interrupt_to_the_learner_and_die_with_it(tmp_path: Pa
         if learner.stdout:
             learner.stdout.close()
     eventually(lambda: not any(alive(int(pid)) for pid in pids), "samplers ended")
-    assert not list(Path("/dev/shm").glob(f"pym-{learner.pid}-*"))
+    clear_scratch(SHARED_MEMORY)  # as the next start does
+    assert not [each for each in SHARED_MEMORY.iterdir() if f"-{learner.pid}-" in each.name]
 
 
 def test_work_before_the_beginning_or_after_the_end_is_refused(tmp_path: Path) -> None:
-    backend = LocalBackend(Weight(), Factory(tmp_path), hold=1, directory=tmp_path)
+    backend = LocalBackend(Factory(tmp_path), hold=1, directory=tmp_path)
     with pytest.raises(RunError, match="needs begin"):
         backend.give([job_of(0)])
     backend.close()
     backend.close()
     with pytest.raises(RunError, match="needs to begin once"):
-        backend.begin(0)
+        backend.begin(named(Weight()), 0)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 100.0)), max_size=30))

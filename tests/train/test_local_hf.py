@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from tests.train.test_local import gathered
-from trimtab.train.backends.local import LocalBackend
+from trimtab.train.backends.process import LocalBackend
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights import SharedWeights
 
-hf = pytest.importorskip("trimtab.train.engines.hf")
+hf = pytest.importorskip("trimtab.train.engines.hf.engine")
 transformers = pytest.importorskip("transformers")
 
 
@@ -45,11 +44,10 @@ def bits(groups: tuple[Group, ...]) -> list[tuple[object, ...]]:
 
 def test_one_sampler_and_one_process_agree_to_the_bit(tmp_path: Path) -> None:
     model = tiny(0)
-    backend = LocalBackend(model, Factory(), hold=4, directory=tmp_path)
+    backend = LocalBackend(Factory(), hold=4, directory=tmp_path)
     alone = Factory()()
-    shared = SharedWeights.create(model)
     try:
-        backend.begin(0)
+        backend.begin(model.state_dict().items(), 0)
         for version in range(3):
             jobs = [
                 Job(version * 4 + number, np.arange(2, 5 + number, dtype=np.int32), 4, seed=number, max_tokens=12)
@@ -57,8 +55,7 @@ def test_one_sampler_and_one_process_agree_to_the_bit(tmp_path: Path) -> None:
             ]
             backend.give(jobs)
             theirs = gathered(backend, lambda news: len(news.groups) == 4)
-            shared.write(model, version)
-            alone.load(*shared.read())
+            alone.load(model.state_dict(), version)
             alone.submit(jobs)
             ours: list[Group] = []
             while alone.pending:
@@ -68,6 +65,6 @@ def test_one_sampler_and_one_process_agree_to_the_bit(tmp_path: Path) -> None:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(0.3 * torch.randn_like(parameter))
-            backend.publish(version + 1)
+            backend.publish(model.state_dict().items(), version + 1)
     finally:
         backend.close()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from tests.train.runs import lines, small, weights
 from trimtab.errors import InUseError, RunError
 from trimtab.records.run import RunDirectory
 from trimtab.train.display import Silent
-from trimtab.train.evaluate import Evaluator
+from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.loop import train
 
 
@@ -157,15 +156,15 @@ def test_an_evaluation_that_a_stop_broke_off_is_made_up_for_when_the_run_goes_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, steps: int
 ) -> None:
     train(small(), tmp_path / "whole")
-    real = Evaluator.accuracy_unless
+    real = Evaluator.begin
 
-    def asked(self: Evaluator, stop: Any, weights: Any, at: int) -> float | None:
+    def asked(self: Evaluator, at: int) -> Evaluation:
         if at == version:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, stop, weights, at)
+        return real(self, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evaluator, "accuracy_unless", asked)
+        patch.setattr(Evaluator, "begin", asked)
         first = train(small(), tmp_path / "run")
         assert (first.steps, first.stopped) == (version, "terminated")
         assert len(lines(tmp_path / "run")) == max(version - 1, 0)

@@ -10,38 +10,39 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from tests.train.batches import batch, policy
 from trimtab.config.training import Model, Reward, Task, Tiny, WarmStart
 from trimtab.errors import ConfigError, RunError
-from trimtab.train import warm_start
-from trimtab.train.forward import Scorer
+from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Problem
-from trimtab.train.model import character_tokenizer, loaded, tiny
+from trimtab.train.policy import warm_start
+from trimtab.train.policy.pretrained import load_pretrained
+from trimtab.train.policy.tiny import character_tokenizer, tiny_policy
+from trimtab.train.policy.warm_start import warm_policy
 from trimtab.train.tasks import source
-from trimtab.train.warm_start import started
 
 
 def test_characters_and_tokens_are_one_to_one() -> None:
-    made = tiny(Tiny(), "0123456789=+ ", 64, 0)
-    ids = made.prompt(Task(), Problem("a", "12 + 3=", "15"))
+    made = tiny_policy(Tiny(), "0123456789=+ ", 64, 0)
+    ids = made.policy.prompt(Task(), Problem("a", "12 + 3=", "15"))
     assert len(ids) == 7
-    stop = np.array([*ids, made.stop[0]], dtype=np.int32)
-    assert made.texts([stop, ids[:2], ids[:0]]) == ["12 + 3=", "12", ""]
+    stop = np.array([*ids, made.policy.stop[0]], dtype=np.int32)
+    assert made.policy.texts([stop, ids[:2], ids[:0]]) == ["12 + 3=", "12", ""]
 
 
 def test_a_saved_tiny_policy_is_loaded_as_it_was(tmp_path: Path) -> None:
-    made = tiny(Tiny(), "0123456789=+ ", 64, 0)
+    made = tiny_policy(Tiny(), "0123456789=+ ", 64, 0)
     made.model.save_pretrained(tmp_path)
-    made.tokenizer.save_pretrained(tmp_path)
-    again = loaded(Model(path=str(tmp_path)))
-    assert again.stop == made.stop
-    assert again.tokenizer("1 + 2").input_ids == made.tokenizer("1 + 2").input_ids
+    made.policy.tokenizer.save_pretrained(tmp_path)
+    again = load_pretrained(Model(path=str(tmp_path)))
+    assert again.policy.stop == made.policy.stop
+    assert again.policy.tokenizer("1 + 2").input_ids == made.policy.tokenizer("1 + 2").input_ids
     for name, value in made.model.state_dict().items():
         assert torch.equal(value, again.model.state_dict()[name])
-    other = loaded(Model(path=str(tmp_path), random=True))
+    other = load_pretrained(Model(path=str(tmp_path), random=True))
     assert not torch.equal(other.model.lm_head.weight, made.model.lm_head.weight)
 
 
 def test_the_seed_makes_the_weights_and_leaves_the_global_stream_alone() -> None:
     before = torch.get_rng_state()
-    one, same, other = (tiny(Tiny(), "01", 64, seed).model.lm_head.weight for seed in (0, 0, 1))
+    one, same, other = (tiny_policy(Tiny(), "01", 64, seed).model.lm_head.weight for seed in (0, 0, 1))
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -51,12 +52,12 @@ def test_the_seed_makes_the_weights_and_leaves_the_global_stream_alone() -> None
 def test_a_model_that_is_not_there_is_an_error_that_names_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="nowhere"):
-        loaded(Model(path=path))
+        load_pretrained(Model(path=path))
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(ConfigError, match="heads that divide width"):
-        tiny(Tiny(width=30, heads=4), "01", 64, 0)
+        tiny_policy(Tiny(width=30, heads=4), "01", 64, 0)
 
 
 def test_an_unknown_character_becomes_one_token() -> None:
@@ -95,16 +96,16 @@ def test_a_warm_start_reaches_its_target_and_comes_from_the_cache_the_second_tim
     config = WarmStart(slips=0.0, target=0.9, batch=64, lr=1e-2)
     steps: list[tuple[int, float | None]] = []
     problems = source(task, 0)
-    one = started(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
+    one = warm_policy(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
     assert steps[-1][1] is not None
     assert steps[-1][1] >= 0.9
     made = len(steps)
-    again = started(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
+    again = warm_policy(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
     assert len(steps) == made
     assert torch.equal(one.model.lm_head.weight, again.model.lm_head.weight)
     for file in tmp_path.rglob("*.safetensors"):
         file.write_bytes(b"torn")
-    started(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
+    warm_policy(size, config, task, problems, seed=0, max_tokens=2, progress=lambda *each: steps.append(each))
     assert len(steps) == 2 * made
 
 
@@ -115,7 +116,7 @@ def test_a_warm_start_made_by_other_code_is_not_taken_and_one_for_other_rewards_
     task, size = Task(options={"size": 1}), Tiny(width=16, heads=2, mlp=24, layers=1)
 
     def made(task: Task) -> int:
-        started(size, WarmStart(target=0.01, batch=64), task, source(task, 0), seed=0, max_tokens=2)
+        warm_policy(size, WarmStart(target=0.01, batch=64), task, source(task, 0), seed=0, max_tokens=2)
         return len(list(tmp_path.rglob("*.safetensors")))
 
     assert made(task.but(rewards=(Reward(verifier="regex", pattern="(never)"),))) == 1
@@ -133,4 +134,4 @@ def test_a_warm_start_that_gets_nowhere_says_what_to_change(tmp_path: Path, monk
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
     task, size = Task(options={"size": 4}), Tiny(width=8, heads=2, mlp=8, layers=1)
     with pytest.raises(RunError, match=r"Lower model\.warm_start\.target"):
-        started(size, WarmStart(target=0.99, max_steps=25, batch=4), task, source(task, 0), seed=0, max_tokens=5)
+        warm_policy(size, WarmStart(target=0.99, max_steps=25, batch=4), task, source(task, 0), seed=0, max_tokens=5)

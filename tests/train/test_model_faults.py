@@ -17,16 +17,18 @@ import trimtab
 from trimtab.config.training import Model, Task, Tiny
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem
-from trimtab.train.model import Policy, loaded, tiny
+from trimtab.train.policy.policy import Policy
+from trimtab.train.policy.pretrained import load_pretrained
+from trimtab.train.policy.tiny import tiny_policy
 
 WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tiny(Tiny(layers=1, width=16, heads=2, mlp=24), "0123456789=+ ", 64, 0)
+    made = tiny_policy(Tiny(layers=1, width=16, heads=2, mlp=24), "0123456789=+ ", 64, 0)
     made.model.save_pretrained(tmp_path)
-    made.tokenizer.save_pretrained(tmp_path)
+    made.policy.tokenizer.save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -102,7 +104,7 @@ FAULTS: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_model_is_one_sentence(folder: Path, what: str) -> None:
     FAULTS[what](folder)
     with pytest.raises(ConfigError, match=r"^model\.path needs ") as refusal:
-        loaded(Model(path=str(folder)))
+        load_pretrained(Model(path=str(folder)))
     said = str(refusal.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -115,22 +117,22 @@ def test_weights_that_do_not_fit_are_named(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"got lm_head\.weight of \[16, 16\], not \[16, 32\] \(of 15 that do not fit\)"
     ):
-        loaded(Model(path=str(folder)))
+        load_pretrained(Model(path=str(folder)))
     without("model.norm.weight")(folder)
     with_settings(hidden_size=16)(folder)
     with pytest.raises(ConfigError, match=r"got no model\.norm\.weight \(of 1 that do not fit\)"):
-        loaded(Model(path=str(folder)))
+        load_pretrained(Model(path=str(folder)))
 
 
 def test_a_model_on_its_own_is_loaded(folder: Path) -> None:
-    assert loaded(Model(path=str(folder))).model.config.hidden_size == 16
+    assert load_pretrained(Model(path=str(folder))).model.config.hidden_size == 16
 
 
 # ── chat templates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def chatting(folder: Path, template: str | None) -> Policy:
-    policy = loaded(Model(path=str(folder)))
+    policy = load_pretrained(Model(path=str(folder))).policy
     policy.tokenizer.chat_template = template
     return policy
 
@@ -189,7 +191,7 @@ def test_code_of_a_model_is_neither_run_nor_offered(folder: Path, monkeypatch: p
     monkeypatch.setattr("transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE", 15, raising=False)
     for random in (False, True):
         with pytest.raises(ConfigError, match=r"model\.path needs"):
-            loaded(Model(path=str(folder), random=random))
+            load_pretrained(Model(path=str(folder), random=random))
     assert not canary.exists()
 
 
@@ -198,10 +200,10 @@ def test_a_pickle_beside_the_weights_is_not_read(folder: Path) -> None:
     (folder / WEIGHTS).unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Canary(canary)))
     with pytest.raises(ConfigError, match=r"model\.path needs"):
-        loaded(Model(path=str(folder)))
+        load_pretrained(Model(path=str(folder)))
     torch.save({"a": torch.zeros(1)}, folder / "pytorch_model.bin")
     with pytest.raises(ConfigError, match=r"model\.path needs"):
-        loaded(Model(path=str(folder)))
+        load_pretrained(Model(path=str(folder)))
     assert not canary.exists()
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from tests.train.engines.models import FAMILIES, FAST, SIZE, VOCABULARY, model_of
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows, group_batches, whole_groups
-from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
+from trimtab.train.learner.rows import Rows, group_batches, whole_groups
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 MODELS = {family: model_of(family) for family in FAST}
 Group = tuple[int, list[int]]
@@ -42,7 +42,7 @@ def scorers(model: PreTrainedModel, temperature: float = 0.8) -> tuple[Scorer, S
     """The fast one, and transformers' own forward."""
     fast = Scorer.of(model, temperature)
     assert isinstance(fast.fast, SharedPrefix)
-    return fast, replace(fast, fast=None)
+    return fast, Scorer(model, temperature, fast.plain_head)
 
 
 def gradients(scorer: Scorer, rows: Rows, entropy: bool = False) -> dict[str, Tensor]:
@@ -92,7 +92,7 @@ def test_bfloat16_rounds_as_much_as_the_whole_forward_does(family: str) -> None:
         wanted = Scorer.of(exact.bfloat16().float(), 0.8)(rows).log_probs
         errors = [float((scorer(rows).log_probs - wanted).norm()) for scorer in (fast, plain)]
     assert errors[0] <= 1.5 * errors[1]
-    exactly = gradients(replace(fast, model=exact, fast=shared_prefix(exact)), rows)
+    exactly = gradients(Scorer(exact, 0.8, fast.plain_head, shared_prefix(exact)), rows)
     for name, value in gradients(fast, rows).items():
         torch.testing.assert_close(
             value.float(), exactly[name], rtol=0.2, atol=0.1 * float(exactly[name].abs().max()) + 1e-3

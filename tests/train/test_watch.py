@@ -3,20 +3,22 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
 
 import trimtab
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import RunError
-from trimtab.train.learner import Learner, Stepped
+from trimtab.train.learner.single import SingleLearner
+from trimtab.train.messages import Stepped
 from trimtab.train.watch import REMEDIES, STREAK, Watch, thresholds
 
 
 def stepped(correction: object, *, drift: float = 0.05, seed: int = 0) -> tuple[Stepped, Watch]:
     made = policy()
     config = Train.from_settings({"correction": correction, "learner": {"minibatches": 1}})
-    learner = Learner(config, copy.deepcopy(made.model))
-    return learner.step(batch(made, groups=8, drift=drift, seed=seed)), Watch(config.correction, 3)
+    learner = SingleLearner(config, copy.deepcopy(made.model))
+    return learner.learn(batch(made, groups=8, drift=drift, seed=seed)).message({}), Watch(config.correction, 3)
 
 
 def test_a_gate_that_keeps_everything_is_called_out_once_with_a_bound_that_would_act() -> None:
@@ -47,9 +49,9 @@ def test_the_bound_named_keeps_the_share_named(keep: float) -> None:
     bound = float(thresholds(watch.rule, found, keep)[0].removeprefix("upper "))
     again = trimtab.correct(
         trimtab.preset("k2-rs", upper=bound * 1.001),  # printed to four digits
-        proximal=found.proximal,
-        behavior=found.rows.behavior,
-        mask=found.rows.mask,
+        proximal=torch.from_numpy(found.proximal),
+        behavior=torch.from_numpy(found.behavior),
+        mask=torch.from_numpy(found.mask),
     )
     assert float(again.metrics["kept_sequence_fraction"]) == pytest.approx(keep, abs=1 / 32 + 1e-6)
 

@@ -168,7 +168,7 @@ class Rollout(Config):
     samplers: Count = Field(default=1, description="Sampler processes (backend local).")
 
 
-class Learner(Config):
+class LearnerSettings(Config):
     """How the policy is trained on a batch."""
 
     lr: Positive = Field(default=3e-4, description="Learning rate of AdamW after warm-up.")
@@ -249,7 +249,7 @@ class Train(Config):
     shaping: Shaping = Field(default=Shaping(), description="From rewards to trained rewards; truncated rows.")
     kl: KlPenalty | None = Field(default=None, description="KL to the policy at the start of the run; none if not set.")
     entropy_bonus: EntropyBonus | None = Field(default=None, description="Entropy bonus; none if not set.")
-    learner: Learner = Field(default=Learner(), description="Optimiser and batches.")
+    learner: LearnerSettings = Field(default=LearnerSettings(), description="Optimiser and batches.")
     evaluate: Evaluate | None = Field(default=Evaluate(), description="Held-out accuracy; null: none.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Saving.")
     record: Record = Field(default=Record(), description="Run directory and loggers.")

@@ -242,14 +242,14 @@ def _warm_start(job: LabJob, line: _Line) -> None:
     import torch
 
     from trimtab.config.training import Train
-    from trimtab.train.loop import longest, policy_of
+    from trimtab.train.parts import longest, pretrained_of
     from trimtab.train.tasks import source
 
     warnings.simplefilter("ignore", ConfigWarning)
     config = Train.from_settings(job.settings)
     torch.set_num_threads(config.threads)
     task = source(config.task, config.seed)
-    policy_of(config, task, longest(config, task), line)
+    pretrained_of(config, task, longest(config, task), line)
 
 
 _DO: dict[str, Callable[[LabJob, _Line], None]] = {"cell": _cell, "warm start": _warm_start}

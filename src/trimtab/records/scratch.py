@@ -25,14 +25,10 @@ def claim_scratch() -> None:
     """Have multiprocessing keep its temporary files where a later start finds them; clear those of the dead. Once per process."""
     if process.current_process()._config.get("tempdir") is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return
-    root = Path(tempfile.gettempdir())
-    clear_scratch(root)
     folder: Path | None = None
     before = tempfile.tempdir
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
-        lock = Lock(folder / "making")
-        os.rename(folder / "making", folder / "lock")  # only now: who finds it unheld may clear the folder
+        folder, lock = locked_folder(Path(tempfile.gettempdir()))
         util.Finalize(None, _leave, args=(folder, lock, os.getpid()), exitpriority=_LAST)
         tempfile.tempdir = str(folder)
         util.get_temp_dir()
@@ -41,6 +37,19 @@ def claim_scratch() -> None:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         tempfile.tempdir = before
+
+
+def locked_folder(root: Path) -> tuple[Path, Lock]:
+    """A folder of this process, and the lock that says that it lives; folders of the dead beside it are cleared."""
+    clear_scratch(root)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+    try:
+        lock = Lock(folder / "making")
+        os.rename(folder / "making", folder / "lock")  # only now: who finds it unheld may clear the folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, lock
 
 
 def clear_scratch(root: Path) -> None:

@@ -7,10 +7,15 @@ admit ──► WAITING ──start──► RUNNING ──finish──► READY
 Every group is trained at most once and none is lost: a group whose sampler dies waits again, as the same job. Numbers are
 admitted in rising order, so a number below the next one that is not here has been trained or dropped: of those the
 buffer keeps nothing.
+
+Every operation costs a few steps of a heap, however many groups are under way: numbers that wait and numbers that are ready are
+heaps, ready ones also by their age. A heap may hold a number that has moved on; whoever takes it out looks at the entry.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +29,10 @@ from trimtab.train.messages import Group, Job, Problem, Sample, Score
 from trimtab.train.staleness import late as is_late
 
 Arrays = dict[str, NDArray[Any]]
+
+
+SLACK = 64
+"""Ages of groups that have gone which are kept beside those that are here."""
 
 
 class State(Enum):
@@ -45,8 +54,12 @@ class Entry:
     state: State = State.WAITING
     group: Group | None = None
     scores: tuple[Score, ...] = ()
+    texts: tuple[str, ...] = ()
+    """The responses as text; not saved, so empty in an entry that comes from a checkpoint."""
     attempts: int = 0
     """How often its sampling was begun."""
+    oldest: int | None = None
+    """The oldest version among its tokens, once it is ready; None where it has none."""
 
 
 class Buffer:
@@ -54,6 +67,10 @@ class Buffer:
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}  # in rising order of number
+        self._waiting: list[int] = []
+        self._ready: list[int] = []
+        self._ages: list[tuple[int, int]] = []  # oldest version and number of the ready ones
+        self._counts: Counter[State] = Counter()
         self._next = 0
         self.admitted = 0
         self.trained = 0
@@ -72,20 +89,18 @@ class Buffer:
     @property
     def counts(self) -> dict[str, int]:
         """Groups by state; trained and dropped ones since the start of the run."""
-        counts = {state.value: 0 for state in State}
-        for entry in self._entries.values():
-            counts[entry.state.value] += 1
+        counts = {state.value: self._counts[state] for state in State}
         return counts | {"trained": self.trained, "dropped": self.dropped}
 
     @property
     def in_flight(self) -> int:
         """Groups being sampled."""
-        return len(self._in(State.RUNNING))
+        return self._counts[State.RUNNING]
 
     @property
     def in_queue(self) -> int:
         """Groups sampled and not yet trained."""
-        return len(self._in(State.READY))
+        return self._counts[State.READY]
 
     def entry(self, number: int) -> Entry | None:
         """A group that is neither trained nor dropped; None for others."""
@@ -97,13 +112,17 @@ class Buffer:
             raise RunError(
                 f"A new group needs a number of {self._next} or more, got {job.group}. Numbers never repeat."
             )
-        self._entries[job.group] = Entry(problem, job)
+        self._put(Entry(problem, job))
         self._next = job.group + 1
         self.admitted += 1
 
-    def waiting(self) -> list[Job]:
-        """Jobs to be given to a sampler, lowest number first."""
-        return [entry.job for entry in self._in(State.WAITING)]
+    def waiting(self, most: int | None = None) -> list[Job]:
+        """Jobs to be given to a sampler, lowest number first; no more than `most`."""
+        wanted = self._counts[State.WAITING] if most is None else min(most, self._counts[State.WAITING])
+        found = [self._lowest(self._waiting, State.WAITING) for _ in range(max(wanted, 0))]
+        for entry in found:
+            heapq.heappush(self._waiting, entry.job.group)
+        return [entry.job for entry in found]
 
     def start(self, groups: Iterable[int]) -> None:
         """These were given to a sampler."""
@@ -112,11 +131,11 @@ class Buffer:
             if entry is None or entry.state is not State.WAITING:
                 state = "trained, dropped or unknown" if entry is None else entry.state.value
                 raise RunError(f"A group to be sampled needs to be waiting, got group {number}, which is {state}.")
-            entry.state = State.RUNNING
+            self._move(entry, State.RUNNING)
             entry.attempts += 1
 
-    def finish(self, group: Group, scores: Iterable[Score]) -> bool:
-        """A result; False for one that came before or is not known, which changes nothing but `ignored`.
+    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
+        """A result, scored; False for one that came before or is not known, which changes nothing but `ignored`.
 
         A result of a sampler that was taken for dead counts: the first to come is kept, whoever made it.
         """
@@ -130,7 +149,8 @@ class Buffer:
                 f"Group {group.job.group} needs {entry.job.samples} samples and as many scores, "
                 f"got {len(group.samples)} and {len(scores)}."
             )
-        entry.group, entry.scores, entry.state = group, scores, State.READY
+        entry.group, entry.scores, entry.texts, entry.oldest = group, scores, tuple(texts), group.oldest
+        self._move(entry, State.READY)
         return True
 
     def lost(self, groups: Iterable[int]) -> None:
@@ -138,7 +158,7 @@ class Buffer:
         for number in groups:
             entry = self._entries.get(number)
             if entry is not None and entry.state is State.RUNNING:
-                entry.state = State.WAITING
+                self._move(entry, State.WAITING)
 
     def take(
         self, count: int, version: int, max_staleness: int, late: Literal["drop", "train"] = "drop"
@@ -148,17 +168,18 @@ class Buffer:
         With late="drop", every ready group that is too old for a learner of this `version` is dropped first, also where
         too few remain: its place is what lets a new one in.
         """
-        ready = self._in(State.READY)
-        if late == "drop":
-            stale = [entry for entry in ready if _late(entry, version, max_staleness)]
-            self._leave(stale, State.DROPPED)
-            self.dropped += len(stale)
-            ready = [entry for entry in ready if entry.state is State.READY]
-        if len(ready) < count:
+        while late == "drop" and self._ages and is_late(self._ages[0][0], version, max_staleness):
+            entry = self._entries.get(heapq.heappop(self._ages)[1])
+            if entry is not None and entry.state is State.READY:
+                self._leave(entry, State.DROPPED)
+                self.dropped += 1
+        if self.in_queue < count:
             return None
-        self._leave(ready[:count], State.TRAINED)
+        taken = [self._lowest(self._ready, State.READY) for _ in range(count)]
+        for entry in taken:
+            self._leave(entry, State.TRAINED)
         self.trained += count
-        return ready[:count]
+        return taken
 
     def snapshot(self) -> tuple[dict[str, Any], Arrays]:
         """All there is to save: values for JSON, and arrays. Groups being sampled are saved as waiting."""
@@ -174,7 +195,7 @@ class Buffer:
         }
         arrays: Arrays = {"prompts": _joined([entry.job.prompt for entry in entries], np.int32)}
         for name, kind in COLUMNS.items():
-            arrays[name] = _joined([getattr(sample, name) for sample in samples], kind)
+            arrays[name] = _joined([_column(sample, name) for sample in samples], kind)
         return values, arrays
 
     @classmethod
@@ -193,7 +214,8 @@ class Buffer:
             if saved["samples"] is not None:
                 entry.group, token = _group(job, saved["samples"], arrays, token)
                 entry.scores, entry.state = tuple(Score(**score) for score in saved["scores"]), State.READY
-            buffer._entries[job.group] = entry
+                entry.oldest = entry.group.oldest
+            buffer._put(entry)
         return buffer
 
     def renew(self, made: Callable[[int], tuple[Problem, Job]]) -> None:
@@ -202,24 +224,47 @@ class Buffer:
             if entry.state is State.WAITING:
                 entry.problem, entry.job = made(number)
 
-    def _in(self, state: State) -> list[Entry]:
-        return [entry for entry in self._entries.values() if entry.state is state]
+    def _put(self, entry: Entry) -> None:
+        self._entries[entry.job.group] = entry
+        self._note(entry)
 
-    def _leave(self, entries: Iterable[Entry], state: State) -> None:
-        for entry in entries:
-            entry.state = state
-            del self._entries[entry.job.group]
+    def _move(self, entry: Entry, state: State) -> None:
+        self._counts[entry.state] -= 1
+        entry.state = state
+        self._note(entry)
+
+    def _note(self, entry: Entry) -> None:
+        """Enter it where its state is looked for."""
+        self._counts[entry.state] += 1
+        number = entry.job.group
+        if entry.state is State.WAITING:
+            heapq.heappush(self._waiting, number)
+        elif entry.state is State.READY:
+            heapq.heappush(self._ready, number)
+            if entry.oldest is not None:
+                heapq.heappush(self._ages, (entry.oldest, number))
+            if len(self._ages) > 2 * self.in_queue + SLACK:  # those of trained groups, where none is ever late
+                self._ages = [pair for pair in self._ages if pair[1] in self._entries]
+                heapq.heapify(self._ages)
+
+    def _lowest(self, numbers: list[int], state: State) -> Entry:
+        """Take out the lowest number whose group is in that state, each once; there has to be one."""
+        while True:
+            number = heapq.heappop(numbers)
+            while numbers and numbers[0] == number:  # a group that waited before stands there twice
+                heapq.heappop(numbers)
+            entry = self._entries.get(number)
+            if entry is not None and entry.state is state:
+                return entry
+
+    def _leave(self, entry: Entry, state: State) -> None:
+        self._counts[entry.state] -= 1
+        entry.state = state
+        del self._entries[entry.job.group]
 
 
 COLUMNS = {"tokens": np.int32, "behavior": np.float32, "raw": np.float32, "versions": np.int32}
 """Arrays of a sample and their types: saved one after the other, in one array each."""
-
-
-def _late(entry: Entry, version: int, max_staleness: int) -> bool:
-    """Whether a ready entry is too old; one without a single token has nothing to be old."""
-    assert entry.group is not None
-    oldest = entry.group.oldest
-    return oldest is not None and is_late(oldest, version, max_staleness)
 
 
 def _values(entry: Entry) -> dict[str, Any]:
@@ -262,6 +307,12 @@ def _group(job: Job, saved: list[dict[str, Any]], arrays: Mapping[str, NDArray[A
         samples.append(Sample(**{name: arrays[name][start:end].copy() for name in COLUMNS}, finish=row["finish"]))
         start = end
     return Group(job, tuple(samples)), start
+
+
+def _column(sample: Sample, name: str) -> NDArray[Any]:
+    """An array of a sample; log-probs that its engine did not give are NaN."""
+    found: NDArray[Any] | None = getattr(sample, name)
+    return np.full(len(sample.tokens), np.nan, np.float32) if found is None else found
 
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:

@@ -27,14 +27,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from trimtab.errors import CheckpointError
 from trimtab.records.files import disk_error, sync_folder
-from trimtab.train.optimizer_state import Values, decoded, encoded, optimizer_values, restore_optimizer
+from trimtab.train.learner.state_files import from_json, read_tensors, save_json, save_tensors
 
 SCHEMA = 1
 _SAVING, _REPLACED, _REMOVING = ".saving-", ".replaced-", ".removing-"
@@ -57,14 +54,15 @@ def save(
     folder: Path,
     step: int,
     *,
-    model: PreTrainedModel,
+    learner: Callable[[Path], None],
     tokenizer: Any,
-    optimizer: torch.optim.Optimizer,
     state: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any] | Tensor],
     keep: int,
 ) -> Path:
     """The checkpoint of that step, written; then, of the earlier ones, all but the newest `keep` - 1 are removed.
+
+    `learner` writes its own part into the folder it is given: model and optimiser.
 
     A failure leaves every earlier checkpoint as it was and nothing half-written.
     """
@@ -74,14 +72,10 @@ def save(
         folder.mkdir(exist_ok=True)  # not what is above it: a run that was removed is not made again
         _clear_unfinished(folder)
         temporary.mkdir()
-        with _quiet():
-            model.save_pretrained(temporary / "model")
+        learner(temporary)
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary / "model")
-        tensors, facts = optimizer_values(model, optimizer)
-        _save_tensors(temporary / "optimizer.safetensors", tensors)
-        _save_json(temporary / "optimizer.json", facts)
-        _save_json(temporary / "state.json", state)
+        save_json(temporary / "state.json", state)
         _save_arrays(temporary / "arrays.safetensors", arrays)
         _seal(temporary, step)
         _put_in_place(temporary, final)
@@ -103,22 +97,18 @@ def latest(folder: Path, warn: Callable[[str], None]) -> Path | None:
     return None
 
 
-def load(path: Path, *, model: PreTrainedModel, optimizer: torch.optim.Optimizer | None = None) -> Saved:
-    """What was saved: weights into the model and state into the optimiser, in place and bit for bit; the rest returned."""
+def load(path: Path, *, learner: Callable[[Path], None]) -> Saved:
+    """What was saved: the learner takes its own part back from the folder it is given; the rest is returned."""
     flaw = flaw_of(path)
     if flaw is not None:
         raise CheckpointError(f"{path} needs to be a whole checkpoint, got a damaged one: {flaw}. Use an earlier one.")
     with _understood(path):
-        facts = decoded(json.loads((path / "optimizer.json").read_bytes()))
-        state = decoded(json.loads((path / "state.json").read_bytes()))
+        state = from_json(json.loads((path / "state.json").read_bytes()))
         if not isinstance(state, dict):
             raise TypeError("state.json holds no object")
         step = int(json.loads((path / "manifest.json").read_bytes())["step"])
         arrays = _arrays(path / "arrays.safetensors")
-        moments = None if optimizer is None else _tensors(path / "optimizer.safetensors")
-        _load_weights(path / "model", model)
-        if optimizer is not None and moments is not None:
-            restore_optimizer(path, model, optimizer, facts, moments)
+        learner(path)
     return Saved(step, cast("dict[str, Any]", state), arrays)
 
 
@@ -219,18 +209,6 @@ def _said(final: Path, temporary: Path) -> Generator[None]:
         raise
 
 
-@contextmanager
-def _quiet() -> Generator[None]:
-    """No progress bars: they would run through the run's own."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _seal(folder: Path, step: int) -> None:
     """The manifest, then everything on disk."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -241,7 +219,7 @@ def _seal(folder: Path, step: int) -> None:
     entries = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _sum(path)} for path in files
     }
-    _save_json(folder / "manifest.json", {"schema": SCHEMA, "step": step, "files": entries})
+    save_json(folder / "manifest.json", {"schema": SCHEMA, "step": step, "files": entries})
     _sync(folder / "manifest.json")
     for inner in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
         sync_folder(inner)
@@ -273,88 +251,16 @@ def _prune(folder: Path, step: int, keep: int) -> None:
             _remove(path)
 
 
-def _save_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(encoded(value), indent=1, allow_nan=False), encoding="utf-8")
-
-
-def _save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: dict[str, str] | None = None) -> None:
-    """safetensors refuses memory that two tensors share, and parts of a larger one: those are copied."""
-    seen: set[int] = set()
-    own: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        memory = plain.untyped_storage()
-        shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
-        seen.add(memory.data_ptr())
-        own[name] = plain.clone() if shared else plain
-    save_file(own, path, metadata={"format": "pt"} | (facts or {}))
-
-
 def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any] | Tensor]) -> None:
     numpy = [name for name, array in arrays.items() if isinstance(array, np.ndarray)]
     try:
         tensors = {name: array if isinstance(array, Tensor) else torch.tensor(array) for name, array in arrays.items()}
     except TypeError as error:
         raise CheckpointError(f"A checkpoint needs arrays of numbers or booleans, got another kind: {error}") from error
-    _save_tensors(path, tensors, {"numpy": json.dumps(numpy)})
+    save_tensors(path, tensors, {"numpy": json.dumps(numpy)})
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any] | Tensor]:
     with safe_open(path, "pt") as file:  # pyright: ignore[reportUnknownVariableType]
         numpy = set(json.loads(cast("dict[str, str]", file.metadata())["numpy"]))
-    return {name: tensor.numpy() if name in numpy else tensor for name, tensor in _tensors(path).items()}
-
-
-def _tensors(path: Path) -> Values:
-    with safe_open(path, "pt") as file:  # pyright: ignore[reportUnknownVariableType]
-        return {str(name): cast("Tensor", file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-
-
-def _load_weights(folder: Path, model: PreTrainedModel) -> None:
-    """Copy the saved weights into the model's own; all are compared with the model before any is changed."""
-    saved: Values = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        saved |= _tensors(path)
-    own = cast("Values", model.state_dict())
-    if not set(saved) <= set(own):  # some architectures are saved under other names than they train with
-        with _quiet():
-            whole, info = cast(
-                "tuple[PreTrainedModel, dict[str, Any]]",
-                type(model).from_pretrained(
-                    folder,
-                    dtype=model.dtype,
-                    use_safetensors=True,
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                ),
-            )
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):  # it would begin those from random weights
-            if info[kind]:
-                name = min(str(each) for each in info[kind])
-                raise CheckpointError(
-                    f"{folder} needs the weights of this model, got {kind.replace('_', ' ')} such as {name}. "
-                    "Load it elsewhere."
-                )
-        saved = cast("Values", whole.state_dict())
-    loaded = {own[name].data_ptr() for name in saved if name in own}
-    # a weight tied to another is saved once, under the other's name
-    absent = sorted(name for name in own if name not in saved and own[name].data_ptr() not in loaded)
-    foreign = sorted(set(saved) - set(own))
-    other = [name for name in saved if name in own and _kind(saved[name]) != _kind(own[name])]
-    for names, rule in (
-        (absent, "has no"),
-        (foreign, "has a foreign"),
-        (other, "has another shape or number type for"),
-    ):
-        if names:
-            raise CheckpointError(
-                f"{folder} needs the weights of this model, but {rule} {names[0]}. Load it elsewhere."
-            )
-    with torch.no_grad():
-        for name, tensor in saved.items():
-            own[name].copy_(tensor)
-
-
-def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype
+    return {name: tensor.numpy() if name in numpy else tensor for name, tensor in read_tensors(path).items()}

@@ -1,25 +1,21 @@
-"""Accuracy on fixed problems by the learner's own weights, in full precision."""
+"""Accuracy on fixed problems: jobs like any others, sampled by exactly one version of the weights, in the learner's own precision."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from torch import Tensor
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from trimtab.config.training import Task
-from trimtab.train.engines.protocol import Engine
-from trimtab.train.messages import Group, Job, Problem
-from trimtab.train.model import Policy
-from trimtab.train.tasks.judge import GivenUpError, Judge
+from trimtab.train.messages import Group, Job, Problem, Sampling
+from trimtab.train.policy.policy import Policy
+from trimtab.train.tasks.judge import Judge
 
 
 @dataclass(eq=False)
 class Evaluator:
     """Problems with fixed randomness: only the weights change from one evaluation to the next."""
 
-    engine: Engine
     policy: Policy
     judge: Judge
     problems: Sequence[Problem]
@@ -28,7 +24,6 @@ class Evaluator:
     @classmethod
     def of(
         cls,
-        engine: Engine,
         policy: Policy,
         judge: Judge,
         task: Task,
@@ -36,44 +31,63 @@ class Evaluator:
         *,
         max_tokens: int,
         seed: int,
+        temperature: float = 1.0,
     ) -> Evaluator:
-        """One response to each problem."""
+        """One response to each problem. Their numbers are −1, −2, …: none is a group of the run."""
+        sampling = Sampling(temperature)
         jobs = [
-            Job(place, policy.prompt(task, problem), 1, seed_of(seed, "evaluate", place), max_tokens)
+            Job(
+                -1 - place,
+                policy.prompt(task, problem),
+                1,
+                seed_of(seed, "evaluate", place),
+                max_tokens,
+                sampling,
+                True,
+            )
             for place, problem in enumerate(problems)
         ]
-        return cls(engine, policy, judge, problems, jobs)
+        return cls(policy, judge, problems, jobs)
 
-    def accuracy(self, weights: dict[str, Tensor], version: int) -> float:
-        """The share of problems answered right."""
-        accuracy = self.accuracy_unless(lambda: False, weights, version)
-        assert accuracy is not None
-        return accuracy
+    def begin(self, version: int) -> Evaluation:
+        """One evaluation, of the weights of this version."""
+        return Evaluation(version, {job.group: job for job in self.jobs})
 
-    def accuracy_unless(self, stop: Callable[[], bool], weights: dict[str, Tensor], version: int) -> float | None:
-        """The same; None where `stop` came first, or the judge was asked to give up."""
-        self.engine.load(weights, version)
-        groups = finished(self.engine, self.jobs, stop)
-        if groups is None:
-            return None
-        texts = self.policy.texts([group.samples[0].tokens for group in groups])
-        try:
-            scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
-        except GivenUpError:
-            return None
+    def accuracy(self, groups: Iterable[Group]) -> float:
+        """The share of problems answered right; GivenUpError where the judge was asked to give up."""
+        by_number = {group.job.group: group for group in groups}
+        texts = self.policy.texts([by_number[job.group].samples[0].tokens for job in self.jobs])
+        scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
         return sum(score.correct for score in scores) / max(len(scores), 1)
 
 
-def finished(engine: Engine, jobs: Sequence[Job], stop: Callable[[], bool] = lambda: False) -> list[Group] | None:
-    """Every one of these jobs done, in their order of number; None, and none of them pending, where `stop` came first."""
-    engine.submit(jobs)
-    groups: list[Group] = []
-    while engine.pending:
-        if stop():
-            engine.abandon()
-            return None
-        groups.extend(engine.step())
-    return sorted(groups, key=lambda group: group.job.group)
+@dataclass(eq=False)
+class Evaluation:
+    """An evaluation under way: which jobs are still out, and what came back."""
+
+    version: int
+    missing: dict[int, Job]
+    groups: list[Group] = field(default_factory=list[Group])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every job came back."""
+        return not self.missing
+
+    def take(self, group: Group) -> None:
+        """A result. One that came before, or that other weights had a part in, belongs to no evaluation or to an earlier one."""
+        number = group.job.group
+        if number in self.missing and _versions(group) <= {self.version}:
+            del self.missing[number]
+            self.groups.append(group)
+
+    def lost(self, numbers: Iterable[int]) -> list[Job]:
+        """Jobs of a sampler that died: to be given again."""
+        return [self.missing[number] for number in numbers if number in self.missing]
+
+
+def _versions(group: Group) -> set[int]:
+    return {int(version) for sample in group.samples for version in sample.versions}
 
 
 def seed_of(seed: int, *key: object) -> int:

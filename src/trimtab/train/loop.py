@@ -6,37 +6,30 @@ admit what may begin ─► give it to the samplers ─► wait for a whole batc
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import torch
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError, RunError
 from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
-from trimtab.train.backends.protocol import Backend
-from trimtab.train.backends.table import backend_of
-from trimtab.train.beginning import longest, policy_of
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
-from trimtab.train.engines.hf import HfEngine
-from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.learner import Learner, Stepped
+from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.loggers import Loggers, open_loggers
-from trimtab.train.memory import keep_freed_memory
-from trimtab.train.messages import Group, Job, Problem, Score
-from trimtab.train.recorded import recorded
-from trimtab.train.rows import Answer, rows_of
+from trimtab.train.messages import Answer, Group, Score, Stepped
+from trimtab.train.parts import build, settle_process
+from trimtab.train.recorded import rollout_rows
 from trimtab.train.saved import restored
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
-from trimtab.train.tasks import GivenUpError, Judge, source
+from trimtab.train.tasks import GivenUpError
 from trimtab.train.watch import Watch
-from trimtab.train.world import changes, world_of
+from trimtab.train.world import changes
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
@@ -62,8 +55,7 @@ class Result:
 def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
     """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
     shown = Guarded(display or Silent())
-    torch.set_num_threads(config.runnable().threads)
-    keep_freed_memory()
+    settle_process(config.runnable().threads)
     with ExitStack() as stack:
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
@@ -85,27 +77,19 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
 
 
 class Session:
-    """The parts of a run, put together."""
+    """A run from its beginning, or its last checkpoint, to its end."""
 
     def __init__(self, config: Train, run: RunDirectory, display: Guarded, stack: ExitStack) -> None:
         self.config, self.run, self.display = config, run, display
         self.stop = Stop()
-        self.source = source(config.task, config.seed)
-        self.max_tokens = longest(config, self.source)
-        self.judge = stack.enter_context(Judge(config.task, self.source))
-        self.policy = policy_of(config, self.source, self.max_tokens, display)
-        reference = None if config.kl is None else policy_of(config, self.source, self.max_tokens, display).model
-        self.world = world_of(config, self.source, self.policy)
-        self.learner = Learner(config, self.policy.model, reference)
+        self.parts = parts = build(config, run.path, display, stack)
+        self.learner, self.backend, self.judge, self.policy = parts.learner, parts.backend, parts.judge, parts.policy
         display.warn = self._display_failed
-        self.backend: Backend = backend_of(config, self.policy, self.run.path)
-        stack.callback(self.backend.close)
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
-        self.evaluator = self._evaluator()
         self.buffer = Buffer()
+        self.evaluation: Evaluation | None = None
         self.watch = Watch(config.correction, config.learner.patience)
-        self.texts: dict[int, list[str]] = {}
         self.told: set[str] = set()
         self.broken = False
         self.accuracies: list[float] = []
@@ -119,7 +103,7 @@ class Session:
         self.judge.stop = lambda: bool(stop)
         if resume:
             self._compare()
-        self.run.remember(world=self.world)
+        self.run.remember(world=self.parts.world)
         if resume:
             self._restore()
             if self._finished():
@@ -136,7 +120,7 @@ class Session:
         self.display.begin(self.run.path, learner.version)
         for note in self.judge.notes:
             self._note("reward", note)
-        self.backend.begin(learner.version)
+        self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
             for note in self.watch.notes(stepped):
@@ -158,13 +142,12 @@ class Session:
         if entries is None:
             return None
         waited = time.perf_counter() - clock
-        stepped = learner.step(rows_of([answer for entry in entries for answer in _answers(entry)]))
-        self.backend.publish(learner.version)
+        stepped = learner.step([answer for entry in entries for answer in _answers(entry)])
+        self.backend.publish(learner.weights(), learner.version)
         step = learner.version - 1
         metrics = dict(stepped.metrics) | self._own(entries, waited, time.perf_counter() - clock)
-        texts = self._texts(entries)
         if config.record.rollouts:
-            self.run.rollouts(recorded(step, entries, texts, stepped))
+            self.run.rollouts(rollout_rows(step, entries, self.policy, stepped))
         last = learner.version == config.steps
         due = config.evaluate and (learner.version % config.evaluate.every == 0 or last)
         if due and not self._evaluate(learner.version, metrics):
@@ -196,32 +179,49 @@ class Session:
 
     def _batch(self, stop: Stop) -> list[Entry] | None:
         """The next batch of whole groups; None where the user asked to stop first."""
-        rollout, heard = self.config.rollout, time.monotonic()
+        rollout, taken = self.config.rollout, list[Entry]()
+
+        def is_ready() -> bool:
+            entries = self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
+            taken.extend(entries or ())
+            return entries is not None
+
         self._admit()  # work for the samplers first, also where a batch is ready
         self._receive(0.0)
-        while (
-            entries := self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
-        ) is None:
-            if stop:
-                return None
-            self._admit()
+        return taken if self._wait(is_ready) else None
+
+    def _wait(self, condition: Callable[[], bool], *, admit: bool = True) -> bool:
+        """Take in what samplers do until it holds, giving them more; False where the user asked to stop first."""
+        heard = time.monotonic()
+        while not condition():
+            if self.stop:
+                return False
+            if admit:
+                self._admit()
             heard = time.monotonic() if self._receive(0.5) else heard
             if time.monotonic() - heard > QUIET:
                 raise RunError(
                     f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs in "
                     f"{self.run.path}, and at rollout.max_tokens and rollout.slots."
                 )
-        return entries
+        return True
 
     def _receive(self, timeout: float) -> bool:
         """Take in what the samplers have done; whether there was anything."""
         arrived = self.backend.arrived(timeout, lambda: bool(self.stop))
+        evaluation = self.evaluation
         for group in arrived.groups:
+            if group.job.group < 0:
+                if evaluation is not None:
+                    evaluation.take(group)
+                continue
             try:
                 self._finish(group)
             except GivenUpError:  # what is not scored yet is sampled again when the run goes on
                 break
         self.buffer.lost(arrived.lost)
+        if evaluation is not None and (again := evaluation.lost(arrived.lost)):
+            self.backend.give(again)
         for note in arrived.notes:
             self._note("sampler", note)
         return bool(arrived)
@@ -232,8 +232,7 @@ class Session:
         if entry is not None:
             texts = self.policy.texts([sample.tokens for sample in group.samples])
             scores = self.judge.scores([(entry.problem, text) for text in texts])
-            self.buffer.finish(group, scores)
-            self.texts[group.job.group] = texts
+            self.buffer.finish(group, scores, texts)
             self._tell_faults(group, scores)
 
     def _tell_faults(self, group: Group, scores: list[Score]) -> None:
@@ -254,18 +253,6 @@ class Session:
                 "and were cut off there; they are not trained on. rollout/broken is their share of a step.",
             )
 
-    def _texts(self, entries: list[Entry]) -> dict[int, list[str]]:
-        """The responses of a batch as text; those restored from a checkpoint are decoded again."""
-        found: dict[int, list[str]] = {}
-        for entry in entries:
-            assert entry.group is not None
-            known = self.texts.pop(entry.job.group, None)
-            found[entry.job.group] = known or self.policy.texts([sample.tokens for sample in entry.group.samples])
-        dropped = [number for number in self.texts if not self.buffer.entry(number)]
-        for number in dropped:
-            del self.texts[number]
-        return found
-
     def _admit(self) -> None:
         """Let in what the staleness rule allows, and give it to the samplers that have room."""
         config, buffer = self.config, self.buffer
@@ -278,44 +265,21 @@ class Session:
             buffer.dropped,
         )
         for _ in range(allowed):
-            buffer.admit(*self._admitted(buffer.next))
-        jobs = buffer.waiting()[: self.backend.room()]
+            buffer.admit(*self.parts.make(buffer.next))
+        jobs = buffer.waiting(self.backend.room())
         if jobs:
             buffer.start(job.group for job in jobs)
             self.backend.give(jobs)
-
-    def _admitted(self, number: int) -> tuple[Problem, Job]:
-        """The problem of that number and the job to sample it; the same whenever it is made."""
-        problem = self.source.problem(number)
-        prompt = self.policy.prompt(self.config.task, problem)
-        seed = seed_of(self.config.seed, "group", number)
-        return problem, Job(number, prompt, self.config.rollout.samples, seed, self.max_tokens)
-
-    def _evaluator(self) -> Evaluator | None:
-        config = self.config
-        if config.evaluate is None:
-            return None
-        engine = HfEngine(
-            self.policy.model,
-            stop=self.policy.stop,
-            temperature=config.evaluate.temperature,
-            slots=config.rollout.slots,
-        )
-        problems = self.source.held_out(config.evaluate.problems)
-        return Evaluator.of(
-            engine, self.policy, self.judge, config.task, problems, max_tokens=self.max_tokens, seed=config.seed
-        )
 
     def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:
         """Accuracy of the present weights, into the metrics of the step that made them; before the first, on its own.
 
         False where a request to stop broke it off.
         """
-        if self.evaluator is None:
+        if self.parts.evaluator is None:
             return True
         clock = time.perf_counter()
-        weights = self.policy.model.state_dict()
-        accuracy = self.evaluator.accuracy_unless(lambda: bool(self.stop), weights, version)
+        accuracy = self._accuracy(self.parts.evaluator, version)
         if accuracy is None:
             return False
         self.accuracies.append(accuracy)
@@ -324,6 +288,23 @@ class Session:
             self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
             self.display.step(0, metrics)
         return True
+
+    def _accuracy(self, evaluator: Evaluator, version: int) -> float | None:
+        """Held-out jobs through the back-end, beside the groups it has already; None where a request to stop came first.
+
+        No newer weights are published before all of them are back. Nor is any group given: which ones share a batch with these
+        would depend on the clock, and with it their last bits.
+        """
+        self.evaluation = evaluation = evaluator.begin(version)
+        try:
+            self.backend.give(evaluator.jobs)
+            if not self._wait(lambda: evaluation.is_done, admit=False):
+                return None
+            return evaluator.accuracy(evaluation.groups)
+        except GivenUpError:
+            return None
+        finally:
+            self.evaluation = None
 
     def _own(self, entries: list[Entry], waited: float, seconds: float) -> dict[str, float]:
         scores = [score for entry in entries for score in entry.scores]
@@ -375,9 +356,8 @@ class Session:
         checkpoint.save(
             self.run.checkpoints,
             self.learner.version,
-            model=self.policy.model,
+            learner=self.learner.save,
             tokenizer=self.policy.tokenizer,
-            optimizer=self.learner.optimizer,
             state=state,
             arrays=arrays,
             keep=self.config.checkpoint.keep,
@@ -387,7 +367,7 @@ class Session:
         """Say what changed outside the run directory since the run's last session; runs of before it was noted say nothing."""
         before = self.run.facts.get("world")
         if isinstance(before, dict):
-            for message in changes(cast("dict[str, Any]", before), self.world, kl=self.config.kl is not None):
+            for message in changes(cast("dict[str, Any]", before), self.parts.world, kl=self.config.kl is not None):
                 self._note("changed", message)
 
     def _restore(self) -> None:
@@ -398,10 +378,9 @@ class Session:
             checkpoint.clear_leftovers(self.run.checkpoints)
             self.run.rewind(0)
             return
-        saved = checkpoint.load(newest, model=self.policy.model, optimizer=self.learner.optimizer)
-        vocabulary = cast("torch.Tensor", self.policy.model.get_input_embeddings().weight).shape[0]
-        state, self.buffer = restored(newest, saved, self.config, vocabulary)
-        self.buffer.renew(self._admitted)
+        saved = checkpoint.load(newest, learner=self.learner.load)
+        state, self.buffer = restored(newest, saved, self.config, self.policy.vocabulary)
+        self.buffer.renew(self.parts.make)
         self.learner.version = state.version
         self.learner.skipped.update(state.skipped)
         self.watch.restore(state.watch.model_dump())
@@ -440,6 +419,5 @@ class Session:
 def _answers(entry: Entry) -> list[Answer]:
     assert entry.group is not None
     job = entry.job
-    return [
-        (job.group, job.prompt, sample, score) for sample, score in zip(entry.group.samples, entry.scores, strict=True)
-    ]
+    pairs = zip(entry.group.samples, entry.scores, strict=True)
+    return [Answer(job.group, place, job.prompt, sample, score) for place, (sample, score) in enumerate(pairs)]

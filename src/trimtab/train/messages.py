@@ -1,4 +1,7 @@
-"""What moves between the parts of a run: problems, jobs, samples, groups. Plain values that cross process borders."""
+"""What moves between the parts of a run: problems, jobs, samples, groups, answers, what a step did.
+
+Plain values with host arrays: they cross the borders of processes, and hold nothing of anybody's model.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.errors import ConfigError
+
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
+"""What came of a step: an update, or why there was none."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +34,43 @@ class Problem:
     """Further fields, handed to the user's reward functions."""
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How the model's distribution is changed before a token is drawn from it."""
+
+    temperature: float = 1.0
+    """0: the likeliest token."""
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0 or self.temperature == float("inf"):
+            raise ConfigError(
+                f"temperature needs a finite number >= 0, got {self.temperature}. 0 is the likeliest token."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k needs at least 1 token, got {self.top_k}. Leave it out to sample from all.")
+        if self.top_p is not None and not 0 <= self.top_p <= 1:
+            raise ConfigError(
+                f"top_p needs a share between 0 and 1, got {self.top_p}. Leave it out to sample from all."
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """One prompt to be answered several times: the unit that is admitted, sampled, trained or dropped."""
 
     group: int
-    """Running number of the prompt in this run, from 0; never used twice."""
+    """Running number of the prompt in this run, from 0; never used twice. Held-out problems count down from −1."""
     prompt: Ints
     """Token ids."""
     samples: int
     seed: int
     """Randomness of the group: the same weights, seed and job give the same tokens, whichever sampler does it."""
     max_tokens: int
+    sampling: Sampling = Sampling()
+    exact: bool = False
+    """Whether the learner's own precision is asked for, whatever that of rollouts is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +81,8 @@ class Sample:
     """Response token ids, the stop token included."""
     behavior: Floats
     """Log-prob of each token under the distribution it was really drawn from: temperature, top-k and top-p in force."""
-    raw: Floats
-    """Log-prob of each token under the model's plain softmax at temperature 1."""
+    raw: Floats | None
+    """Log-prob of each token under the model's plain softmax at temperature 1; None from an engine that gives only one kind."""
     versions: Ints
     """Learner version of the weights that sampled each token."""
     finish: Literal["stop", "length", "error"]
@@ -80,3 +114,33 @@ class Score:
     """Each reward before its weight, by name."""
     failed: str | None = None
     """Why a verifier could not score it: the error or the timeout; None where all could. Such a response is not trained on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One response with all the learner needs to train on it."""
+
+    group: int
+    place: int
+    """Which of the group's samples it is."""
+    prompt: Ints
+    sample: Sample
+    score: Score
+
+
+@dataclass(frozen=True, eq=False)
+class Stepped:
+    """What a learner's step did: metrics, and of every answer what became of its tokens. Arrays are [answers, width], padded."""
+
+    outcome: Outcome
+    metrics: Mapping[str, float]
+    places: Mapping[tuple[int, int], int]
+    """The row of each answer, by group and place in it."""
+    mask: Flags
+    behavior: Floats
+    proximal: Floats | None
+    current: Floats
+    """What the policy thought of each token when it was trained; NaN for answers that could not contribute."""
+    kept: Flags
+    weight: Floats
+    advantages: Floats

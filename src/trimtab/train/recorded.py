@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from trimtab.records.schema import RolloutRow
 from trimtab.train.buffer import Entry
-from trimtab.train.learner import Stepped
+from trimtab.train.messages import Stepped
+from trimtab.train.policy.policy import Policy
 
 
-def recorded(
-    step: int, entries: Sequence[Entry], texts: Mapping[int, Sequence[str]], stepped: Stepped
-) -> list[RolloutRow]:
-    """The rows of a step; its entries in the order in which the batch was made of them."""
-    columns = {
-        "current": stepped.current.cpu().numpy(),
-        "kept": stepped.corrected.kept.cpu().numpy(),
-        "weight": stepped.corrected.weight.cpu().numpy(),
-        "advantage": stepped.advantages.cpu().numpy(),
-        "mask": stepped.rows.mask.cpu().numpy(),
+def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: Stepped) -> list[RolloutRow]:
+    """The rows of a step. Responses that came from a checkpoint are decoded again."""
+    columns: dict[str, Any] = {
+        "current": stepped.current,
+        "kept": stepped.kept,
+        "weight": stepped.weight,
+        "advantage": stepped.advantages,
+        "mask": stepped.mask,
     }
-    proximal = None if stepped.proximal is None else stepped.proximal.cpu().numpy()
     found: list[RolloutRow] = []
     for entry in entries:
         assert entry.group is not None
+        texts = entry.texts or policy.texts([sample.tokens for sample in entry.group.samples])
         for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
-            row, length = len(found), len(sample.tokens)
+            row, length = stepped.places[entry.job.group, place], len(sample.tokens)
             cut = {name: value[row, :length] for name, value in columns.items()}
             found.append(
                 RolloutRow(
@@ -35,7 +35,7 @@ def recorded(
                     sample=place,
                     problem=entry.problem.id,
                     prompt=entry.problem.prompt,
-                    response=texts[entry.job.group][place],
+                    response=texts[place],
                     prompt_tokens=entry.job.prompt,
                     tokens=sample.tokens,
                     behavior=sample.behavior,
@@ -47,7 +47,7 @@ def recorded(
                     finish=sample.finish,
                     staleness=step - int(sample.versions.min()) if length else 0,
                     failed=score.failed,
-                    proximal=None if proximal is None else proximal[row, :length],
+                    proximal=None if stepped.proximal is None else stepped.proximal[row, :length],
                     **cut,
                 )
             )

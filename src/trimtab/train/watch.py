@@ -16,7 +16,7 @@ from trimtab.core.batch import batch, groups
 from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
 from trimtab.errors import RunError
-from trimtab.train.learner import Stepped
+from trimtab.train.messages import Stepped
 
 STREAK = 20
 """Steps in a row before a gate is called out."""
@@ -87,13 +87,12 @@ class Watch:
 @torch.no_grad()
 def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str]:
     """For each gate, the bounds that would keep this share of its units on a batch."""
-    rows, current = stepped.rows, stepped.current
-    target = stepped.proximal if stepped.proximal is not None else current
+    target = torch.from_numpy(stepped.current if stepped.proximal is None else stepped.proximal)
     tokens = batch(
-        {"proximal": target, "current": target, "behavior": rows.behavior},
+        {"proximal": target, "current": target, "behavior": torch.from_numpy(stepped.behavior)},
         rule.pairs,
-        rows.mask & ~target.isnan(),
-        advantages=stepped.advantages,
+        torch.from_numpy(stepped.mask) & ~target.isnan(),
+        advantages=torch.from_numpy(stepped.advantages),
         cu_seqlens=None,
         ranks=groups(None, None),
     )

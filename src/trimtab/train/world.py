@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from trimtab.config.training import Train
-from trimtab.train.model import Policy
+from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.tasks import Source
 from trimtab.train.tasks.file import File
 
@@ -25,14 +25,14 @@ World = dict[str, str]
 """Digests and versions by what they are of."""
 
 
-def world_of(config: Train, source: Source, policy: Policy) -> World:
-    """What this run would begin with now; `policy` has to be as it was loaded or made."""
+def world_of(config: Train, source: Source, start: Pretrained) -> World:
+    """What this run would begin with now; `start` has to be as it was loaded or made."""
     world = {f"version of {name}": _version(name) for name in LIBRARIES}
     world |= {f"rows of {path}": digest for path, digest in _rows(config, source)}
     world |= {f"code of reward {name}": digest for name, digest in _rewards(config)}
-    world["weights"] = _digest(_weights(policy))
-    world["model settings"] = _digest([_plain(_settings(policy))])
-    world["tokenizer"] = _digest([_plain(dict(policy.tokenizer.get_vocab())), str(policy.stop).encode()])
+    world["weights"] = _digest(_weights(start))
+    world["model settings"] = _digest([_plain(_settings(start))])
+    world["tokenizer"] = _digest([_plain(dict(start.policy.tokenizer.get_vocab())), str(start.policy.stop).encode()])
     return world
 
 
@@ -101,15 +101,15 @@ def module_file(name: str) -> Path | None:
     return file if file is not None and file.is_file() else None
 
 
-def _weights(policy: Policy) -> Iterator[bytes | memoryview]:
-    for name, tensor in sorted(policy.model.state_dict().items()):
+def _weights(start: Pretrained) -> Iterator[bytes | memoryview]:
+    for name, tensor in sorted(start.model.state_dict().items()):
         yield f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode()
         if tensor.numel():
             yield memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
-def _settings(policy: Policy) -> dict[str, Any]:
-    found: dict[str, Any] = policy.model.config.to_diff_dict()
+def _settings(start: Pretrained) -> dict[str, Any]:
+    found: dict[str, Any] = start.model.config.to_diff_dict()
     return {name: value for name, value in found.items() if name not in _OF_THE_PLACE}
 
 

@@ -22,8 +22,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from trimtab.train.engines.hf import HfEngine
-from trimtab.train.messages import Group, Job, Sample
+from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.messages import Group, Job, Sample, Sampling
 
 VOCABULARY = 20
 SIZE: dict[str, Any] = {
@@ -75,11 +75,28 @@ def model_of(family: str, seed: int = 0) -> PreTrainedModel:
     return model
 
 
-def jobs_of(sizes: Sequence[int], *, samples: int = 3, max_tokens: int = 12, first: int = 0) -> list[Job]:
+PLAIN = Sampling()
+
+
+def jobs_of(
+    sizes: Sequence[int],
+    *,
+    samples: int = 3,
+    max_tokens: int = 12,
+    first: int = 0,
+    sampling: Sampling = PLAIN,
+) -> list[Job]:
     """Jobs with prompts of these lengths."""
     rng = np.random.default_rng(first)
     return [
-        Job(first + i, rng.integers(0, VOCABULARY, size).astype(np.int32), samples, 1000 + first + i, max_tokens)
+        Job(
+            first + i,
+            rng.integers(0, VOCABULARY, size).astype(np.int32),
+            samples,
+            1000 + first + i,
+            max_tokens,
+            sampling,
+        )
         for i, size in enumerate(sizes)
     ]
 

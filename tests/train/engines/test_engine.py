@@ -18,11 +18,11 @@ from tests.train.engines.models import (
     tensor,
 )
 from trimtab.errors import ConfigError, InputError
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.rotary import Rotary
+from trimtab.train.engines.hf.sampling import cut_log_probs
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.engines.rotary import Rotary
-from trimtab.train.engines.sampling import Cut, cut_log_probs
-from trimtab.train.messages import Group, Job
+from trimtab.train.messages import Group, Job, Sampling
 
 RAGGED = (7, 1, 12, 3, 70, 3, 20, 2)  # the long one outgrows the first caches while others run
 
@@ -52,11 +52,11 @@ def test_raw_log_probs_are_those_of_a_full_forward(family: str, slots: int) -> N
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gpt2"])
-@pytest.mark.parametrize("cut", [Cut(0.7), Cut(1.0, top_k=4), Cut(1.2, top_k=10, top_p=0.6)])
-def test_behavior_log_probs_are_those_of_the_distribution_drawn_from(family: str, cut: Cut) -> None:
+@pytest.mark.parametrize("cut", [Sampling(0.7), Sampling(1.0, top_k=4), Sampling(1.2, top_k=10, top_p=0.6)])
+def test_behavior_log_probs_are_those_of_the_distribution_drawn_from(family: str, cut: Sampling) -> None:
     model = model_of(family)
-    engine = HfEngine(model, stop=[0], temperature=cut.temperature, top_k=cut.top_k, top_p=cut.top_p, slots=5)
-    for group in finished(engine, jobs_of(RAGGED)).values():
+    engine = HfEngine(model, stop=[0], slots=5)
+    for group in finished(engine, jobs_of(RAGGED, sampling=cut)).values():
         for sample in group.samples:
             plain = full(model, group.job, sample).log_softmax(-1)
             expected = of_tokens(cut_log_probs(plain, cut), sample)
@@ -69,8 +69,8 @@ def test_behavior_log_probs_are_those_of_the_distribution_drawn_from(family: str
 def test_temperature_zero_is_greedy_generate(family: str) -> None:
     model = model_of(family)
     for job, group in zip(
-        jobs := jobs_of((6, 1, 9), samples=2),
-        finished(HfEngine(model, stop=[], temperature=0.0), jobs).values(),
+        jobs := jobs_of((6, 1, 9), samples=2, sampling=Sampling(0.0)),
+        finished(HfEngine(model, stop=[]), jobs).values(),
         strict=True,
     ):
         prompt = torch.from_numpy(job.prompt).long().unsqueeze(0)

@@ -9,10 +9,10 @@ from transformers import PreTrainedModel
 
 from tests.train.engines.models import FAMILIES, finished, full, jobs_of, model_of, of_tokens, tensor, weights_of
 from trimtab.config.training import Precision
-from trimtab.train.engines import hf
-from trimtab.train.engines.hf import HfEngine
-from trimtab.train.engines.quantize import Intake
-from trimtab.train.engines.rotary import Rotary
+from trimtab.train.engines.hf import engine as hf
+from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.quantize import Intake
+from trimtab.train.engines.hf.rotary import Rotary
 from trimtab.train.messages import Group
 
 SIZES = (7, 1, 12, 3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.train.engines.models import model_of, weights_of
 from trimtab.config.training import Precision
 from trimtab.errors import InputError
-from trimtab.train.engines.quantize import Intake, output_axes, rounded
+from trimtab.train.engines.hf.quantize import Intake, output_axes, rounded
 
 ROUNDED: tuple[Precision, ...] = ("fp8", "int8", "int4")
 

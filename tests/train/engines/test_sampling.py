@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import ConfigError
-from trimtab.train.engines.sampling import BLOCK, HEAD, Cut, cut_log_probs, draw, inverse_cdf, nucleus
+from trimtab.train.engines.hf.sampling import BLOCK, HEAD, cut_log_probs, draw, inverse_cdf, nucleus
+from trimtab.train.messages import Sampling
 
 LAST = 1 - 2.0**-53  # the largest uniform number below 1
 
@@ -51,9 +52,11 @@ def test_the_search_by_blocks_finds_the_token_of_the_plain_sum(seed: int, size: 
     assert torch.equal(inverse_cdf(probs, at), expected)
 
 
-@pytest.mark.parametrize("cut", [Cut(), Cut(0.7), Cut(1.3, top_k=5), Cut(top_p=0.8), Cut(0.9, top_k=9, top_p=0.7)])
+@pytest.mark.parametrize(
+    "cut", [Sampling(), Sampling(0.7), Sampling(1.3, top_k=5), Sampling(top_p=0.8), Sampling(0.9, top_k=9, top_p=0.7)]
+)
 @pytest.mark.parametrize("size", [12, 4 * BLOCK + 100])
-def test_frequencies_follow_the_distribution_the_log_probs_claim(cut: Cut, size: int) -> None:
+def test_frequencies_follow_the_distribution_the_log_probs_claim(cut: Sampling, size: int) -> None:
     count = 40_000 if size < 100 else 4_000
     logits = torch.randn(1, size, generator=torch.Generator().manual_seed(3)) * 2
     drawn = draw(logits.expand(count, -1), uniforms(count), cut)
@@ -72,7 +75,7 @@ def test_frequencies_follow_the_distribution_the_log_probs_claim(cut: Cut, size:
 def test_both_log_probs_belong_to_the_token() -> None:
     # softmax of log(0.5), log(0.3), log(0.2); top-2 keeps 0.5 and 0.3: 0.5/0.8 and 0.3/0.8
     logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(2, 1)
-    drawn = draw(logits, torch.tensor([0.1, 0.9], dtype=torch.float64), Cut(top_k=2))
+    drawn = draw(logits, torch.tensor([0.1, 0.9], dtype=torch.float64), Sampling(top_k=2))
     assert drawn.tokens.tolist() == [0, 1]
     assert drawn.raw.exp().tolist() == pytest.approx([0.5, 0.3])
     assert drawn.behavior.exp().tolist() == pytest.approx([0.625, 0.375])
@@ -82,10 +85,10 @@ def test_temperature_comes_before_top_k_and_top_k_before_top_p() -> None:
     # temperature 0.5 squares and renormalises: 0.4², 0.3², 0.2², 0.1² = .16, .09, .04, .01 of .30;
     # top-3: .16, .09, .04 of .29 = .552, .310, .138; top-p 0.85 keeps .552 + .310 = .862: .16/.25, .09/.25
     plain = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
-    result = cut_log_probs(plain, Cut(0.5, top_k=3, top_p=0.85)).exp()
+    result = cut_log_probs(plain, Sampling(0.5, top_k=3, top_p=0.85)).exp()
     assert result[0].tolist() == pytest.approx([0.64, 0.36, 0.0, 0.0])
     # without top-k the first two hold only .25/.30 = .833, so the third stays
-    assert (cut_log_probs(plain, Cut(0.5, top_p=0.85)) > -torch.inf).sum() == 3
+    assert (cut_log_probs(plain, Sampling(0.5, top_p=0.85)) > -torch.inf).sum() == 3
 
 
 def test_top_p_keeps_the_token_that_crosses_the_share_and_one_at_least() -> None:
@@ -106,7 +109,7 @@ def test_a_flat_large_vocabulary_has_its_whole_nucleus_found() -> None:
 
 def test_temperature_zero_is_the_likeliest_token_with_certainty() -> None:
     logits = torch.randn(5, 30)
-    drawn = draw(logits, uniforms(5), Cut(0.0, top_k=3, top_p=0.5))
+    drawn = draw(logits, uniforms(5), Sampling(0.0, top_k=3, top_p=0.5))
     assert torch.equal(drawn.tokens, logits.argmax(-1))
     assert torch.equal(drawn.behavior, torch.zeros(5))
     assert torch.equal(drawn.raw, logits.log_softmax(-1).amax(-1))
@@ -114,15 +117,15 @@ def test_temperature_zero_is_the_likeliest_token_with_certainty() -> None:
 
 @pytest.mark.parametrize("temperature", [1e-38, 1e-6, 50.0])
 def test_extreme_temperatures_stay_finite(temperature: float) -> None:
-    drawn = draw(torch.randn(4, 9) * 30, uniforms(4), Cut(temperature))
+    drawn = draw(torch.randn(4, 9) * 30, uniforms(4), Sampling(temperature))
     assert drawn.behavior.isfinite().all()
     assert (drawn.behavior <= 0).all()
 
 
-@pytest.mark.parametrize("cut", [Cut(), Cut(0.0), Cut(0.8, top_k=2, top_p=0.9)])
+@pytest.mark.parametrize("cut", [Sampling(), Sampling(0.0), Sampling(0.8, top_k=2, top_p=0.9)])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 @pytest.mark.parametrize("size", [6, 40, 5000])
-def test_logits_without_a_distribution_spoil_their_row_only(cut: Cut, wrong: float, size: int) -> None:
+def test_logits_without_a_distribution_spoil_their_row_only(cut: Sampling, wrong: float, size: int) -> None:
     logits = torch.randn(4, size)
     right = draw(logits, uniforms(4), cut)
     spoilt = logits.clone()
@@ -137,7 +140,7 @@ def test_logits_without_a_distribution_spoil_their_row_only(cut: Cut, wrong: flo
 
 def test_a_token_the_model_forbids_is_no_error() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, 0.0]])
-    drawn = draw(logits, torch.zeros(1, dtype=torch.float64), Cut())
+    drawn = draw(logits, torch.zeros(1, dtype=torch.float64), Sampling())
     assert drawn.sound.all()
     assert drawn.tokens.tolist() == [1]
     assert drawn.raw.exp().tolist() == pytest.approx([0.5])
@@ -145,7 +148,7 @@ def test_a_token_the_model_forbids_is_no_error() -> None:
 
 def test_bfloat16_logits_are_summed_in_float32() -> None:
     logits = torch.zeros(1, 1000, dtype=torch.bfloat16)
-    drawn = draw(logits, uniforms(1), Cut())
+    drawn = draw(logits, uniforms(1), Sampling())
     assert drawn.raw.dtype == torch.float32
     assert drawn.raw.item() == pytest.approx(-np.log(1000), abs=1e-6)
 
@@ -155,4 +158,4 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
 )
 def test_impossible_settings_do_not_construct(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="needs"):
-        Cut(**wrong)  # pyright: ignore[reportArgumentType]
+        Sampling(**wrong)  # pyright: ignore[reportArgumentType]

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-
-from torch import Tensor
+from collections.abc import Callable, Sequence
 
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-
-Weights = Callable[[], Mapping[str, Tensor]]
+from trimtab.train.weights.protocol import NamedTensors
 
 
 class Lockstep:
     """An engine in this process. A group given at version v is sampled by version v, whatever it waits for afterwards."""
 
-    def __init__(self, engine: Engine, weights: Weights) -> None:
-        self._engine, self._weights = engine, weights
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-    def begin(self, version: int) -> None:
+    def begin(self, weights: NamedTensors, version: int) -> None:
         """Take over the learner's weights."""
-        self.publish(version)
+        self.publish(weights, version)
 
-    def publish(self, version: int) -> None:
+    def publish(self, weights: NamedTensors, version: int) -> None:
         """Take over the learner's weights."""
-        self._engine.load(self._weights(), version)
+        self._engine.load(dict(weights), version)
 
     def room(self) -> int:
         """All that the staleness rule admits."""

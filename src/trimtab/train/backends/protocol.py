@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from trimtab.train.messages import Group, Job
+from trimtab.train.weights.protocol import NamedTensors
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Arrived:
 class Backend(Protocol):
     """Samplers that answer jobs with the learner's weights. All calls come from one thread."""
 
-    def begin(self, version: int) -> None:
-        """Start with the learner's present weights, which are this version."""
+    def begin(self, weights: NamedTensors, version: int) -> None:
+        """Start with these weights."""
         ...
 
-    def publish(self, version: int) -> None:
-        """The learner's weights are now this version: jobs given from here on begin with it or a newer one."""
+    def publish(self, weights: NamedTensors, version: int) -> None:
+        """These are the weights now: jobs given from here on begin with this version or a newer one."""
         ...
 
     def room(self) -> int:

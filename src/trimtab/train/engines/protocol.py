@@ -1,4 +1,4 @@
-"""What every sampler offers: jobs in, groups out, new weights between two decode steps."""
+"""What every sampler offers: jobs in, groups out, new weights between two steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab.train.messages import Group, Job
 
 @runtime_checkable
 class Engine(Protocol):
-    """Samples groups, one token of every running response per step."""
+    """Samples groups, step by step. Every token carries the version of the weights that sampled it."""
 
     version: int
     """Learner version of the weights in use."""
@@ -23,15 +23,15 @@ class Engine(Protocol):
         ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue jobs; they begin in this order as slots become free."""
+        """Queue jobs; they begin in this order as there is room for them, each with the sampling it asks for."""
         ...
 
     def step(self) -> list[Group]:
-        """Fill free slots, sample one token in every slot, return the groups that finished now."""
+        """Make some progress with what was submitted; the groups that finished by it."""
         ...
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over weights by state-dict name; they are copied."""
+        """Take over weights by state-dict name; they are copied. A weight of two names comes under the first alone."""
         ...
 
     def abandon(self) -> None:

@@ -9,35 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as nnf
 
-from trimtab.errors import ConfigError
+from trimtab.train.messages import Sampling
 
 BLOCK = 256
 """Tokens per block of the two-level search: a vocabulary is summed in float32 within blocks, in float64 over them."""
 
 HEAD = 1024
 """The likeliest tokens among which top-p looks first; the whole vocabulary is sorted only where they hold too little."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How the model's distribution is changed before a token is drawn from it."""
-
-    temperature: float = 1.0
-    """0: the likeliest token."""
-    top_k: int | None = None
-    top_p: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.temperature >= 0 or self.temperature == float("inf"):
-            raise ConfigError(
-                f"temperature needs a finite number >= 0, got {self.temperature}. 0 is the likeliest token."
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"top_k needs at least 1 token, got {self.top_k}. Leave it out to sample from all.")
-        if self.top_p is not None and not 0 <= self.top_p <= 1:
-            raise ConfigError(
-                f"top_p needs a share between 0 and 1, got {self.top_p}. Leave it out to sample from all."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +28,17 @@ class Draw:
     sound: Bool[Tensor, "rows"]
 
 
-def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], cut: Cut) -> Draw:
+def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], sampling: Sampling) -> Draw:
     """The token that each row's uniform number in [0, 1) falls on, and its log-probs."""
     plain = logits.float().log_softmax(-1)
     # One NaN, one +inf or nothing but -inf makes the normaliser NaN, and with it every entry of the row.
     sound = ~plain[:, 0].isnan()
     if not bool(sound.all()):
         plain = torch.where(sound.unsqueeze(-1), plain, 0.0)
-    if cut.temperature == 0:
+    if sampling.temperature == 0:
         raw, tokens = plain.max(-1)
         return Draw(tokens, torch.zeros_like(raw), raw, sound)
-    log_probs = cut_log_probs(plain, cut)
+    log_probs = cut_log_probs(plain, sampling)
     tokens = inverse_cdf(log_probs.exp(), uniforms)
     at = tokens.unsqueeze(-1)
     raw = plain.gather(-1, at).squeeze(-1)
@@ -68,20 +46,20 @@ def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], c
     return Draw(tokens, behavior, raw, sound)
 
 
-def cut_log_probs(plain: Float[Tensor, "rows vocab"], cut: Cut) -> Float[Tensor, "rows vocab"]:
+def cut_log_probs(plain: Float[Tensor, "rows vocab"], sampling: Sampling) -> Float[Tensor, "rows vocab"]:
     """Log-probs after temperature, then top-k, then top-p of what top-k left; -inf where no token can be drawn.
 
     Tokens as likely as the k-th stay too.
     """
     result = plain
-    if cut.temperature != 1:
+    if sampling.temperature != 1:
         # Differences to the likeliest token are at most 0: no temperature makes them overflow to +inf.
-        result = ((plain - plain.amax(-1, keepdim=True)) / cut.temperature).log_softmax(-1)
-    if cut.top_k is not None and cut.top_k < plain.shape[-1]:
-        least = result.topk(cut.top_k, -1).values[:, -1:]
+        result = ((plain - plain.amax(-1, keepdim=True)) / sampling.temperature).log_softmax(-1)
+    if sampling.top_k is not None and sampling.top_k < plain.shape[-1]:
+        least = result.topk(sampling.top_k, -1).values[:, -1:]
         result = result.masked_fill(result < least, -torch.inf).log_softmax(-1)
-    if cut.top_p is not None and cut.top_p < 1:
-        result = result.masked_fill(~nucleus(result, cut.top_p), -torch.inf).log_softmax(-1)
+    if sampling.top_p is not None and sampling.top_p < 1:
+        result = result.masked_fill(~nucleus(result, sampling.top_p), -torch.inf).log_softmax(-1)
     return result
 
 

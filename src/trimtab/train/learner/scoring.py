@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,20 +11,22 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
-from trimtab.train.rows import Rows, group_batches, micro_batches
-from trimtab.train.shared_prefix import SharedPrefix, shared_prefix
+from trimtab.train.learner.rows import Rows, group_batches, micro_batches
+from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 
-@dataclass(frozen=True, eq=False)
-class Scorer:
-    """A policy that says how likely responses are, at the temperature they were sampled with."""
+class Scorer(nn.Module):
+    """A policy that says how likely responses are, at the temperature they were sampled with. Trunk and head lie in its forward."""
 
-    model: PreTrainedModel
-    temperature: float
-    plain_head: bool
-    """Whether the logits are the last hidden states times the head's weight, so that they need never be held whole."""
-    fast: SharedPrefix | None = None
-    """The trunk that works out a group's prompt once, for models it knows."""
+    def __init__(
+        self, model: PreTrainedModel, temperature: float, plain_head: bool, fast: SharedPrefix | None = None
+    ) -> None:
+        """`plain_head`: whether the logits are the last hidden states times the head's weight, so that they need never be held whole.
+
+        `fast`: the trunk that works out a group's prompt once, for models it knows.
+        """
+        super().__init__()
+        self.model, self.temperature, self.plain_head, self.fast = model, temperature, plain_head, fast
 
     @classmethod
     def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
@@ -33,7 +34,7 @@ class Scorer:
         plain = _has_plain_head(model)
         return cls(model, temperature, plain, shared_prefix(model) if plain else None)
 
-    def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
+    def forward(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
         """Log-probs of the responses' tokens `[rows, width]`, with gradient where it is on; 0 beyond the mask.
 
         Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.train.engines.decoder import Positions
+from trimtab.train.engines.hf.decoder import Positions
 from trimtab.train.messages import Floats, Group, Ints, Job, Sample
 
 Finish = Literal["stop", "length", "error"]
@@ -22,6 +22,8 @@ class Entry:
     job: Job
     limit: int
     """Tokens a response may have: what the job asks, less what the model has no positions for."""
+    kind: int = 0
+    """Number of its sampling: rows of one number are drawn together."""
     begun: int = 0
     uniforms: NDArray[np.float64] | None = None
     done: dict[int, Sample] = field(default_factory=dict[int, Sample])
@@ -57,6 +59,7 @@ class Slots:
         self.position: Positions = np.zeros(rows, np.int64)
         self.made: Positions = np.zeros(rows, np.int64)
         self.limit: Positions = np.zeros(rows, np.int64)
+        self.kind: Positions = np.zeros(rows, np.int64)
         self.every: Positions = np.arange(rows)
         self.tokens: Ints = np.zeros((rows, 0), np.int32)
         self.versions: Ints = np.zeros((rows, 0), np.int32)
@@ -79,7 +82,7 @@ class Slots:
         at = list(rows)
         self.current[at] = entry.job.prompt[-1]
         self.position[at] = len(entry.job.prompt) - 1
-        self.made[at], self.limit[at] = 0, entry.limit
+        self.made[at], self.limit[at], self.kind[at] = 0, entry.limit, entry.kind
         self.uniforms[at, : entry.limit] = entry.randomness()[first : first + len(at), : entry.limit]
 
     def drop(self, row: int) -> int | None:
@@ -89,7 +92,7 @@ class Slots:
         if row == last:
             return None
         self.members[row] = member
-        for values in (self.current, self.position, self.made, self.limit):
+        for values in (self.current, self.position, self.made, self.limit, self.kind):
             values[row] = values[last]
         for table in self._tables():
             table[row] = table[last]

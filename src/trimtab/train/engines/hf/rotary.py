@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as nnf
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
-from trimtab.train.engines.decoder import Positions, batches
+from trimtab.train.engines.hf.decoder import Positions, batches
 from trimtab.train.messages import Ints
 
 FAMILY = (LlamaForCausalLM, Qwen2ForCausalLM)

@@ -18,12 +18,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
 
 from trimtab.config.training import Task, Tiny, WarmStart
 from trimtab.errors import RunError
-from trimtab.train.engines.hf import HfEngine
+from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
-from trimtab.train.model import Policy, tiny
+from trimtab.train.messages import Group
+from trimtab.train.policy.policy import Policy
+from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.tiny import tiny_policy
 from trimtab.train.tasks.judge import Judge
 from trimtab.train.tasks.protocol import Source
 
@@ -36,7 +40,7 @@ Progress = Callable[[int, float | None], None]
 """Told the step and, where it was measured, the accuracy."""
 
 
-def started(
+def warm_policy(
     size: Tiny,
     config: WarmStart | None,
     task: Task,
@@ -45,21 +49,21 @@ def started(
     seed: int,
     max_tokens: int,
     progress: Progress = lambda step, accuracy: None,
-) -> Policy:
+) -> Pretrained:
     """The tiny policy a run begins with, from the cache if it was made before."""
     assert source.characters is not None
     longest = max(len(source.problem(index).prompt) for index in range(8)) + max_tokens
     positions = 1 << max(longest - 1, 63).bit_length()
-    policy = tiny(size, source.characters, positions, seed_of(seed, "weights"))
+    made = tiny_policy(size, source.characters, positions, seed_of(seed, "weights"))
     if config is None:
-        return policy
+        return made
     task = task.but(rewards=())  # judged by the task's own, so that runs with other rewards begin alike
     told = [each.model_dump(mode="json") for each in (size, config, task)]
     place = cache() / "warm-starts" / f"{_fingerprint([*_makers(), *told, seed, max_tokens])}.safetensors"
-    if not _filled(policy, place):
-        _taught(policy, config, task, source, seed, max_tokens, progress)
-        _saved(policy, place)
-    return policy
+    if not _fill(made.model, place):
+        _teach(made, config, task, source, seed, max_tokens, progress)
+        _save(made.model, place)
+    return made
 
 
 def cache() -> Path:
@@ -68,28 +72,34 @@ def cache() -> Path:
     return Path(os.environ.get("TRIMTAB_CACHE") or f"{base}/trimtab").expanduser()
 
 
-def _taught(
-    policy: Policy, config: WarmStart, task: Task, source: Source, seed: int, max_tokens: int, progress: Progress
+def _teach(
+    made: Pretrained, config: WarmStart, task: Task, source: Source, seed: int, max_tokens: int, progress: Progress
 ) -> None:
     """Supervised steps on fresh demonstrations until the sampled accuracy is reached."""
     rng = random.Random(f"{seed}/demonstrations")
-    optimizer = torch.optim.Adam(policy.model.parameters(), lr=config.lr)
+    policy, model = made.policy, made.model
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
     problems = [source.problem(FIRST - 1 - place) for place in range(256)]
     with Judge(task, source) as judge:
-        engine = HfEngine(policy.model, stop=policy.stop)
-        look = Evaluator.of(engine, policy, judge, task, problems, max_tokens=max_tokens, seed=seed)
+        engine = HfEngine(model, stop=policy.stop)  # whatever engine the run asks for: all begin alike
+        look = Evaluator.of(policy, judge, task, problems, max_tokens=max_tokens, seed=seed)
         accuracy = 0.0
         for step in range(1, config.max_steps + 1):
             first = FIRST + step * config.batch
-            ids, targets = _demonstrated(policy, task, source, range(first, first + config.batch), config.slips, rng)
-            logits = policy.model(input_ids=ids[:, :-1], use_cache=False).logits
+            ids, targets = _demonstrations(policy, task, source, range(first, first + config.batch), config.slips, rng)
+            logits = model(input_ids=ids[:, :-1], use_cache=False).logits
             optimizer.zero_grad()
             cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100).backward()
             optimizer.step()
             if step % BETWEEN:
                 progress(step, None)
                 continue
-            accuracy = look.accuracy(policy.model.state_dict(), step)
+            engine.load(model.state_dict(), step)
+            engine.submit(look.jobs)
+            groups: list[Group] = []
+            while engine.pending:
+                groups += engine.step()
+            accuracy = look.accuracy(groups)
             progress(step, accuracy)
             if accuracy >= config.target:
                 return
@@ -99,7 +109,7 @@ def _taught(
     )
 
 
-def _demonstrated(
+def _demonstrations(
     policy: Policy, task: Task, source: Source, numbers: range, slips: float, rng: random.Random
 ) -> tuple[Tensor, Tensor]:
     """Prompts with worked responses as ids, and what each position should predict: −100 outside the response."""
@@ -120,7 +130,7 @@ def _demonstrated(
 
 def _makers() -> list[str]:
     """What makes weights out of settings: cached ones that other code or libraries made are not those a run would make."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     code = b"".join(file.read_bytes() for file in sorted(folder.rglob("*.py")))
     return [hashlib.blake2b(code, digest_size=12).hexdigest(), torch.__version__, transformers.__version__]
 
@@ -129,18 +139,18 @@ def _fingerprint(told: object) -> str:
     return hashlib.blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 
 
-def _filled(policy: Policy, place: Path) -> bool:
+def _fill(model: PreTrainedModel, place: Path) -> bool:
     """Whether the cache had weights that fit; a file that cannot be read is made anew."""
     try:
-        policy.model.load_state_dict(load_file(place))
+        model.load_state_dict(load_file(place))
     except (OSError, SafetensorError, RuntimeError):
         return False
     return True
 
 
-def _saved(policy: Policy, place: Path) -> None:
+def _save(model: PreTrainedModel, place: Path) -> None:
     """Into the cache, whole or not at all; a cache that cannot be written costs only time."""
-    weights = {name: value.clone() for name, value in policy.model.state_dict().items()}
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         room = Path(tempfile.mkdtemp(dir=place.parent))

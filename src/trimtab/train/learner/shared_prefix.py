@@ -19,9 +19,9 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as nnf
 from transformers import PreTrainedModel
 
-from trimtab.train.engines.rotary import fits, paired, turns
-from trimtab.train.packing import Padding, Plan
-from trimtab.train.rows import Rows
+from trimtab.train.engines.hf.rotary import fits, paired, turns
+from trimtab.train.learner.packing import Padding, Plan
+from trimtab.train.learner.rows import Rows
 
 
 class SharedPrefix:

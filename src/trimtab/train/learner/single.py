@@ -1,4 +1,4 @@
-"""One learner step: from a batch of rows to several optimiser updates.
+"""The learner in one process. One step: from a batch of answers to several optimiser updates.
 
 rows ─► proximal log-probs ─► gates ─► advantages over rows that stay ─► gates that look at them ─► weights
                                                                                                        │
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -23,14 +24,16 @@ from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows
-from trimtab.train.update import Outcome, Update, floats, loglinear
+from trimtab.train.learner.model_state import load_model_state, save_model_state
+from trimtab.train.learner.rows import Rows, batch_rows
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.update import Update, floats, loglinear
+from trimtab.train.messages import Answer, Outcome, Stepped
 
 
 @dataclass(frozen=True, eq=False)
-class Stepped:
-    """What a step did. Tensors are on the device; `metrics` are floats."""
+class StepTensors:
+    """What a step did, on the device; `metrics` are floats."""
 
     outcome: Outcome
     metrics: Mapping[str, float]
@@ -41,11 +44,27 @@ class Stepped:
     """What the policy thought of each row when it was trained; NaN for rows that could not contribute."""
     rows: Rows
 
+    def message(self, places: Mapping[tuple[int, int], int]) -> Stepped:
+        """The same in host arrays; `places` says which row each answer is."""
+        return Stepped(
+            outcome=self.outcome,
+            metrics=self.metrics,
+            places=places,
+            mask=self.rows.mask.cpu().numpy(),
+            behavior=self.rows.behavior.cpu().numpy(),
+            proximal=None if self.proximal is None else self.proximal.cpu().numpy(),
+            current=self.current.cpu().numpy(),
+            kept=self.corrected.kept.cpu().numpy(),
+            weight=self.corrected.weight.cpu().numpy(),
+            advantages=self.advantages.cpu().numpy(),
+        )
 
-class Learner:
-    """The policy being trained, its optimiser, and how a step is made."""
+
+class SingleLearner:
+    """The model being trained and its optimiser, both its own, and how a step is made."""
 
     def __init__(self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None = None) -> None:
+        """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from."""
         self.config, self.model = config, model.eval()  # dropout would make log-probs random
         self.scorer = Scorer.of(model, config.rollout.temperature)
         self.reference = None if reference is None else Scorer.of(reference.eval(), config.rollout.temperature)
@@ -56,8 +75,36 @@ class Learner:
         self.version = 0
         self.skipped: Counter[str] = Counter()
 
-    def step(self, rows: Rows) -> Stepped:
+    @property
+    def device(self) -> torch.device:
+        """Where batches are trained on."""
+        return self.model.device
+
+    def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
+        made = self.learn(batch_rows(answers, self.device))
+        return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The present weights by state-dict name; a tensor of two names once, under its first."""
+        seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
+        for name, tensor in self.model.state_dict().items():
+            key = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+            if tensor.numel() and key in seen:
+                continue
+            seen.add(key)
+            yield name, tensor.detach()
+
+    def save(self, folder: Path) -> None:
+        """Write model and optimiser into a folder."""
+        save_model_state(folder, self.model, self.optimizer)
+
+    def load(self, folder: Path) -> None:
+        """Take both back, in place and bit for bit."""
+        load_model_state(folder, self.model, self.optimizer)
+
+    def learn(self, rows: Rows) -> StepTensors:
+        """The step itself."""
         config, clock = self.config, _Clock()
         before = self._proximal(rows)
         proximal = None if before is None else before.log_probs
@@ -93,7 +140,7 @@ class Learner:
         )
         self.version += 1
         self.skipped[outcome] += outcome != "updated"
-        return Stepped(outcome, metrics, seen, found.advantages, proximal, update.current, rows)
+        return StepTensors(outcome, metrics, seen, found.advantages, proximal, update.current, rows)
 
     def _rate(self) -> float:
         """The learning rate of this step, which rises over the first ones."""

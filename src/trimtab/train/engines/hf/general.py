@@ -20,7 +20,7 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from trimtab.errors import ConfigError
-from trimtab.train.engines.decoder import Positions, batches
+from trimtab.train.engines.hf.decoder import Positions, batches
 from trimtab.train.messages import Ints
 
 ROOM = 64

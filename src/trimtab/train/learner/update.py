@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,10 +16,9 @@ from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
-from trimtab.train.forward import Scorer
-from trimtab.train.rows import Rows, whole_groups
-
-Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
+from trimtab.train.learner.rows import Rows, whole_groups
+from trimtab.train.learner.scoring import Scorer
+from trimtab.train.messages import Outcome
 
 
 @dataclass(eq=False)
@@ -94,7 +92,7 @@ class Update:
         self.optimizer.zero_grad(set_to_none=True)
         for few in self.scorer.batches(self.rows, settings.micro_tokens, index):
             self._micro(few, corrected, denominator)
-        norm = _clipped(self.scorer.model, settings.clip_norm)
+        norm = _clip_gradient(self.scorer.model, settings.clip_norm)
         self.norms.append(norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -196,7 +194,7 @@ def loglinear(
     return behavior + share * (current - behavior)
 
 
-def _clipped(model: nn.Module, limit: float | None) -> float:
+def _clip_gradient(model: nn.Module, limit: float | None) -> float:
     """The norm of the gradient, which is then at most `limit`; one within it is not touched."""
     trained = [each for each in model.parameters() if each.grad is not None]
     norm = nn.utils.get_total_norm([each.grad for each in trained if each.grad is not None])

@@ -11,24 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.errors import CheckpointError
+from trimtab.train.learner.state_files import TensorsByName
 
-Values = dict[str, Tensor]
 
-
-def optimizer_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Values, dict[str, Any]]:
+def optimizer_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[TensorsByName, dict[str, Any]]:
     """Its tensors by `state.parameter.name` or `group.number.name`, and the rest as plain values."""
     whole = optimizer.state_dict()
-    tensors: Values = {}
+    tensors: TensorsByName = {}
     state: dict[str, dict[str, Any]] = {}
     for index, values in whole["state"].items():
-        state[str(index)] = _sorted_out(f"state.{index}", values, tensors)
-    groups = [_sorted_out(f"group.{index}", group, tensors) for index, group in enumerate(whole["param_groups"])]
+        state[str(index)] = _plain_values(f"state.{index}", values, tensors)
+    groups = [_plain_values(f"group.{index}", group, tensors) for index, group in enumerate(whole["param_groups"])]
     kind = type(optimizer).__name__
     return tensors, {"kind": kind, "parameters": _names(model, optimizer), "state": state, "groups": groups}
 
 
 def restore_optimizer(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], tensors: Values
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], tensors: TensorsByName
 ) -> None:
     """Put saved values into the optimiser of the same kind over the same parameters."""
     here = {"kind": type(optimizer).__name__, "parameters": _names(model, optimizer)}
@@ -50,43 +49,7 @@ def restore_optimizer(
     _make_exact(optimizer, state)
 
 
-def encoded(value: object) -> Any:
-    """The value as strict JSON, told apart where JSON has one form for two: tuples, numbers that are not finite."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, tuple):
-        return {"tuple": [encoded(item) for item in cast("tuple[object, ...]", value)]}
-    if isinstance(value, list):
-        return [encoded(item) for item in cast("list[object]", value)]
-    if isinstance(value, Mapping):
-        pairs = cast("Mapping[object, object]", value)
-        if all(isinstance(key, str) for key in pairs):
-            inner = {str(key): encoded(item) for key, item in pairs.items()}
-            return {"dict": inner} if set(inner) in ({"float"}, {"tuple"}, {"dict"}) else inner
-    raise CheckpointError(
-        f"A checkpoint needs plain values (numbers, text, lists, dicts with text keys), got {type(value).__name__}. "
-        "Put arrays and tensors into `arrays`."
-    )
-
-
-def decoded(value: Any) -> Any:
-    """What `encoded` was given."""
-    if isinstance(value, list):
-        return [decoded(item) for item in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    pairs = cast("dict[str, Any]", value)
-    if set(pairs) == {"float"}:
-        return float(pairs["float"])
-    if set(pairs) == {"tuple"}:
-        return tuple(decoded(item) for item in pairs["tuple"])
-    inner = cast("dict[str, Any]", pairs["dict"]) if set(pairs) == {"dict"} else pairs
-    return {key: decoded(item) for key, item in inner.items()}
-
-
-def _sorted_out(prefix: str, values: Mapping[str, Any], tensors: Values) -> dict[str, Any]:
+def _plain_values(prefix: str, values: Mapping[str, Any], tensors: TensorsByName) -> dict[str, Any]:
     """The plain values; the tensors go to `tensors`."""
     tensors |= {f"{prefix}.{key}": value for key, value in values.items() if isinstance(value, Tensor)}
     return {key: value for key, value in values.items() if not isinstance(value, Tensor)}

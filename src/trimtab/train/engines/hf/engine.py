@@ -15,17 +15,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from trimtab.config.training import Precision
 from trimtab.errors import ConfigError, InputError
-from trimtab.train.engines import rotary
-from trimtab.train.engines.decoder import Decoder, same
-from trimtab.train.engines.general import General
-from trimtab.train.engines.quantize import Intake
-from trimtab.train.engines.sampling import Cut, draw
-from trimtab.train.engines.slots import Entry, Slots
-from trimtab.train.messages import Group, Job
+from trimtab.train.engines.hf import rotary
+from trimtab.train.engines.hf.decoder import Decoder, same
+from trimtab.train.engines.hf.general import General
+from trimtab.train.engines.hf.quantize import Intake
+from trimtab.train.engines.hf.sampling import Draw, draw
+from trimtab.train.engines.hf.slots import Entry, Slots
+from trimtab.train.messages import Group, Job, Sampling
+from trimtab.train.policy.pretrained import DTYPES
 
 InFlight = Literal["finish", "keep_cache", "recompute"]
 
@@ -42,9 +43,6 @@ class HfEngine:
         model: PreTrainedModel,
         *,
         stop: Sequence[int],
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
         precision: Precision = "fp32",
         in_flight: InFlight = "keep_cache",
         slots: int = 128,
@@ -53,7 +51,6 @@ class HfEngine:
         if slots < 1:
             raise ConfigError(f"HfEngine needs at least one slot, got {slots}.")
         self.version = version
-        self.cut = Cut(temperature, top_k, top_p)
         self.in_flight: InFlight = in_flight
         self.limit = _positions(model)
         self.intake = Intake(model, precision)
@@ -64,6 +61,7 @@ class HfEngine:
         self.slots = Slots(slots)
         self.holes: list[int] = []
         self.queue: deque[Entry] = deque()
+        self.kinds: dict[Sampling, int] = {}
         self.entries: dict[int, Entry] = {}
         self.held: tuple[Entry, Any] | None = None
         self.waiting: tuple[dict[str, Tensor], int] | None = None
@@ -83,13 +81,13 @@ class HfEngine:
             seen.add(job.group)
         for job in jobs:
             room = job.max_tokens if self.limit is None else min(job.max_tokens, self.limit - len(job.prompt))
-            entry = Entry(job, room)
+            entry = Entry(job, room, self.kinds.setdefault(job.sampling, len(self.kinds)))
             self.queue.append(entry)
             self.entries[job.group] = entry
 
     @torch.inference_mode()
     def step(self) -> list[Group]:
-        """Fill free slots, sample one token in every slot, return the groups that finished now."""
+        """Fill free slots, sample one token in every slot; the groups that finished now."""
         if self.waiting is None:
             self._fill()
         self._close()
@@ -97,7 +95,7 @@ class HfEngine:
         if not running:
             return []
         logits = self.decoder.forward(slots.current[:running], slots.position[:running])
-        drawn = draw(logits, torch.from_numpy(slots.chances()).to(logits.device), self.cut)
+        drawn = self._draw(logits, torch.from_numpy(slots.chances()).to(logits.device))
         tokens, sound = drawn.tokens.cpu().numpy(), drawn.sound.cpu().numpy()
         slots.record(tokens, drawn.behavior.cpu().numpy(), drawn.raw.cpu().numpy(), self.version)
         ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
@@ -143,6 +141,16 @@ class HfEngine:
         self.holes.clear()
         self.held = None
         self._switch()
+
+    def _draw(self, logits: Tensor, chances: Tensor) -> Draw:
+        """A token for every row, by the sampling of its own job."""
+        kinds = self.slots.kind[: len(self.slots)]
+        if (kinds == kinds[0]).all():
+            return draw(logits, chances, self.slots.members[0][0].job.sampling)
+        places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        parts = [draw(logits[rows], chances[rows], self.slots.members[rows[0]][0].job.sampling) for rows in places]
+        order = torch.from_numpy(np.concatenate(places).argsort()).to(logits.device)
+        return Draw(*(torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True)))
 
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
@@ -205,6 +213,16 @@ class HfEngine:
                 f"{name} needs token ids from 0 to {self.vocabulary - 1}, got {least} to {most}. "
                 "Use the tokenizer that belongs to the model."
             )
+
+
+def hf_engine(architecture: PretrainedConfig, dtype: str, **settings: Any) -> HfEngine:
+    """An engine of this architecture, whose weights are still to be loaded."""
+    model = AutoModelForCausalLM.from_config(architecture, dtype=DTYPES[dtype], trust_remote_code=False)
+    return HfEngine(model, **settings)
+
+
+def _columns(drawn: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return drawn.tokens, drawn.behavior, drawn.raw, drawn.sound
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.train.rows import Rows
+from trimtab.train.learner.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.train.messages import Sample, Score
-
-Answer = tuple[int, "np.ndarray[tuple[int], np.dtype[np.int32]]", Sample, Score]
-"""Group number, prompt tokens, response and its score."""
+from trimtab.train.messages import Answer, Sample, Score
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,25 +85,25 @@ def _reward(sample: Sample, score: Score) -> float:
     return score.reward if _is_scored(sample, score) else float("nan")
 
 
-def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
+def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
     """The batch of these answers. A response that ended in an error, could not be scored, or holds no token, has an empty mask.
 
     The first two have no reward either.
     """
-    prompts = np.array([len(prompt) for _, prompt, _, _ in answers], dtype=np.int64)
-    lengths = np.array([len(sample.tokens) for _, _, sample, _ in answers], dtype=np.int64)
+    prompts = np.array([len(each.prompt) for each in answers], dtype=np.int64)
+    lengths = np.array([len(each.sample.tokens) for each in answers], dtype=np.int64)
     number, width = len(answers), int(max(lengths.max(initial=0), 1))
     ids = np.zeros((number, int((prompts + lengths).max(initial=1))), dtype=np.int64)
     tokens = np.zeros((number, width), dtype=np.int64)
     mask = np.zeros((number, width), dtype=bool)
     behavior = np.zeros((number, width), dtype=np.float32)
     versions = np.full((number, width), -1, dtype=np.int64)
-    for row, (_, prompt, sample, score) in enumerate(answers):
-        begin, count = len(prompt), len(sample.tokens)
-        ids[row, :begin] = prompt
+    for row, answer in enumerate(answers):
+        sample, begin, count = answer.sample, len(answer.prompt), len(answer.sample.tokens)
+        ids[row, :begin] = answer.prompt
         ids[row, begin : begin + count] = sample.tokens
         tokens[row, :count] = sample.tokens
-        mask[row, :count] = _is_scored(sample, score)
+        mask[row, :count] = _is_scored(sample, answer.score)
         behavior[row, :count] = sample.behavior
         versions[row, :count] = sample.versions
     plain = {
@@ -117,10 +114,10 @@ def rows_of(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Ro
         "mask": mask,
         "behavior": behavior,
         "versions": versions,
-        "group": np.array([group for group, _, _, _ in answers], dtype=np.int64),
-        "reward": np.array([_reward(sample, score) for _, _, sample, score in answers], dtype=np.float32),
-        "correct": np.array([score.correct for _, _, _, score in answers], dtype=bool),
-        "ended": np.array([sample.finish == "stop" for _, _, sample, _ in answers], dtype=bool),
+        "group": np.array([each.group for each in answers], dtype=np.int64),
+        "reward": np.array([_reward(each.sample, each.score) for each in answers], dtype=np.float32),
+        "correct": np.array([each.score.correct for each in answers], dtype=bool),
+        "ended": np.array([each.sample.finish == "stop" for each in answers], dtype=bool),
     }
     return Rows(**{name: torch.from_numpy(value).to(device) for name, value in plain.items()})
 

@@ -1,0 +1,100 @@
+"""Who samples what: which seat holds which groups, how often one died, and when there is no prospect left.
+
+Plain bookkeeping, without processes, pipes or clocks: any back-end with samplers beside the learner keeps its books here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from trimtab.train.messages import Job
+
+
+@dataclass(frozen=True)
+class Death:
+    """What the books say when a sampler is gone."""
+
+    lost: tuple[int, ...]
+    """The groups it held: to be given again."""
+    despair: str | None
+    """Why another sampler in its seat has no prospect; None: it has."""
+
+
+@dataclass(eq=False)
+class Holding:
+    """What the sampler in a seat has to do."""
+
+    jobs: dict[int, Job] = field(default_factory=dict[int, Job])
+    load: int = 0
+    """Responses it is to sample."""
+    strikes: int = 0
+    """Deaths in this seat since its last finished group."""
+
+
+class Fleet:
+    """The books of some seats."""
+
+    def __init__(self, seats: int, *, hold: int, restarts: int) -> None:
+        """`hold`: groups per seat at a time.
+
+        `restarts`: deaths that are borne, in one seat without a finished group between, or with one group in hand.
+        """
+        self._holdings = [Holding() for _ in range(seats)]
+        self._hold, self._restarts = hold, restarts
+        self._losses: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def room(self, among: Collection[int] | None = None) -> int:
+        """Groups that these seats, or all, would still hold."""
+        seats = range(len(self)) if among is None else among
+        return max(0, len(seats) * self._hold - sum(len(self._holdings[seat].jobs) for seat in seats))
+
+    def held(self, seat: int) -> tuple[int, ...]:
+        """Numbers of the groups that a seat holds, in the order they were given."""
+        return tuple(self._holdings[seat].jobs)
+
+    def is_working(self, seat: int) -> bool:
+        """Whether a seat holds anything."""
+        return bool(self._holdings[seat].jobs)
+
+    def deal(self, jobs: Sequence[Job], among: Collection[int] | None = None) -> dict[int, list[Job]]:
+        """Whole groups to these seats, or all: each to the one with the least to do, the first among equals."""
+        heap = [(self._holdings[seat].load, seat) for seat in (range(len(self)) if among is None else among)]
+        heapq.heapify(heap)
+        dealt: dict[int, list[Job]] = {}
+        for job in jobs:
+            load, seat = heap[0]
+            holding = self._holdings[seat]
+            holding.jobs[job.group] = job
+            holding.load = load + job.samples
+            heapq.heapreplace(heap, (holding.load, seat))
+            dealt.setdefault(seat, []).append(job)
+        return dealt
+
+    def finish(self, seat: int, groups: Iterable[int]) -> None:
+        """These groups came back from a seat."""
+        holding = self._holdings[seat]
+        holding.strikes = 0
+        for number in groups:
+            job = holding.jobs.pop(number, None)
+            holding.load -= 0 if job is None else job.samples
+            self._losses.pop(number, None)
+
+    def lose(self, seat: int) -> Death:
+        """The sampler in a seat is gone; another one starts with nothing in hand."""
+        old = self._holdings[seat]
+        lost, strikes = tuple(old.jobs), old.strikes + 1
+        self._holdings[seat] = Holding(strikes=strikes)
+        self._losses.update(lost)
+        hopeless = [number for number in lost if self._losses[number] > self._restarts]
+        if strikes > self._restarts:
+            return Death(lost, f"sampler {seat} dead {strikes} times in a row without one")
+        if hopeless:
+            named = ", ".join(str(number) for number in hopeless[:5])
+            return Death(lost, f"{self._restarts + 1} deaths with the same groups in hand ({named})")
+        return Death(lost, None)

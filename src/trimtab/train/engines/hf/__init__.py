@@ -1,0 +1,1 @@
+"""Sampling by transformers' own models, on any machine."""

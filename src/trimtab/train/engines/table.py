@@ -1,0 +1,70 @@
+"""Engines by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from transformers import PretrainedConfig
+
+from trimtab.config.training import Rollout
+from trimtab.train.engines.exact import ExactBeside
+from trimtab.train.engines.hf.engine import hf_engine
+from trimtab.train.engines.protocol import Engine
+from trimtab.train.policy.policy import Policy
+
+
+@dataclass(frozen=True)
+class EngineRecipe:
+    """How a sampler makes its engine, in whichever process: architecture and settings; the weights come from the learner."""
+
+    architecture: PretrainedConfig
+    dtype: str
+    rollout: Rollout
+    stop: tuple[int, ...]
+    folder: str | None = None
+    """Where the model came from, for engines that read a folder; None where it was made here."""
+    evaluates: bool = False
+    """Whether exact jobs will come; where rollouts are not exact, they have an engine of their own."""
+
+    @classmethod
+    def of(cls, policy: Policy, dtype: str, rollout: Rollout, *, evaluates: bool = False) -> EngineRecipe:
+        """The engine a run asks for, if it can run this architecture."""
+        recipe = cls(policy.architecture, dtype, rollout, policy.stop, policy.folder, evaluates)
+        ENGINES[rollout.engine].check(recipe)
+        return recipe
+
+    def __call__(self) -> Engine:
+        """An engine whose weights are still to be loaded."""
+        engine = ENGINES[self.rollout.engine].build(self)
+        if not self.evaluates or self.rollout.precision == "fp32":
+            return engine
+        exact = replace(self, rollout=self.rollout.but(precision="fp32"))
+        return ExactBeside(engine, ENGINES[self.rollout.engine].build(exact))
+
+
+def _anything(recipe: EngineRecipe) -> None:
+    """Nothing is refused before it was tried."""
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """A row of the table. An engine of another package imports it inside `build`, so that a run without it needs it not."""
+
+    build: Callable[[EngineRecipe], Engine]
+    check: Callable[[EngineRecipe], None] = _anything
+    """Raises ConfigError for an architecture or settings that it cannot run, before any sampler starts."""
+
+
+def _hf(recipe: EngineRecipe) -> Engine:
+    return hf_engine(
+        recipe.architecture,
+        recipe.dtype,
+        stop=recipe.stop,
+        precision=recipe.rollout.precision,
+        in_flight=recipe.rollout.in_flight,
+        slots=recipe.rollout.slots,
+    )
+
+
+ENGINES: dict[str, EngineKind] = {"hf": EngineKind(_hf)}

@@ -1,0 +1,1 @@
+"""The one that trains: it owns the model, the optimiser and what is saved of both."""

@@ -1,0 +1,122 @@
+"""From settings to the parts of a run, put together and not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from trimtab.config.training import Train
+from trimtab.errors import ConfigError
+from trimtab.train.backends.protocol import Backend
+from trimtab.train.backends.table import backend_of
+from trimtab.train.display import Display
+from trimtab.train.engines.table import EngineRecipe
+from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.learner.protocol import Learner
+from trimtab.train.learner.single import SingleLearner
+from trimtab.train.memory import keep_freed_memory
+from trimtab.train.messages import Job, Problem, Sampling
+from trimtab.train.policy.policy import Policy
+from trimtab.train.policy.pretrained import Pretrained, load_pretrained
+from trimtab.train.policy.warm_start import warm_policy
+from trimtab.train.tasks import Judge, Source, source
+from trimtab.train.world import World, world_of
+
+
+@dataclass(eq=False)
+class Parts:
+    """What a run is made of. Each owns what is its own: the learner its model, the back-end its samplers."""
+
+    source: Source
+    judge: Judge
+    policy: Policy
+    world: World
+    learner: Learner
+    backend: Backend
+    evaluator: Evaluator | None
+    make: Callable[[int], tuple[Problem, Job]]
+    """The problem of a number and the job to sample it; the same whenever it is made."""
+
+
+def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Parts:
+    """The parts of a run; `stack` ends what has to be ended."""
+    problems = source(config.task, config.seed)
+    max_tokens = longest(config, problems)
+    judge = stack.enter_context(Judge(config.task, problems))
+    start = pretrained_of(config, problems, max_tokens, display)
+    reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
+    world = world_of(config, problems, start)
+    policy, learner = start.policy, SingleLearner(config, start.model, reference)
+    recipe = EngineRecipe.of(policy, config.model.dtype, config.rollout, evaluates=config.evaluate is not None)
+    backend = backend_of(config, recipe, folder)
+    stack.callback(backend.close)
+    return Parts(
+        source=problems,
+        judge=judge,
+        policy=policy,
+        world=world,
+        learner=learner,
+        backend=backend,
+        evaluator=_evaluator(config, problems, policy, judge, max_tokens),
+        make=partial(_job, config, problems, policy, max_tokens),
+    )
+
+
+def settle_process(threads: int) -> None:
+    """How this process uses the machine: so many threads, and memory that it keeps."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+
+
+def _evaluator(config: Train, problems: Source, policy: Policy, judge: Judge, max_tokens: int) -> Evaluator | None:
+    if config.evaluate is None:
+        return None
+    return Evaluator.of(
+        policy,
+        judge,
+        config.task,
+        problems.held_out(config.evaluate.problems),
+        max_tokens=max_tokens,
+        seed=config.seed,
+        temperature=config.evaluate.temperature,
+    )
+
+
+def _job(config: Train, problems: Source, policy: Policy, max_tokens: int, number: int) -> tuple[Problem, Job]:
+    problem, rollout = problems.problem(number), config.rollout
+    prompt = policy.prompt(config.task, problem)
+    sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
+    return problem, Job(number, prompt, rollout.samples, seed_of(config.seed, "group", number), max_tokens, sampling)
+
+
+def longest(config: Train, task: Source) -> int:
+    """The longest response allowed."""
+    found = config.rollout.max_tokens or task.max_tokens
+    if found is None:
+        raise ConfigError("rollout needs max_tokens, got none. The task does not say how long a response may be.")
+    return found
+
+
+def pretrained_of(config: Train, task: Source, max_tokens: int, display: Display) -> Pretrained:
+    """The policy the run begins with."""
+    if config.model.path is not None:
+        torch.manual_seed(seed_of(config.seed, "weights"))  # for random weights
+        return load_pretrained(config.model)
+    if task.characters is None:
+        raise ConfigError(
+            f"Task {config.task.name!r} needs a model that reads any text, got none. Name one with model.path=FOLDER."
+        )
+    return warm_policy(
+        config.model.tiny,
+        config.model.warm_start,
+        config.task,
+        task,
+        seed=config.seed,
+        max_tokens=max_tokens,
+        progress=display.warm_start,
+    )

@@ -1,0 +1,1 @@
+"""The policy: its tokenizer and prompts, the tiny one made here, and its warm start."""

@@ -1,0 +1,64 @@
+"""What the run knows of its policy without its weights: how it reads prompts, writes responses and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from trimtab.config.training import Task
+from trimtab.errors import ConfigError
+from trimtab.train.messages import Ints, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A tokenizer, the tokens that end a response, and the architecture. The weights are the learner's."""
+
+    tokenizer: PreTrainedTokenizerBase
+    stop: tuple[int, ...]
+    """Tokens that end a response."""
+    architecture: PretrainedConfig
+    vocabulary: int
+    """Token ids that the model knows: 0 … vocabulary − 1."""
+    folder: str | None = None
+    """Folder or hub id it came from, for engines that read one; None where it was made here."""
+
+    def prompt(self, task: Task, problem: Problem) -> Ints:
+        """The tokens of a problem's prompt, through the chat template if the task asks for it."""
+        ids: Any = self._chat(task, problem) if task.chat else self.tokenizer(problem.prompt).input_ids
+        if not ids:
+            raise ConfigError(f"Problem {problem.id!r} needs a prompt with tokens, got none. Check the task's file.")
+        return np.asarray(ids, dtype=np.int32)
+
+    def _chat(self, task: Task, problem: Problem) -> Any:
+        if not self.tokenizer.chat_template:
+            raise ConfigError(
+                "task.chat needs a tokenizer with a chat template, got one without. Set task.chat=false, or take a model "
+                "that was trained to chat."
+            )
+        system = [] if task.system is None else [{"role": "system", "content": task.system}]
+        messages = [*system, {"role": "user", "content": problem.prompt}]
+        try:
+            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        except Exception as error:  # a template is a program of the model's author and raises what it likes
+            raise ConfigError(
+                f"task.chat needs a chat template that takes {' and '.join(each['role'] for each in messages)} messages, "
+                f"got a problem: {error_line(error)}. Mend the template, or set task.chat=false."
+            ) from error
+
+    def texts(self, responses: Sequence[Ints]) -> list[str]:
+        """Responses as text, without the tokens that ended them."""
+        ids = [tokens[:-1] if len(tokens) and int(tokens[-1]) in self.stop else tokens for tokens in responses]
+        plain: Any = [each.tolist() for each in ids]
+        return self.tokenizer.batch_decode(plain, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def error_line(error: Exception) -> str:
+    """What a library raised, in one line."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = f"{type(error).__name__}: {line}" if line else type(error).__name__
+    return (text if len(text) <= 300 else f"{text[:299]}…").rstrip(".:")

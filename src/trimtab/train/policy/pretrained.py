@@ -1,0 +1,112 @@
+"""A Hugging Face causal LM from a folder or hub id, as the policy a run begins with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from trimtab.config.training import Model
+from trimtab.errors import ConfigError
+from trimtab.train.policy.policy import Policy, error_line
+
+PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """A policy and the model it begins with. Whoever trains the model takes it over."""
+
+    policy: Policy
+    model: PreTrainedModel
+
+
+def load_pretrained(config: Model) -> Pretrained:
+    """The policy in a folder or on the hub; with `random`, its architecture and tokenizer only."""
+    assert config.path is not None
+    dtype = DTYPES[config.dtype]
+    try:
+        tokenizer = _tokenizer(config.path)
+        settings = AutoConfig.from_pretrained(config.path, trust_remote_code=False)
+        unfit: list[str] = []
+        if config.random:
+            model = AutoModelForCausalLM.from_config(settings, dtype=dtype, trust_remote_code=False)
+        else:
+            made: Any = AutoModelForCausalLM.from_pretrained(
+                config.path,
+                config=settings,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+            model, unfit = made[0], _unfit(made[1])
+        policy = policy_of(model, tokenizer, config.path)
+    except ConfigError:
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as there are readers between it and here
+        raise ConfigError(
+            f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {error_line(error)}."
+        ) from error
+    if unfit:  # these would be drawn at random
+        raise ConfigError(
+            f"model.path needs the weights its config.json describes, got {unfit[0]} (of {len(unfit)} that do not fit) in "
+            f"{config.path!r}. Take the config.json that was saved with them."
+        )
+    _check_finite(cast("PreTrainedModel", model), config.path)
+    return Pretrained(policy, cast("PreTrainedModel", model))
+
+
+def _unfit(found: Any) -> list[str]:
+    """Each weight that the file does not have as the model needs it, in words."""
+    other = [f"{name} of {list(given)}, not {list(needed)}" for name, given, needed in sorted(found["mismatched_keys"])]
+    return other + [f"no {name}" for name in sorted(found["missing_keys"])]
+
+
+def _check_finite(model: PreTrainedModel, path: str) -> None:
+    """Refuse spoilt weights before anything starts: no step of training mends them."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ConfigError(
+                f"model.path needs finite weights, got NaN or infinities in {name} of {path!r}. "
+                "Take a checkpoint from before they were spoilt, or model.dtype=fp32 if they are too large for bf16."
+            )
+
+
+def _tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer as it was saved; by the architecture's name alone, one of our characters would become Qwen's."""
+    settings = Path(path) / "tokenizer_config.json"
+    if settings.is_file() and json.loads(settings.read_text("utf-8")).get("tokenizer_class") in PLAIN_TOKENIZERS:
+        return PreTrainedTokenizerFast.from_pretrained(path, trust_remote_code=False)
+    return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path, trust_remote_code=False))
+
+
+def stop_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end a response: those of the model's generation settings and the tokenizer's own."""
+    settings = getattr(model, "generation_config", None)
+    named: Any = [] if settings is None else settings.eos_token_id
+    listed: Sequence[Any] = named if isinstance(named, (list, tuple)) else [named]
+    found = tuple(dict.fromkeys(int(each) for each in [*listed, tokenizer.eos_token_id] if each is not None))
+    if not found:
+        raise ConfigError("The model needs an end-of-sequence token, got none. Set one in its tokenizer.")
+    return found
+
+
+def policy_of(model: Any, tokenizer: PreTrainedTokenizerBase, folder: str | None = None) -> Policy:
+    """What the run keeps of a model beside its weights."""
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    return Policy(tokenizer, stop_tokens(model, tokenizer), model.config, vocabulary, folder)

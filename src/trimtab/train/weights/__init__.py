@@ -1,0 +1,1 @@
+"""The weights' way from the learner to the samplers."""
