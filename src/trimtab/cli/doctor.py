@@ -10,8 +10,6 @@ import platform
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +19,10 @@ import typer
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.train.processor import SAFE_ISA, bf16_product
 
 Mark = Literal["ok", "note", "broken"]
 STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
-SAFE_ISA = "AVX512_CORE_BF16"
-"""The widest instructions below AMX, which some virtual machines advertise without switching it on."""
-BF16_PRODUCT = "import torch; a = torch.ones(128, 128, dtype=torch.bfloat16); assert float((a @ a)[0, 0]) == 128.0"
 WANTED_BY = {
     "train": "trimtab train, demo and lab",
     "report": "trimtab report",
@@ -180,13 +176,6 @@ def _processor() -> list[Check]:
     else:
         remedy = "Keep to fp32 here (model.dtype and rollout.precision), or try another build of torch."
     return [Check("bf16 on the CPU", "broken", f"a product of 128 × 128 ended with {name}", remedy)]
-
-
-def bf16_product(isa: str | None = None) -> int:
-    """The exit code of a child that multiplies two bf16 matrices: negative if a signal ended it, as a processor that lies does."""
-    environment = os.environ | ({"ONEDNN_MAX_CPU_ISA": isa} if isa else {})
-    command = [sys.executable, "-c", BF16_PRODUCT]
-    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
 
 def _self_test() -> list[Check]:

@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
+from trimtab.config.vllm import Vllm
 from trimtab.errors import ConfigError
 
 Count = Annotated[int, Field(strict=True, ge=1)]
@@ -152,7 +153,15 @@ class Rollout(Config):
     top_p: Share | None = Field(
         default=None, description="Sample from the likeliest tokens that hold this probability."
     )
-    engine: Literal["hf"] = Field(default="hf", description="What samples.")
+    engine: Literal["hf", "vllm", "vllm-server"] = Field(
+        default="hf",
+        description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server: vLLM as a server, started "
+        "by the run or at `servers`.",
+    )
+    servers: tuple[str, ...] = Field(
+        default=(), description="Addresses of running vLLM servers (vllm-server); none: `samplers` of them are started."
+    )
+    vllm: Vllm = Field(default=Vllm(), description="Settings of vLLM, where it is the engine.")
     precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
     max_staleness: Whole = Field(
         default=2, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
@@ -166,6 +175,14 @@ class Rollout(Config):
     )
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
     samplers: Count = Field(default=1, description="Sampler processes (backend local).")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Rollout:
+        if self.servers and self.engine != "vllm-server":
+            raise ConfigError(
+                f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
+            )
+        return self
 
 
 class LearnerSettings(Config):

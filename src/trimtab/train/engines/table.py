@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
+<<<<<<< HEAD
 from trimtab.train.engines.exact import ExactBeside
+=======
+from trimtab.errors import ConfigError
+>>>>>>> 5873079 (vLLM in process behind Engine: updates through its transfer interface, each proved by a probe of log-probs)
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.policy.policy import Policy
@@ -39,8 +43,7 @@ class EngineRecipe:
         engine = ENGINES[self.rollout.engine].build(self)
         if not self.evaluates or self.rollout.precision == "fp32":
             return engine
-        exact = replace(self, rollout=self.rollout.but(precision="fp32"))
-        return ExactBeside(engine, ENGINES[self.rollout.engine].build(exact))
+        return ExactBeside(engine, _hf(replace(self, rollout=self.rollout.but(precision="fp32"))))
 
 
 def _anything(recipe: EngineRecipe) -> None:
@@ -67,4 +70,24 @@ def _hf(recipe: EngineRecipe) -> Engine:
     )
 
 
-ENGINES: dict[str, EngineKind] = {"hf": EngineKind(_hf)}
+def _vllm(recipe: EngineRecipe) -> Engine:
+    from trimtab.train.engines.vllm.engine import VllmEngine
+
+    return VllmEngine(recipe.architecture, recipe.rollout, stop=recipe.stop)
+
+
+def _check_vllm(recipe: EngineRecipe) -> None:
+    from trimtab.train.engines.vllm.limits import check_run
+
+    check_run(recipe.architecture, recipe.rollout)
+
+
+def _no_server(recipe: EngineRecipe) -> Engine:
+    raise ConfigError("rollout.engine vllm-server needs backend local, got another. A server keeps its own time.")
+
+
+ENGINES: dict[str, EngineKind] = {
+    "hf": EngineKind(_hf),
+    "vllm": EngineKind(_vllm, _check_vllm),
+    "vllm-server": EngineKind(_no_server, _check_vllm),
+}

@@ -1,0 +1,72 @@
+"""Whether an engine really has the weights it was given: a short text scored on both sides.
+
+weights ──transformers, nothing copied──► expected log-probs ─┐
+   └──► the engine takes them over ──► its log-probs ─────────┴─► agree, or the run stops and says which weights it has
+
+A status code cannot tell. An update can leave out a tied head, a packed copy or an adapter, and answer that all went well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from trimtab.errors import RunError
+from trimtab.train.engines.skeleton import Skeleton
+from trimtab.train.messages import Floats, Ints
+
+TOKENS = 24
+"""Length of the text: enough for every layer and the head, little enough for every update."""
+TOLERANCES = {"fp32": 1e-4, "bf16": 0.1}
+"""Mean difference of log-probs, by the engine's precision. Measured: 1e-6 in fp32, up to 2e-2 in bf16; a head left behind: 0.3 and more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What an engine has to answer once it has the weights of a version."""
+
+    version: int
+    tokens: Ints
+    log_probs: Floats
+    """Of each token but the first."""
+    before: Floats | None
+    """What the weights probed before these make of the same tokens."""
+    tolerance: float
+
+    def compare(self, answer: Floats, engine: str) -> float:
+        """The mean difference to what was expected. Raises where it is more than rounding."""
+        off = _mean_difference(answer, self.log_probs)
+        if off <= self.tolerance:
+            return off
+        if self.before is not None and _mean_difference(answer, self.before) <= self.tolerance:
+            found = "it kept the weights of the version before"
+        else:
+            found = "some weights are old ones or were never loaded (a tied head, a packed copy, an adapter), or it computes otherwise"
+        raise RunError(
+            f"{engine} needs the weights of version {self.version} after they were sent, got log-probs of a probe that are off by "
+            f"{off:.2g} on average (more than {self.tolerance:g}): {found}. What it samples now belongs to no version: the run stops."
+        )
+
+
+class Probe:
+    """A fixed text of random tokens."""
+
+    def __init__(self, skeleton: Skeleton, *, vocabulary: int, longest: int, tolerance: float) -> None:
+        self._skeleton, self._tolerance = skeleton, tolerance
+        length = max(2, min(TOKENS, longest - 1))
+        self.tokens: Ints = np.random.default_rng(0).integers(0, vocabulary, length).astype(np.int32)
+        self._before: Floats | None = None
+
+    def expect(self, weights: Mapping[str, Tensor], version: int) -> Expected:
+        """What an engine with these weights has to answer; they are read where they lie."""
+        log_probs, before = self._skeleton.log_probs(weights, self.tokens), self._before
+        self._before = log_probs
+        return Expected(version, self.tokens, log_probs, before, self._tolerance)
+
+
+def _mean_difference(one: Floats, other: Floats) -> float:
+    off = np.abs(one.astype(np.float64) - other).mean()
+    return float("inf") if np.isnan(off) else float(off)
