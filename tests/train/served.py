@@ -22,6 +22,7 @@ class Scripted:
     def __init__(self, architecture: Any) -> None:
         self.skeleton = Skeleton(architecture)
         self.weights: dict[str, Any] = {}
+        self.ties: dict[str, str] = {}
         self.version = "default"
         self.calls: list[str] = []
         self.salts: list[str] = []
@@ -42,6 +43,7 @@ class Scripted:
         self.calls.append(path)
         if path == "/update_weights" and not self.deaf:
             self.weights = load_file(body["update_info"]["path"])
+            self.ties = body["update_info"]["ties"]
         elif path == "/update_weight_version":
             self.version = body["new_version"]
         elif path == "/inference/v1/generate":

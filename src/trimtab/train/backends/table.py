@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from trimtab.config.training import Train
+from trimtab.config.training import Rollout, Train
 from trimtab.train.backends.lockstep import Lockstep
 from trimtab.train.backends.process import LocalBackend
 from trimtab.train.backends.protocol import Backend
@@ -18,15 +18,35 @@ def _lockstep(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
 
 def _local(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
     rollout = config.rollout
-    under_way = (rollout.max_staleness + 1) * rollout.groups
+    if rollout.engine == "vllm-server":
+        return _servers(config, recipe, folder)
     return LocalBackend(
         recipe,
-        # all the rule admits: freed slots find the next group
-        hold=max(rollout.groups, -(-under_way // rollout.samplers)),
+        hold=_hold(rollout, rollout.samplers),
         samplers=rollout.samplers,
         directory=folder / "samplers",
         threads=config.threads,
     )
+
+
+def _servers(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
+    from trimtab.train.backends.servers import ServersBackend
+
+    rollout = config.rollout
+    return ServersBackend(
+        recipe.architecture,
+        rollout,
+        stop=recipe.stop,
+        hold=_hold(rollout, len(rollout.servers) or rollout.samplers),
+        directory=folder / "samplers",
+        threads=config.threads,
+    )
+
+
+def _hold(rollout: Rollout, samplers: int) -> int:
+    """Groups per sampler: all that the staleness rule admits, so that freed slots find the next one."""
+    under_way = (rollout.max_staleness + 1) * rollout.groups
+    return max(rollout.groups, -(-under_way // samplers))
 
 
 BACKENDS: dict[str, Callable[[Train, EngineRecipe, Path], Backend]] = {"lockstep": _lockstep, "local": _local}

@@ -166,10 +166,9 @@ class VllmEngine:
         self._updates += 1
 
     def _update(self, weights: Mapping[str, Tensor]) -> None:
+        info = {"tensors": weights, "ties": self.skeleton.ties}
         self._core.collective_rpc("start_weight_update")
-        self._core.collective_rpc(
-            "update_weights", kwargs={"update_info": {"tensors": self.skeleton.with_ties(weights)}}
-        )
+        self._core.collective_rpc("update_weights", kwargs={"update_info": info})
         self._core.collective_rpc("finish_weight_update")
 
     def _verify(self, weights: Mapping[str, Tensor]) -> None:

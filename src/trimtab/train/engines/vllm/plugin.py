@@ -39,9 +39,18 @@ class WeightUpdate:
 
     path: str | None = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    ties: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Second names of tied weights, each with the name it comes under. vLLM keeps the head it has where none is named."""
 
     def pairs(self) -> Iterator[tuple[str, Tensor]]:
         """Names of the checkpoint and their tensors, one at a time."""
+        for name, tensor in self._given():
+            yield name, tensor
+            for second, first in self.ties.items():
+                if first == name:
+                    yield second, tensor
+
+    def _given(self) -> Iterator[tuple[str, Tensor]]:
         yield from self.tensors.items()
         if self.path is not None:
             with safe_open(self.path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]

@@ -1,12 +1,13 @@
-"""The learner's side of a weight update of a server: by file, or from GPU to GPU by vLLM's own engines.
+"""The learner's side of a server's weight update: by file, or from GPU to GPU by vLLM's own engines.
 
-host: the server reads a file. nccl, ipc: vLLM's trainer-side engine of that name drives the same four calls and sends the tensors
-between them. The latter two need GPUs; they have not been run.
+host: the server reads the file that was published. nccl, ipc: vLLM's trainer-side engine of that name drives the same four calls and
+sends the tensors between them. The latter two need GPUs; they have not been run.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,80 +15,150 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from trimtab.config.training import Rollout
+from trimtab.errors import RunError
 from trimtab.train.engines.vllm.client import ServerClient
+from trimtab.train.weights.files import FileReader
+from trimtab.train.weights.protocol import NamedTensors, Reader, Snapshot
 
 
 @runtime_checkable
 class Sender(Protocol):
-    """How one server gets its weights. The server is paused around `send`."""
+    """How one server gets its weights, from its start to its end. The server is paused around `send`."""
+
+    @property
+    def version(self) -> int:
+        """The newest version there is to send."""
+        ...
 
     def connect(self, client: ServerClient) -> None:
-        """Once per life of a server."""
+        """Once, when the server answers."""
         ...
 
-    def send(self, client: ServerClient, path: Path | None, tensors: Mapping[str, Tensor]) -> None:
-        """Bring a version over."""
+    def take(self) -> Snapshot:
+        """The newest weights: those that the next `send` sends, whatever is published meanwhile."""
         ...
 
+    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
+        """Bring over what was taken; `ties` are second names of tied weights, each with the first."""
+        ...
 
-def sender_of(rollout: Rollout) -> Sender:
-    """The one that a run asks for."""
-    return (
-        FileSender()
-        if rollout.vllm.transfer == "host"
-        else DirectSender(rollout.vllm.transfer, rollout.vllm.tensor_parallel)
-    )
+    def close(self) -> None:
+        """Give back what was taken."""
+        ...
 
 
 class FileSender:
-    """A safetensors file that the server reads."""
+    """The file that was published. While a server reads it, it has a second name that the next version does not replace."""
+
+    def __init__(self, published: Path, own: Path) -> None:
+        """`own`: that second name, of this server alone, in the same folder."""
+        self._published, self._own, self._reader = published, own, FileReader(published)
+
+    @property
+    def version(self) -> int:
+        """The newest version there is to send."""
+        return self._reader.version
 
     def connect(self, client: ServerClient) -> None:
         """Nothing but the server's own set-up."""
         client.init_weight_transfer_engine({})
 
-    def send(self, client: ServerClient, path: Path | None, tensors: Mapping[str, Tensor]) -> None:
+    def take(self) -> Snapshot:
+        """The newest weights."""
+        self._own.unlink(missing_ok=True)
+        os.link(self._published, self._own)
+        return FileReader(self._own).newest()
+
+    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
         """By its path."""
         client.start_weight_update()
-        client.update_weights({"path": str(path)})
+        client.update_weights({"path": str(self._own), "ties": dict(ties)})
         client.finish_weight_update()
+        self._own.unlink()
+
+    def close(self) -> None:
+        """Remove the second name."""
+        self._own.unlink(missing_ok=True)
 
 
-class TensorSource:
-    """vLLM's `WeightSource`: the tensors of the version to be sent, which changes from one update to the next."""
+class LiveWeights:
+    """A publisher that hands on the learner's own tensors. Servers must have them before the learner changes them again."""
 
     def __init__(self) -> None:
-        self.tensors: Mapping[str, Tensor] = {}
+        self._newest: Snapshot | None = None
 
-    def metadata(self) -> list[Any]:
-        """Names, types and shapes, in the order of iteration."""
-        base: Any = importlib.import_module("vllm.distributed.weight_transfer.base")
-        return [base.ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.tensors.items()]
+    @property
+    def version(self) -> int:
+        """The version published last; −1 before the first."""
+        return -1 if self._newest is None else self._newest.version
 
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.tensors.items()
+    def publish(self, weights: NamedTensors, version: int) -> None:
+        """Make these the newest weights."""
+        if version <= self.version:
+            raise RunError(f"Weights need a version above {self.version}, got {version}. Versions only rise.")
+        self._newest = Snapshot({name: tensor.detach() for name, tensor in weights}, version)
+
+    def newest(self) -> Snapshot:
+        """Those published last."""
+        if self._newest is None:
+            raise RunError("Weights need to be published before they are read, got none.")
+        return self._newest
+
+    def reader(self) -> Reader:
+        """Both ends are in this process."""
+        return self
+
+    def close(self) -> None:
+        """Let go of them."""
+        self._newest = None
 
 
 class DirectSender:
     """From the learner's GPU to the server's, by vLLM's engine of that name."""
 
-    def __init__(self, backend: str, workers: int) -> None:
-        self._backend, self._workers = backend, workers
-        self._source = TensorSource()
+    def __init__(self, weights: LiveWeights, backend: str, workers: int) -> None:
+        """`workers`: GPUs over which the server is split."""
+        self._weights, self._backend, self._workers = weights, backend, workers
+        self._taken = Snapshot({}, -1)
+        self._tensors: dict[str, Tensor] = {}
         self._engine: Any = None
+
+    @property
+    def version(self) -> int:
+        """The newest version there is to send."""
+        return self._weights.version
 
     def connect(self, client: ServerClient) -> None:
         """Meet the server's workers."""
         factory: Any = importlib.import_module("vllm.distributed.weight_transfer.factory")
-        self._engine = factory.WeightTransferTrainerFactory.trainer_init(
-            self._info(), client=client, source=self._source
-        )
+        self._engine = factory.WeightTransferTrainerFactory.trainer_init(self._info(), client=client, source=self)
 
-    def send(self, client: ServerClient, path: Path | None, tensors: Mapping[str, Tensor]) -> None:
+    def take(self) -> Snapshot:
+        """The newest weights."""
+        self._taken = self._weights.newest()
+        return self._taken
+
+    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
         """All three calls are the engine's."""
-        self._source.tensors = tensors
+        weights = self._taken.weights
+        self._tensors = {**weights, **{name: weights[first] for name, first in ties.items()}}
         self._engine.send_weights()
+
+    def close(self) -> None:
+        """Leave the workers."""
+        self._tensors, self._taken = {}, Snapshot({}, -1)
+        if self._engine is not None:
+            self._engine.shutdown()
+
+    # What vLLM's engine reads of its `WeightSource`.
+
+    def metadata(self) -> list[Any]:
+        """Names, types and shapes, in the order of iteration."""
+        base: Any = importlib.import_module("vllm.distributed.weight_transfer.base")
+        return [base.ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self._tensors.items()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self._tensors.items()
 
     def _info(self) -> Any:
         module: Any = importlib.import_module(f"vllm.distributed.weight_transfer.{self._backend}_engine")
@@ -96,9 +167,5 @@ class DirectSender:
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
-        return module.NCCLTrainerInitInfo(
-            master_address=socket.gethostbyname(socket.gethostname()),
-            master_port=port,
-            world_size=1 + self._workers,
-            rank=0,
-        )
+        address = socket.gethostbyname(socket.gethostname())
+        return module.NCCLTrainerInitInfo(address, port, 1 + self._workers, rank=0)

@@ -1,0 +1,229 @@
+"""One vLLM server as the learner sees it: a thread that keeps its weights new and its slots full.
+
+send ──► queue ──no more than its slots──► POST generate, a thread each ──► inbox
+wake ──► newer weights? pause, start, update, finish, resume, probe
+
+While the thread updates weights it sends no request, so none is begun between two versions but those that were on their way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition, Thread
+
+from trimtab.config.training import Rollout
+from trimtab.errors import RunError
+from trimtab.train.backends.seat import Fate, Inbox
+from trimtab.train.backends.serve import Done, Failed, Order, Ready
+from trimtab.train.engines.probe import Probe
+from trimtab.train.engines.skeleton import Skeleton
+from trimtab.train.engines.vllm.client import GoneError, RefusedError, ServerClient
+from trimtab.train.engines.vllm.server import VllmServer
+from trimtab.train.engines.vllm.transfer import Sender
+from trimtab.train.messages import Group, Job
+
+POLL = 0.5
+"""Seconds between two looks at a server that starts."""
+
+
+class ServerSeat:
+    """A server from its start to its end. What its threads share is guarded by one condition."""
+
+    def __init__(
+        self,
+        number: int,
+        inbox: Inbox,
+        client: ServerClient,
+        server: VllmServer | None,
+        sender: Sender,
+        skeleton: Skeleton,
+        probe: Probe,
+        rollout: Rollout,
+        *,
+        stop: tuple[int, ...],
+        longest: int,
+        patience: float,
+    ) -> None:
+        """`server`: None where it runs without us. `patience`: seconds until it has to answer."""
+        self.number, self.ready, self.client, self.server = number, False, client, server
+        self.differences: list[float] = []
+        """Of the log-probs of each probe."""
+        self._inbox, self._sender, self._skeleton, self._probe, self._rollout = inbox, sender, skeleton, probe, rollout
+        self._stop, self._longest, self._patience = stop, longest, patience
+        self._most = max(1, rollout.slots // rollout.samples)
+        self._changed = Condition()
+        self._queue: deque[Job] = deque()
+        self._running = 0
+        self._version, self._updates = -1, 0
+        self._broken: str | None = None
+        self._wrong: RunError | None = None
+        self._leaving = False
+        self._calls = ThreadPoolExecutor(self._most, thread_name_prefix=f"trimtab-server-{number}")
+        self._thread = Thread(target=self._live, name=f"trimtab-server-{number}", daemon=True)
+
+    def start(self) -> None:
+        """Wait for the server, then keep it busy."""
+        self._thread.start()
+
+    def send(self, order: Order) -> None:
+        """Queue its jobs."""
+        with self._changed:
+            self._queue.extend(order.jobs)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Newer weights may be there."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, version: int) -> None:
+        """Until the server has these weights; not for one that starts, or is gone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over() or not 0 <= self._version < version)
+
+    def hear(self, message: Ready | Failed) -> None:
+        """It says nothing about itself but that it is ready."""
+        self.ready = True
+
+    def look(self, now: float, *, working: bool) -> None:
+        """Break off requests to a server whose process is gone. Raises what makes going on wrong."""
+        if self._wrong is not None:
+            raise self._wrong
+        if self.server is not None and self.server.ended:
+            self.client.close()
+
+    def bury(self) -> Fate:
+        """End what is left of it."""
+        cause, log, tail = f"at {self.client.address} broke off ({self._broken})", self.client.address, ""
+        if self.server is not None:
+            ended = self.server.ended or "did not answer and was killed"
+            self.server.kill()
+            cause, log, tail = f"{ended} ({self._broken})", str(self.server.log), self.server.tail()
+        self.release()
+        return Fate(cause, log, tail)
+
+    def leave(self) -> None:
+        """Send nothing more, and break off what is under way."""
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
+        self.client.close()
+
+    def release(self) -> None:
+        """Let its threads and its files go."""
+        self.leave()
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+        self._sender.close()
+
+    def _live(self) -> None:
+        try:
+            self._connect()
+            while self._next():
+                pass
+        except (GoneError, RefusedError) as error:
+            with self._changed:
+                self._broken = self._broken or str(error)
+                self._changed.notify_all()
+            self._inbox.put((self, None))
+        except RunError as error:
+            self._wrong = error
+            self.wake()
+        except Exception as error:  # a thread that ends in silence would stop the run without a word
+            self._wrong = RunError(f"Server {self.number} needs an answer that can be read, got {error!r}.")
+            self.wake()
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while not self.client.healthy():
+            if self._leaving:
+                return
+            if self.server is not None and self.server.ended:
+                raise GoneError("before it answered")
+            if time.monotonic() > deadline:
+                raise GoneError(f"no answer for {self._patience:g} s")
+            time.sleep(POLL)
+        try:
+            self._sender.connect(self.client)
+        except RefusedError as error:
+            raise RunError(
+                f"{error} A server needs VLLM_SERVER_DEV_MODE=1, --enable-scale-out, trimtab installed beside it and a "
+                "--weight-transfer-config that goes with rollout.vllm.transfer: see docs/scale.md."
+            ) from error
+        self._inbox.put((self, Ready()))
+
+    def _next(self) -> bool:
+        """Do the next thing there is to do; False: leave."""
+        with self._changed:
+            self._changed.wait_for(self._has_work)
+            if self._leaving:
+                return False
+            if self._broken is not None:
+                raise GoneError(self._broken)
+            if self._sender.version <= self._version:
+                self._running += 1
+                self._calls.submit(self._sample, self._queue.popleft(), self._version)
+                return True
+        self._update()
+        return True
+
+    def _has_work(self) -> bool:
+        if self._over():
+            return True
+        if self._sender.version > self._version:
+            return self._rollout.in_flight != "finish" or not self._running
+        return bool(self._queue) and self._running < self._most
+
+    def _over(self) -> bool:
+        return self._leaving or self._broken is not None or self._wrong is not None
+
+    def _update(self) -> None:
+        """New weights, proved; what runs is frozen meanwhile and goes on with them."""
+        client, taken = self.client, self._sender.take()
+        expected = self._probe.expect(taken.weights, taken.version) if self._is_due() else None
+        client.pause(clear_cache=self._rollout.in_flight == "recompute")
+        self._sender.send(client, self._skeleton.ties)
+        client.name_version(taken.version)
+        client.resume()
+        if expected is not None:
+            answer = client.score(expected.tokens, taken.version)
+            self.differences.append(expected.compare(answer, f"Server {self.number} at {client.address}"))
+        self._updates += 1
+        with self._changed:
+            self._version = taken.version
+            self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        return self._updates % self._rollout.vllm.verify == 0
+
+    def _sample(self, job: Job, version: int) -> None:
+        """One group, in a thread of its own."""
+        try:
+            group = self.client.generate(job, self._stop, longest=self._longest, version=version)
+        except (GoneError, RefusedError) as error:
+            self._finish(broken=str(error))
+        except Exception as error:
+            self._wrong = RunError(f"Group {job.group} needs an answer that can be read, got {error!r}.")
+            self._finish()
+        else:
+            again = self._is_mixed(group, version)
+            if not again:
+                self._inbox.put((self, Done((group,))))
+            self._finish(again=job if again else None)
+
+    def _is_mixed(self, group: Group, version: int) -> bool:
+        """Whether it was sent before an update and begun after it: its prompt may have been read with the keys of before."""
+        return self._rollout.in_flight == "keep_cache" and any(
+            len(sample.versions) and int(sample.versions[0]) != version for sample in group.samples
+        )
+
+    def _finish(self, *, again: Job | None = None, broken: str | None = None) -> None:
+        with self._changed:
+            self._running -= 1
+            if again is not None:
+                self._queue.appendleft(again)
+            self._broken = self._broken or broken
+            self._changed.notify_all()
