@@ -98,9 +98,8 @@ class ServerSeat:
         """End what is left of it."""
         cause, log, tail = f"at {self.client.address} broke off ({self._broken})", self.client.address, ""
         if self.server is not None:
-            ended = self.server.ended or "did not answer and was killed"
-            self.server.kill()
-            cause, log, tail = f"{ended} ({self._broken})", str(self.server.log), self.server.tail()
+            cause = f"{self.server.kill()} ({self._broken})"
+            log, tail = str(self.server.log), self.server.tail()
         self.release()
         return Fate(cause, log, tail)
 

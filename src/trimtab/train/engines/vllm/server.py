@@ -20,6 +20,8 @@ from trimtab.train.engines.vllm import limits
 from trimtab.train.engines.vllm.client import MODEL, UNIX
 from trimtab.train.engines.vllm.plugin import PARENT
 
+REAPED = 2.0
+"""Seconds from the last connection of a process that ends to its end."""
 PATH_LIMIT = 100
 """Characters of a socket file's path that every system takes."""
 
@@ -88,10 +90,14 @@ class VllmServer:
         while self._alive() and time.monotonic() < deadline:
             time.sleep(0.02)
 
-    def kill(self) -> None:
-        """End it and all it started at once."""
+    def kill(self) -> str:
+        """End it and all it started at once; how it had ended before, if it had: its connections close a moment before it does."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(REAPED)
+        ended = self.ended or "did not answer and was killed"
         self._signal(signal.SIGKILL)
         self.process.wait()
+        return ended
 
     def tail(self, lines: int = 12) -> str:
         """The last lines of its log."""
