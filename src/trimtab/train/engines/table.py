@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
-<<<<<<< HEAD
-from trimtab.train.engines.exact import ExactBeside
-=======
 from trimtab.errors import ConfigError
->>>>>>> 5873079 (vLLM in process behind Engine: updates through its transfer interface, each proved by a probe of log-probs)
+from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.policy.policy import Policy
