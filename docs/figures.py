@@ -17,6 +17,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
 from trimtab.config.words import inequality, statistic, weight_formula
 from trimtab.config.worked import Token, outcome
+from trimtab.report.axis import Axis
 
 PATH = Path(__file__).parent / "corrections.svg"
 
@@ -55,19 +56,18 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Row:
-    """Four panels over one axis: a range of ratios in log space, its ticks, and the sequence that stands for a ratio."""
+    """Four panels over one axis of ratios, its ticks, and the sequence that stands for a ratio."""
 
     title: str
     top: float
     names: tuple[str, ...]
-    low: float
-    high: float
+    axis: Axis
     ticks: tuple[float, ...]
     sequence: Callable[[float], tuple[Token, ...]]
 
     def x(self, ratio: float) -> float:
         """Where a ratio lies in a panel."""
-        return PLOT_W * (math.log(ratio) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        return float(self.axis.place(ratio))
 
 
 ROWS = (
@@ -75,8 +75,7 @@ ROWS = (
         "A token, by its ratio r",
         40.0,
         ("off", "token-tis", "token-mis", "icepop"),
-        1 / 8,
-        8.0,
+        Axis(1 / 8, 8.0, 0.0, PLOT_W, log=True),
         (0.125, 0.25, 0.5, 1, 2, 4, 8),
         lambda ratio: (Token(0.1, 0.1 * ratio),),
     ),
@@ -84,8 +83,7 @@ ROWS = (
         f"A sequence of {LENGTH} tokens, by the geometric mean of their ratios",
         314.0,
         ("seq-tis", "seq-mis", "geo-rs", "geo-rs+token-mis"),
-        0.98,
-        1.02,
+        Axis(0.98, 1.02, 0.0, PLOT_W, log=True),
         (0.98, 0.99, 1, 1.01, 1.02),
         lambda ratio: (Token(0.5, 0.5 * ratio),) * LENGTH,
     ),
@@ -110,7 +108,8 @@ class Run:
 
 def runs(rule: Correction, row: Row, steps: int = 120) -> list[Run]:
     """The axis cut where the fate changes."""
-    ratios = [row.low * (row.high / row.low) ** (step / steps) for step in range(steps + 1)]
+    low, high = row.axis.low, row.axis.high
+    ratios = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
     found, here = list[Run](), [ratios[0]]
     for before, after in pairwise(ratios):
         if fate(rule, row, before)[0] != fate(rule, row, after)[0]:
