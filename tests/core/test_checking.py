@@ -96,6 +96,15 @@ def test_a_certain_token_that_was_rounded_is_no_fault(kind: torch.dtype, seed: i
     assert rounding(kind) < 0.2
 
 
+@pytest.mark.parametrize("harm", [float("nan"), float("inf"), -float("inf")])
+def test_a_missing_log_prob_is_neither_counted_nor_refused(harm: float) -> None:
+    broken = torch.where(ABOVE > 0, harm, ABOVE)
+    with trimtab.checking():
+        out = corrected(behavior=broken)
+    assert out.metrics["positive_fraction"] == 0
+    assert out.metrics["missing_fraction"] == pytest.approx(1 / 5)
+
+
 def test_checking_ends_with_its_block_also_by_an_error() -> None:
     assert not is_checking()
     with pytest.raises(InputError), trimtab.checking():

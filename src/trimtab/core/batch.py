@@ -44,7 +44,9 @@ class Batch:
     unvalued: Float[Tensor, ""] | None = (
         None  # valid tokens of this rank whose advantage is NaN or infinite, and taken as 0
     )
-    partial: Float[Tensor, ""] | None = None  # tokens of this rank masked in by a number that is not 1; None: by truth
+    partial: Float[Tensor, ""] | None = (
+        None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
+    )
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
 
     @once
@@ -68,12 +70,12 @@ class Batch:
         return zero_outside(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
 
     def positive(self) -> Float[Tensor, ""]:
-        """How many tokens of this rank have a log-prob above 0, beyond rounding, under some policy."""
-        found = indicator(self.mask, self.valid.dtype)
-        marks = [above(given, rounding(given.dtype)).to(found.dtype) for given in map(self.log_probs, self.policies)]
+        """How many valid tokens of this rank have a log-prob above 0, beyond rounding, under some policy."""
+        kind, given = self.valid.dtype, [self.log_probs(policy) for policy in self.policies]
+        marks = [above(each, rounding(each.dtype)).to(kind) for each in given]
         for mark in marks[1:]:
             torch.maximum(marks[0], mark, out=marks[0])
-        return sum_of(found.mul_(marks[0]))
+        return sum_of(marks[0].mul_(self.valid))
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
@@ -121,7 +123,7 @@ def batch(
         policies=policies,
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
-        partial=None if mask.dtype == torch.bool else (masked & (mask != 1)).sum(dtype=torch.float32),
+        partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
         _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
     )
 

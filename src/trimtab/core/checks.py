@@ -51,10 +51,10 @@ def check_mask(mask: Tensor) -> None:
 
 
 def check_log_probs(name: str, log_probs: Tensor, mask: Tensor) -> None:
-    """While checking: no token is more than certain."""
+    """While checking: no token is more than certain. What is not finite is missing, as ever."""
     if not is_checking():
         return
-    above = (log_probs.detach() > rounding(log_probs.dtype)) & (mask != 0)
+    above = (log_probs.detach() > rounding(log_probs.dtype)) & log_probs.isfinite() & (mask != 0)
     if bool(above.any()):
         place = above.nonzero()[0].tolist()
         raise InputError(

@@ -247,16 +247,16 @@ def advantage_gaps(made: Decisions) -> dict[str, Tensor]:
 
 
 def doubtful(made: Decisions) -> dict[str, Tensor]:
-    """How much of what is masked in is no log-prob, or not masked in whole."""
+    """How much of what is trained came with something else than log-probs, or with a mask of neither 0 nor 1."""
     return doubtful_tokens(made.batch)
 
 
 def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
-    """Tokens with a log-prob above 0, and tokens whose mask is neither 0 nor 1 / tokens masked in, over all ranks."""
-    masked = tokens.mask.view(torch.uint8).sum(dtype=torch.int32).double()
-    partial = torch.zeros_like(masked) if tokens.partial is None else tokens.partial
-    above, partial, masked = over_ranks(tokens.layout.ranks, tokens.positive(), partial, masked)
-    return {"positive_fraction": quotient(above, masked), "partial_fraction": quotient(partial, masked)}
+    """Valid tokens with a log-prob above 0, and with a mask of neither 0 nor 1 / valid tokens, over all ranks."""
+    valid = sum_of(tokens.valid)
+    partial = torch.zeros_like(valid) if tokens.partial is None else sum_of(tokens.partial)
+    positive, partial, valid = over_ranks(tokens.layout.ranks, tokens.positive(), partial, valid)
+    return {"positive_fraction": quotient(positive, valid), "partial_fraction": quotient(partial, valid)}
 
 
 def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
