@@ -25,8 +25,8 @@ def mini(seed: int = 0, steps: int = 2) -> dict[str, Train]:
 
 
 def test_the_runs_differ_in_the_correction_and_in_nothing_else():
-    first, second = demo.pair(seed=3)
-    runs = demo.pair(seed=3)
+    first, second = demo.demo_pair(seed=3)
+    runs = demo.demo_pair(seed=3)
     assert (first, second) == ("uncorrected", "k3-rs")
     assert runs[first].correction == preset("off")
     assert runs[second] == runs[first].but(correction=preset("k3-rs"))
@@ -36,14 +36,14 @@ def test_the_runs_differ_in_the_correction_and_in_nothing_else():
 
 def test_both_runs_are_made_once_and_each_step_is_seen(tmp_path: Path):
     seen: list[tuple[str, int]] = []
-    found = demo.run_pair(mini(), tmp_path, lambda name, step, accuracy: seen.append((name, step)))
+    found = demo.run_demo(mini(), tmp_path, lambda name, step, accuracy: seen.append((name, step)))
     assert [each.name for each in found] == ["uncorrected", "k3-rs"]
     assert {("uncorrected", 2), ("k3-rs", 2)} <= set(seen)
     assert any(name == demo.WARM_START for name, _ in seen)
     assert all(0 <= each.after <= each.best <= 1 for each in found)
     assert found[0].before == found[1].before  # the same start
     seen.clear()
-    assert demo.run_pair(mini(), tmp_path, lambda name, step, accuracy: seen.append((name, step))) == found
+    assert demo.run_demo(mini(), tmp_path, lambda name, step, accuracy: seen.append((name, step))) == found
     assert seen == []
 
 
@@ -52,12 +52,12 @@ def test_a_folder_that_is_no_run_is_not_removed(tmp_path: Path):
     mine.parent.mkdir()
     mine.touch()
     with pytest.raises(ConfigError, match="got a folder that holds none"):
-        demo.run_pair(mini(), tmp_path, lambda name, step, accuracy: None)
+        demo.run_demo(mini(), tmp_path, lambda name, step, accuracy: None)
     assert mine.exists()
 
 
 def test_the_command_prints_both_accuracies_and_writes_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(demo, "pair", mini)
+    monkeypatch.setattr(demo, "demo_pair", mini)
     ran = CliRunner().invoke(app, ["demo", "--steps", "2", "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
     rows = [line.split() for line in ran.stdout.splitlines()]

@@ -38,9 +38,9 @@ class DemoProgress(LiveBar):
                 self.page.print(Text(self._line(name)))
             return
         self.bar.update(self.task, completed=sum(self._steps[each] for each in self._runs()))
-        self.live.update(self.render())
+        self.live.update(self.drawn())
 
-    def render(self) -> Group:
+    def drawn(self) -> Group:
         """The bar and a line for each run."""
         names = self._runs() or list(self._steps)
         return Group(self.bar, *(Text(f"  {self._line(name)}", style="dim") for name in names))
@@ -71,19 +71,19 @@ def demo(
     page that compares the two. Ctrl-C stops; the same command does not repeat a run that was finished.
     """
     check_training()
-    from trimtab.lab.demo import STEPS, pair, run_pair
+    from trimtab.lab.demo import DEMO_STEPS, demo_pair, run_demo
     from trimtab.report import write_comparison
 
-    runs = pair(seed, steps or STEPS)
+    runs = demo_pair(seed, steps or DEMO_STEPS)
     path = out or Path("runs") / ("demo" if seed == 0 else f"demo-seed-{seed}")
     try:
-        with DemoProgress(len(runs) * (steps or STEPS)) as display:
-            outcomes = run_pair(runs, path, display.seen)
+        with DemoProgress(len(runs) * (steps or DEMO_STEPS)) as display:
+            outcomes = run_demo(runs, path, display.seen)
     except KeyboardInterrupt:
         show.note(f"Interrupted. A run that was finished is kept in {path}; the same command goes on from there.")
         raise
     page = write_comparison([each.path for each in outcomes], path / "compare.html")
-    show.put(*_ending(outcomes, steps or STEPS, page))
+    show.put(*_ending(outcomes, steps or DEMO_STEPS, page))
 
 
 def _ending(outcomes: list[DemoOutcome], steps: int, page: Path) -> list[RenderableType]:

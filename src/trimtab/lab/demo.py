@@ -16,10 +16,10 @@ from trimtab.lab.work import LabJob, run_jobs
 from trimtab.records.files import disk_error
 from trimtab.records.lock import Lock
 
-STEPS = 300
-CORRECTION = "k3-rs"
-UNCORRECTED = "uncorrected"
-OnDemoStep = Callable[[str, int, float | None], None]
+DEMO_STEPS = 300
+DEMO_CORRECTION = "k3-rs"
+PLAIN = "uncorrected"
+OnRunStep = Callable[[str, int, float | None], None]
 """Told the name of a run, its step and, where it was measured, its accuracy; a warm start is called that."""
 WARM_START = "warm start"
 
@@ -35,9 +35,9 @@ class DemoOutcome:
     after: float
 
 
-def pair(seed: int = 0, steps: int = STEPS) -> dict[str, Train]:
+def demo_pair(seed: int = 0, steps: int = DEMO_STEPS) -> dict[str, Train]:
     """The two runs by name. They differ in the correction and in nothing else."""
-    return {name: _config(rule, seed, steps) for name, rule in ((UNCORRECTED, "off"), (CORRECTION, CORRECTION))}
+    return {name: _config(rule, seed, steps) for name, rule in ((PLAIN, "off"), (DEMO_CORRECTION, DEMO_CORRECTION))}
 
 
 def _config(rule: str, seed: int, steps: int) -> Train:
@@ -56,7 +56,7 @@ def _config(rule: str, seed: int, steps: int) -> Train:
     )
 
 
-def run_pair(runs: dict[str, Train], path: Path, seen: OnDemoStep) -> list[DemoOutcome]:
+def run_demo(runs: dict[str, Train], path: Path, seen: OnRunStep) -> list[DemoOutcome]:
     """Run what is not done yet in folders of `path`, both at a time where there are cores for it."""
     folders = {name: path / name for name in runs}
     cells = {name: Cell("demo", name, config.seed, config) for name, config in runs.items()}
@@ -85,7 +85,7 @@ def run_pair(runs: dict[str, Train], path: Path, seen: OnDemoStep) -> list[DemoO
         lock.release()
 
 
-def _work(jobs: list[LabJob], seen: OnDemoStep) -> None:
+def _work(jobs: list[LabJob], seen: OnRunStep) -> None:
     with closing(run_jobs(jobs, cores(), lambda job, step, accuracy: seen(job.name, step, accuracy))) as ends:
         for each in ends:
             if each.error is not None:
