@@ -34,8 +34,6 @@ When = Literal["always", "negative_advantage", "nonpositive_advantage", "positiv
 Scope = Literal["trained", "kept"]
 WeightLevel = Literal["one", "token", "segment", "geometric", "sequence"]
 
-SEQUENCE_AGGS = ("mean", "sum", "max", "min", "every")
-
 
 class Limit(Config):
     """A safety bound on log_r, so that no exponential overflows; part of a framework's exact numbers."""

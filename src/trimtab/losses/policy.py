@@ -100,7 +100,7 @@ def policy_loss(
     tokens = _batch(policies, _pairs(correction, anchor, penalty), mask, advantages, cu_seqlens, ranks)
     check_group(group, len(tokens.lengths))
 
-    terms, seen = _with_decisions(correction, _undecided(tokens, anchor, current, generator))
+    terms, seen = _with_decisions(correction, _terms_before(tokens, anchor, current, generator))
     surrogate = OBJECTIVES[type(loss)](loss, terms)
     parts = {"policy": _policy_part(surrogate, terms, reduction)}
     if penalty is not None:
@@ -177,7 +177,7 @@ def _batch(
     return batch(compared, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
 
 
-def _undecided(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
+def _terms_before(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
     """The terms before a correction: every valid token is kept, at weight 1."""
     valid = tokens.valid
     return Terms(tokens, anchor, current.to(valid.dtype), valid, valid, tokens.lengths, generator)
