@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 import trimtab
 from trimtab import Gate
 from trimtab.diagnostics.logged import logged
-from trimtab.dialects import read
+from trimtab.dialects import read, write
 from trimtab.errors import ConfigError
 
 ONES = torch.ones(2, 3).bool()
@@ -110,9 +112,57 @@ def test_ms_swift_s_rloo_is_divided_by_the_deviation_of_the_rewards(scale: str, 
 
 def test_a_lone_valid_element_of_a_group_is_divided_by_one_where_areal_divides_it_so() -> None:
     settings = {"mean_level": None, "std_level": "group", "group_size": 2}
-    norm = read("areal", {"actor": {"adv_norm": settings}}).advantage_norm
+    estimator = read("areal", {"actor": {"adv_norm": settings}}).advantage
+    assert estimator is not None
+    norm = estimator.normalise
     assert norm is not None
     values, mask = torch.tensor([1.0, 3.0, 4.0, 9.0]), torch.tensor([True, True, True, False])
     found = trimtab.normalised(norm, values, mask=mask, group=torch.tensor([0, 0, 1, 1]))
     # about 0: √((1 + 9)/1) = √10; the lone 4 over 1 + 1e-5
     close(found, [1 / (10**0.5 + 1e-5), 3 / (10**0.5 + 1e-5), 4 / 1.00001, 0.0])
+
+
+RECIPE: dict[str, Any] = {
+    "experiment_name": "gsm8k",
+    "gconfig": {"n_samples": 4},
+    "actor": {
+        "kl_ctl": 0.0,
+        "reward_norm": {"mean_level": "group", "std_level": "group", "group_size": "${gconfig.n_samples}"},
+    },
+}
+"""AReaL's main recipe: no critic, λ and the discount 1 by default."""
+
+
+def test_areal_s_main_recipe_is_grpo_by_hand() -> None:
+    reading = read("areal", RECIPE)
+    assert isinstance(reading.advantage, trimtab.Grpo)
+    found = trimtab.advantages(
+        reading.advantage,
+        rewards=torch.tensor([1.0, 0.0, 0.0, 0.0]),
+        mask=torch.ones(4, 2).bool(),
+        group=torch.zeros(4, dtype=torch.long),
+        shaping=reading.shaping[0],
+    ).advantages
+    # mean 0.25; deviation √((0.5625 + 3·0.0625)/3) = 0.5, plus eps 1e-5: 0.75/0.50001 and −0.25/0.50001
+    close(found[:, 0], [0.75 / 0.50001, *[-0.25 / 0.50001] * 3])
+    close(found[:, 1], [0.75 / 0.50001, *[-0.25 / 0.50001] * 3])
+
+
+def test_areal_s_recipe_with_a_critic_is_gae_and_without_one_but_with_a_lambda_a_discounted_sum() -> None:
+    learning = read("areal", {**RECIPE, "critic": {"path": "${actor.path}"}})
+    assert isinstance(learning.advantage, trimtab.Gae)
+    assert isinstance(read("areal", {**RECIPE, "critic": None}).advantage, trimtab.Grpo)
+    found = read("areal", {"actor": {"discount": 0.9, "gae_lambda": 0.5, "kl_ctl": 0.0}}).advantage
+    # values are 0, so δ is the reward and its sum is discounted by γλ = 0.45
+    assert isinstance(found, trimtab.ReinforcePlusPlus)
+    assert found.gamma == 0.45
+
+
+def test_grpo_goes_to_areal_and_back_with_the_size_of_its_groups() -> None:
+    written = write("areal", advantage=trimtab.Grpo(eps=1e-6, baseline="all")).settings
+    norm = {"mean_level": "group", "std_level": "group", "eps": 1e-6, "group_size": "${gconfig.n_samples}"}
+    assert written["actor"]["reward_norm"] == norm
+    assert read("areal", written).advantage == trimtab.Grpo(eps=1e-6, baseline="all")
+    assert read("verl", write("verl", read("areal", RECIPE)).settings).advantage == trimtab.Grpo(
+        baseline="all", singleton="raw"
+    )

@@ -12,8 +12,8 @@ from tests.dialects.recorded import Case, cases
 from tests.dialects.scalars import same_scalars
 from tests.dialects.way import way
 from tests.parity.tally import count
-from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, PolicyLoss, ReinforcePlusPlus, ReMax
-from trimtab.dialects import Reading, read
+from trimtab import Corrected, Correction, Denominator, Gae, Gdpo, Grpo, PolicyLoss, ReinforcePlusPlus, ReMax, Rloo
+from trimtab.dialects import Reading, read, write
 
 
 def named(family: str) -> pytest.MarkDecorator:
@@ -189,6 +189,15 @@ def test_an_advantage_read_from_a_framework_gives_its_numbers(case: Case) -> Non
 
 NORMALISE = [case for case in cases("normalise") if "x" in case.inputs]
 PIPELINES = [case for case in cases("normalise") if "x" not in case.inputs]
+BY_GROUP = [
+    case
+    for case in NORMALISE
+    if case.config.get("mean_level") == "group"
+    and "mask" not in case.inputs
+    and case.id not in NOT_REPRODUCED
+    and not (case.config.get("mean_leave1out") and case.config["std_level"])
+    and case.config.get("std_level") != "batch"
+]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in NORMALISE])
@@ -196,26 +205,45 @@ def test_a_normalisation_read_from_areal_gives_its_numbers(case: Case) -> None:
     if case.id in NOT_REPRODUCED:
         pytest.skip(NOT_REPRODUCED[case.id])
     reading = read("areal", {"actor": {"adv_norm": case.config}})
-    assert reading.advantage_norm is not None
-    same = read("areal", case.config).shaping[0].normalise
-    assert same == reading.advantage_norm
+    assert reading.advantage is not None
+    norm = reading.advantage.normalise
+    assert norm is not None
     x = case.inputs
     same_differences(
-        trimtab.normalised(reading.advantage_norm, x["x"], mask=x.get("mask"), group=x.get("group")),
+        trimtab.normalised(norm, x["x"], mask=x.get("mask"), group=x.get("group")),
         case.outputs["normalised"],
     )
     count(case.framework, "normalise", "recorded")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in BY_GROUP])
+def test_a_reward_norm_of_groups_read_from_areal_is_an_estimator_with_its_numbers(case: Case) -> None:
+    rewards, group = case.inputs["x"].float(), case.inputs["group"]
+    actor = {"reward_norm": case.config, "kl_ctl": 0.0, "reward_clip": 1e12}
+    reading = read("areal", {"actor": actor})
+    assert isinstance(reading.advantage, Grpo | Rloo)
+    again = read("areal", write("areal", reading).settings)
+    assert again.advantage == reading.advantage
+    found = trimtab.advantages(reading.advantage, rewards=rewards, mask=torch.ones(len(rewards), 3).bool(), group=group)
+    assert found.rows is not None
+    same_differences(found.rows, case.outputs["normalised"])
+    count(case.framework, "advantage", "recorded")
+
+
+def test_recorded_reward_norms_of_groups_are_among_those() -> None:
+    assert len(BY_GROUP) >= 4
 
 
 @pytest.mark.parametrize("documented", [False, True])
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in PIPELINES])
 def test_the_way_from_rewards_to_advantages_read_from_areal_gives_its_numbers(case: Case, documented: bool) -> None:
     x, mask = case.inputs, case.outputs["mask_rolled"]
-    reading = read("areal", case.config, documented=documented)
+    critic = {"critic": {"is_critic": True}} if "values" in x else {}
+    reading = read("areal", {**case.config, **critic}, documented=documented)
     size = (case.config["reward_norm"] or {}).get("group_size", 1)
     given = {name: x[name] for name in x if name != "loss_mask"}
     advantages, returns = way(reading, mask=mask, size=size, **given)
     same_differences(advantages, case.outputs["advantages_fixed" if documented else "advantages"] * mask)
     count(case.framework, "advantage", "recorded")
-    if not documented:
+    if not documented and returns is not None:
         same_differences(returns, case.outputs["returns"] * mask)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import trimtab
+from trimtab import Gae
 from trimtab.dialects import Reading
 
 
@@ -19,11 +20,11 @@ def way(
     behavior: Tensor,
     reference: Tensor | None = None,
     values: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Advantages and returns. `mask` is the loss mask looking one token ahead, `size` the rows of a prompt."""
+) -> tuple[Tensor, Tensor | None]:
+    """Advantages, and returns where there are any. `mask` is the loss mask looking one token ahead, `size` the rows of a prompt."""
     assert reading.advantage is not None
     group = torch.arange(len(mask)) // size
-    *first, last = reading.shaping
+    *first, last = reading.shaping or (trimtab.Shaping(),)
     for shaping in first:
         rewards = trimtab.shaped(shaping, rewards, mask=mask, group=group, baseline="all").rewards
     behavior = behavior.roll(-1, -1)  # the framework looks one token ahead
@@ -31,19 +32,20 @@ def way(
     if reading.reward_kl is not None:
         compared = torch.zeros_like(behavior) if reference is None else reference
         penalty = -trimtab.kl_penalty(reading.reward_kl, policy=behavior, reference=compared, mask=mask)
-    values = torch.zeros_like(behavior) if values is None else values
+    learnt: dict[str, Tensor] = {}
+    if isinstance(reading.advantage, Gae):
+        values = torch.zeros_like(behavior) if values is None else values
+        learnt = {"values": values, "bootstrap": values[:, -1]}
     found = trimtab.advantages(
         reading.advantage,
         rewards=rewards,
         mask=mask,
         group=group,
         ended=attention_mask.sum(1) < attention_mask.shape[1],
-        values=values,
-        bootstrap=values[:, -1],
         token_rewards=penalty,
         shaping=last,
+        **learnt,
     )
-    assert found.returns is not None
     if reading.advantage_norm is None:
         return found.advantages, found.returns
     return trimtab.normalised(reading.advantage_norm, found.advantages, mask=mask), found.returns

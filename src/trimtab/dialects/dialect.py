@@ -129,6 +129,10 @@ class Given:
         """What the user wrote under a key, ours or not."""
         return self._written[key]
 
+    def value_of(self, key: str, otherwise: Any = False) -> Any:
+        """What the user wrote under a key, ours or not; `otherwise` where it is not written."""
+        return self._written.get(key, otherwise)
+
     def has_section(self, name: str) -> bool:
         """Whether anything was written under a top-level name, ours or not."""
         return any(key.partition(".")[0] == name for key in self._written)

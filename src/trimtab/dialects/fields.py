@@ -30,6 +30,7 @@ _LIMITED: tuple[Level, str] = (
 SOFT: dict[str, tuple[Level, str]] = {
     **dict.fromkeys(LIMITS, _LIMITED),
     "eps": ("note", "keeps the divisor from 0 by another number; advantages differ by about that part of themselves."),
+    "eps_at": ("note", "adds eps to the divisor at another place; advantages differ by about eps."),
     "singleton": ("note", "treats a group of one in its own way; groups of two and more are the same."),
     "rows": ("note", "counts rows without tokens in its own way in means over sequences; batches without any agree."),
     "scope": ("surprise", "gathers over other tokens once a gate has turned some away."),
@@ -137,6 +138,12 @@ def _use_one_spelling(found: Fields, path: str) -> None:
         if found.get(parent) == "leave-one-out":  # without a deviation it is RLOO
             found[parent] = "rloo"
             del found[path]
+    if (
+        name == "about"
+        and found.get(f"{parent}.mean") == found.get(f"{parent}.std")
+        and not found.get(f"{parent}.leave_one_out")
+    ):
+        found[path] = "own"  # what was subtracted is the mean of that level
     if name == "level" and value == "token":
         found.pop(f"{parent}.scope", None)
         found.pop(f"{parent}.advantage", None)

@@ -6,7 +6,7 @@ one in each framework's folder, made as far as possible from the tables its read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Hints:
     """Numbers whose 0 means off."""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Part → keys of other parts that choose it too."""
+    beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+    """Keys that must stand beside those found and say nothing of ours, such as how many answers a group has."""
 
 
 def names(table: Iterable[str]) -> tuple[Any, ...]:

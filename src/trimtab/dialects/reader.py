@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from trimtab.dialects.bounds import bound_findings
+from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
 from trimtab.dialects.files.shape import refuse_foreign
@@ -97,7 +98,9 @@ def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, Conf
     loss_of = dialect.loss_of if asked.speaks_of("loss") or dialect.is_loss else None
     loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
-    advantage = part("advantage", lambda: advantage_of(asked) if advantage_of else AdvantagePart(), AdvantagePart())
+    advantage = part(
+        "advantage", lambda: by_group(advantage_of(asked)) if advantage_of else AdvantagePart(), AdvantagePart()
+    )
     reading = Reading(
         framework=dialect.name,
         correction=None if silent and rule == OFF else rule,

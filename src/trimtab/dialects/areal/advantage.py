@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.config.advantages import Gae, Normalise, Overlong, Shaping
+from trimtab.config.advantages import Estimator, Gae, Normalise, Overlong, ReinforcePlusPlus, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.areal.keys import NORM
 from trimtab.dialects.dialect import Given
@@ -17,7 +17,7 @@ def norm(given: Given, section: str) -> Normalise | None:
     said = given.has(*(f"{section}.{name}" for name in NORM)) or given.section(f"actor.{section}") == {}
     if not said:
         return None
-    field = {name: given[f"{section}.{name}"] for name in NORM}
+    field = {name: given[f"{section}.{name}"] for name in NORM if name != "group_size"}
     if field["mean_level"] is None and field["std_level"] is None:
         return None
     alone = bool(field["mean_leave1out"]) and field["mean_level"] is not None
@@ -28,7 +28,7 @@ def norm(given: Given, section: str) -> Normalise | None:
         unbiased=field["std_unbiased"],
         eps=field["eps"],
         eps_at="std",
-        about="subtracted",
+        about="own" if field["mean_level"] == field["std_level"] and not alone else "subtracted",
         singleton="raw" if alone or _is_undivided(field) else "zero",
     )
 
@@ -42,11 +42,17 @@ def _mean_is_of_more(field: dict[str, Any]) -> bool:
     return field["mean_level"] is None or (field["mean_level"], field["std_level"]) == ("batch", "group")
 
 
+def has_critic(given: Given) -> bool:
+    """Whether there is a critic: AReaL makes one where its section is written, and takes every value as 0 otherwise."""
+    written = given.has_section("critic") and given.value_of("critic") is not None
+    return written or (given.has("is_critic") and bool(given["is_critic"]))
+
+
 def advantage_of(given: Given) -> AdvantagePart:
     """Overlong, bias, scale, clip, normalise; then GAE; then the advantages are normalised, every row voting.
 
     As shipped a row without EOS votes in the reward normalisation though its reward is then dropped, so shaping takes two
-    steps; documented, it does not vote.
+    steps; documented, it does not vote. Such a row votes among the advantages either way.
     """
     refuse(
         isinstance(given["gae_lambda"], str) and not _is_number(given["gae_lambda"]),
@@ -54,7 +60,27 @@ def advantage_of(given: Given) -> AdvantagePart:
         "it is a function. Write a number, or use Gae(length_adaptive=…)",
     )
     refuse(given["gae_timestep_unit"] == "turn", "AReaL actor.gae_timestep_unit turn", "ours steps by token")
-    masks, normalise = bool(given["mask_no_eos_with_zero"]), norm(given, "reward_norm")
+    masks, whiten, penalty = bool(given["mask_no_eos_with_zero"]), norm(given, "adv_norm"), given["kl_ctl"]
+    return AdvantagePart(
+        advantage=_estimator(given, None if masks else whiten),
+        shaping=_shaping(given, masks),
+        advantage_norm=whiten if masks else None,
+        reward_kl=KlPenalty(coefficient=penalty, estimator=given["kl_estimator"], output_limit=10.0)
+        if penalty
+        else None,
+    )
+
+
+def _estimator(given: Given, whiten: Normalise | None) -> Estimator:
+    """GAE; without a critic δ is the reward, so that what is left of it is Σ (γλ)ᵏ of the rewards to come."""
+    gamma, lam = given["discount"], number("AReaL actor.gae_lambda", given["gae_lambda"])
+    if has_critic(given):
+        return Gae(gamma=gamma, lam=lam, normalise=whiten, baseline="all")
+    return ReinforcePlusPlus(gamma=gamma * lam, normalise=whiten, baseline="all")
+
+
+def _shaping(given: Given, masks: bool) -> tuple[Shaping, ...]:
+    normalise = norm(given, "reward_norm")
     first = Shaping(
         bias=given["reward_bias"],
         scale=given["reward_scaling"],
@@ -63,22 +89,10 @@ def advantage_of(given: Given) -> AdvantagePart:
         overlong=_overlong(given),
         normalise=normalise,
     )
-    second = Shaping(no_eos="bootstrap" if masks else "keep")
-    shaping = (first.but(no_eos="bootstrap"),) if masks and (given.documented or normalise is None) else (first, second)
-    penalty = given["kl_ctl"]
-    return AdvantagePart(
-        advantage=Gae(
-            gamma=given["discount"],
-            lam=number("AReaL actor.gae_lambda", given["gae_lambda"]),
-            normalise=None,
-            baseline="all",
-        ),
-        shaping=(first,) if not masks else shaping,
-        advantage_norm=norm(given, "adv_norm"),
-        reward_kl=KlPenalty(coefficient=penalty, estimator=given["kl_estimator"], output_limit=10.0)
-        if penalty
-        else None,
-    )
+    no_eos = "bootstrap" if has_critic(given) else "zero"
+    if not masks:
+        return (first,)
+    return (first.but(no_eos=no_eos),) if given.documented or normalise is None else (first, Shaping(no_eos=no_eos))
 
 
 def _is_number(text: str) -> bool:

@@ -69,4 +69,5 @@ KEYS = (
     Key("actor.discount", number, 1.0, part="advantage"),
     Key("actor.gae_lambda", raw, 1.0, part="advantage"),
     Key("actor.gae_timestep_unit", choice("token", "turn"), "token", part="advantage"),
+    Key("critic.is_critic", flag, False, part="other"),
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Key
 from trimtab.dialects.fields import Fields, differences, fields_of, is_soft
 from trimtab.dialects.hints import UNSAID, Hints
@@ -63,9 +64,11 @@ class Search:
         return _READ[key]
 
     def _read(self, settings: Mapping[str, Any]) -> Fields | None:
-        reader = self.dialect.loss_of if self.part == "loss" else self.dialect.advantage_of
         try:
-            return None if reader is None else fields_of(reader(self.given(settings)))
+            if self.part == "advantage":
+                reader = self.dialect.advantage_of
+                return None if reader is None else fields_of(by_group(reader(self.given(settings))))
+            return None if self.dialect.loss_of is None else fields_of(self.dialect.loss_of(self.given(settings)))
         except (ConfigError, TypeError, ValueError):
             return None
 

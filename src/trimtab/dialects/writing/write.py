@@ -148,7 +148,8 @@ def _part_settings(dialect: Dialect, part: str, goal: Fields, settings: dict[str
     """One part by full names, beside what is said already."""
     pinned = look_up(dialect, flat_settings(as_tree(settings))).values if settings else {}
     paths = {key.label: key.path for key in dialect.keys}
-    return {paths[label]: value for label, value in inverse(dialect, part, goal, pinned).items()}
+    found = inverse(dialect, part, goal, pinned)
+    return {paths[label]: value for label, value in {**found, **dialect.hints.beside(found)}.items()}
 
 
 def _anchor(dialect: Dialect, asked: Reading, back: Reading, has_loss: bool) -> Lost | None:
