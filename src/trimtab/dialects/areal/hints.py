@@ -24,8 +24,8 @@ HINTS = Hints(
     options={f"{section}.{name}": _LEVELS for section in _NORMS for name in ("mean_level", "std_level")},
     joint=(
         ("use_cispo_loss", "use_sapo_loss", "importance_sampling_level"),
-        ("reward_norm.mean_level", "reward_norm.std_level"),
-        ("adv_norm.mean_level", "adv_norm.std_level"),
+        ("reward_norm.mean_level", "reward_norm.std_level", "reward_norm.mean_leave1out", "mask_no_eos_with_zero"),
+        ("adv_norm.mean_level", "adv_norm.std_level", "adv_norm.mean_leave1out"),
         ("kl_ctl", "kl_estimator"),
     ),
     seeds={"overlong_tokens": 100, "overlong_penalty_factor": 1.0, "eps_clip_higher": 0.2},
