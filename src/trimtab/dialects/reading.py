@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 
 Level = Literal["note", "surprise", "defect"]
+PartName = Literal["correction", "loss", "advantage"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Finding:
 class Refusal:
     """A part of the settings that cannot be said in our terms, and why."""
 
-    part: Literal["correction", "loss", "advantage"]
+    part: PartName
     text: str
 
     def __str__(self) -> str:
@@ -67,11 +69,39 @@ class Reading:
     """Parts that the settings speak of and that could not be read; the others stand."""
     said: tuple[str, ...] = field(default=(), repr=False)
     """The keys that were read, under their full names."""
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    """What they hold, by what the rules call them: a framework's settings written back keep its user's words."""
 
     @property
     def defects(self) -> tuple[Finding, ...]:
         """The findings of level defect."""
         return tuple(each for each in self.findings if each.level == "defect")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A correction near one that a framework cannot say: what it is, and the framework's settings for it."""
+
+    words: str
+    correction: Correction
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Omission:
+    """What of a part is not in the framework's settings, or comes out otherwise under them."""
+
+    part: PartName
+    key: str
+    """The framework's key it would hang on; empty where there is none."""
+    text: str
+    offers: tuple[Offer, ...] = ()
+    """What the framework could say instead."""
+    whole: bool = True
+    """Whether nothing of the part is written."""
+
+    def __str__(self) -> str:
+        return f"left out: {self.key or self.part}: {self.text}" if self.whole else f"changed: {self.key}: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -82,3 +112,5 @@ class Writing:
     settings: dict[str, Any]
     """Nested as in the framework's own files."""
     findings: tuple[Finding, ...] = ()
+    omissions: tuple[Omission, ...] = ()
+    """What the framework cannot say; empty where these settings compute what was asked for."""

@@ -25,9 +25,11 @@ from trimtab.dialects.writing.search import Search, Settings, with_values
 from trimtab.dialects.writing.solve import solve
 
 
-def inverse(dialect: Dialect, part: str, goal: Fields, pinned: Mapping[str, Any]) -> Settings:
+def inverse(
+    dialect: Dialect, part: str, goal: Fields, pinned: Mapping[str, Any], preferred: Mapping[str, Any] | None = None
+) -> Settings:
     """The nearest settings of a part to what is wanted; whether they say it is for the reader to tell."""
-    search = Search(dialect, part, goal, pinned)
+    search = Search(dialect, part, goal, pinned, preferred or {})
     found = _nearest(search, {})
     for label in search.hints.frees:
         if search.off(found) and label in {key.label for key in search.keys}:
@@ -65,9 +67,17 @@ def _choose(search: Search, settings: Settings, group: Sequence[Key]) -> Setting
         tried.append((search.distance(attempt), attempt))
     best = min(distance for distance, _ in tried)
     equals = [attempt for distance, attempt in tried if distance == best]
+    if search.preferred:
+        most = max(_kept_words(search, attempt, group) for attempt in equals)
+        return next(attempt for attempt in equals if _kept_words(search, attempt, group) == most)
     if tried[0][0] == best or len(equals) == 1:
         return equals[0]
     return min(equals, key=lambda each: _remarks(search, each))
+
+
+def _kept_words(search: Search, settings: Settings, group: Sequence[Key]) -> int:
+    """How many keys of a group hold what the user wrote, or are left out as the user did."""
+    return sum(settings.get(key.label, UNSAID) == search.preferred.get(key.label, UNSAID) for key in group)
 
 
 def _remarks(search: Search, settings: Settings) -> int:

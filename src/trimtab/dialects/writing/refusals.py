@@ -1,37 +1,31 @@
-"""What a framework cannot say, named; and the nearest thing it can."""
+"""What a framework cannot say, named."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.config.words import UNITS, metric_name, statistic
+from trimtab.config.algebra import Correction, Weight
+from trimtab.config.words import UNITS, metric_name
 from trimtab.dialects.dialect import Dialect
-from trimtab.dialects.fields import Fields, heads, in_words
+from trimtab.dialects.fields import Fields, heads
+from trimtab.dialects.reading import Offer, Omission, PartName
+from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.inverse import kinds
+from trimtab.dialects.writing.nearest import gate_words
 from trimtab.dialects.writing.proposals import settings_for
-
-Lost = str | Callable[[], str]
-"""What becomes of a part, in words; or how to find them, where that takes a search."""
+from trimtab.dialects.writing.words import amount, thing
 
 
 def obstacle(dialect: Dialect, rule: Correction) -> str:
-    """The first part that cannot be said by itself, else the combination; and the nearest that can."""
-    near = list(itertools.islice(_nearest(dialect, rule), 2))
-    return _in_words(dialect, rule) + (f" (nearest: {', or '.join(near)})" if near else "")
-
-
-def _in_words(dialect: Dialect, rule: Correction) -> str:
+    """The first piece of a correction that cannot be said by itself, else the combination."""
     for gate in rule.gates:
         if gate.action == "clamp":
             continue
         alone = Correction(policies=rule.policies, gates=(gate,))
         if any(settings_for(dialect, alone.but(weight=weight)) for weight in (None, rule.weight)):
             continue
-        named = f"a {_gate(gate)} with action {gate.action}"
+        named = f"a {gate_words(gate)} with action {gate.action}"
         levels = ("geometric", "token", "sequence")
         forced = next((each for each in levels if settings_for(dialect, alone.but(weight=Weight(level=each)))), None)
         return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
@@ -49,83 +43,65 @@ def _in_words(dialect: Dialect, rule: Correction) -> str:
     )
 
 
-def _gate(gate: Gate) -> str:
-    where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
-    tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
-    kept = "" if gate.agg != "budget" else " that always keeps one" if gate.strict else " that may keep none"
-    return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
+def lost_kind(dialect: Dialect, part: PartName, wanted: str) -> Omission:
+    """A loss or an estimator that is not there, or not beside the rest."""
+    known = kinds(dialect, part)
+    if not known:
+        return Omission(part, "", f"no {part} of {dialect.title}'s is read here, so none can be written")
+    if wanted in known:
+        return Omission(part, "", f"{dialect.title} has {wanted}, but not beside the rest of these settings")
+    return Omission(part, "", f"{dialect.title} has no {wanted}, only {', '.join(known)}")
 
 
-def _nearest(dialect: Dialect, rule: Correction) -> Iterator[str]:
-    """What the framework could say instead, the least loss first."""
-    yield from _other_vetoes(dialect, rule)
-    yield from _other_budgets(dialect, rule)
-    if rule.weight is not None:
-        yield from _other_weights(dialect, rule, rule.weight)
-    for count in range(1, len(rule.gates) + 1):
-        for dropped in itertools.combinations(rule.gates, count):
-            rest = [each for each in rule.gates if each not in dropped]
-            if (rest or rule.weight) and settings_for(dialect, rule.but(gates=tuple(rest))):
-                yield f"the same without {' and '.join(f'the {_gate(each)}' for each in dropped)}"
-
-
-def _other_vetoes(dialect: Dialect, rule: Correction) -> Iterator[str]:
-    for gate in rule.gates:
-        for words, other in _vetoes(gate):
-            if settings_for(dialect, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))):
-                yield f"{words} in place of the veto"
-
-
-def _other_budgets(dialect: Dialect, rule: Correction) -> Iterator[str]:
-    for gate in rule.gates:
-        other = gate.but(strict=not gate.strict) if gate.agg == "budget" else gate
-        if other != gate and settings_for(
-            dialect, rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
-        ):
-            yield f"the same with strict {'true' if other.strict else 'false'}"
-
-
-def _other_weights(dialect: Dialect, rule: Correction, weight: Weight) -> Iterator[str]:
-    """The weight unbounded, or of another level."""
-    bare = Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
-    if bare != weight and settings_for(dialect, rule.but(weight=bare)):
-        yield f"the same with {weight.level} weights that nothing bounds"
-    limit = None if weight.limit is None else weight.limit.but(at="token")
-    levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
-    for level in levels:
-        if level != weight.level and settings_for(dialect, rule.but(weight=weight.but(level=level, limit=limit))):
-            yield f"the same with {level} weights"
-
-
-def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
-    """A veto on any token's ratio as one that looks down only, or as a bound on the largest ℓ²/2, as wide as its wider side."""
-    if gate.agg != "every" or gate.metric != "ratio":
-        return
-    if gate.lower is not None and gate.upper is not None:
-        yield f"one on any r below {gate.lower:g} only", gate.but(upper=None)
-    size = max(abs(math.log(bound)) for bound in (gate.lower, gate.upper) if bound)
-    other = Gate(metric="k2", level="sequence", agg="max", upper=float(f"{size**2 / 2:.6g}"), action=gate.action)
-    yield f"a {_gate(other)} up to {other.upper:g} (any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}])", other
-
-
-def part_not_read(dialect: Dialect, part: str) -> str:
-    """A framework whose settings for a part are not read."""
-    return f"no {part} of {dialect.title}'s is read here, so none can be written"
-
-
-def lost_fields(dialect: Dialect, part: str, hard: dict[str, tuple[Any, Any]], back: Fields) -> str:
-    """The fields that would change, with what would become of them."""
-    if part in hard:
-        known = kinds(dialect, part)
-        return f"it has no {hard[part][0]}, only {', '.join(known)}" if known else part_not_read(dialect, part)
+def lost_fields(
+    dialect: Dialect,
+    part: PartName,
+    settings: dict[str, Any],
+    hard: Mapping[str, tuple[Any, Any]],
+    goal: Fields,
+    back: Fields,
+) -> list[Omission]:
+    """Each field that comes out otherwise: under which key, and what it becomes."""
     seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
-    return ", ".join(f"{path} {in_words(want)} would become {in_words(there)}" for path, (want, there) in seen.items())
+    found: dict[str, Omission] = {}
+    for path in seen:
+        key, moves = governing(dialect, part, settings, path)
+        there, wanted = amount(back, path), amount(goal, path)
+        text = f"{thing(path)} becomes {there}, was {wanted}"
+        if not moves:
+            text = f"{dialect.title} has no key for {thing(path)}: {there}, was {wanted}"
+        found.setdefault(text, Omission(part, key, text, whole=False))
+    return list(found.values())
 
 
-def refusal_by_part(dialect: Dialect, parts: list[str], lost: Mapping[str, Lost]) -> str:
-    """Every part that is lost and how, then what can be said without it."""
-    words = {part: text if isinstance(text, str) else text() for part, text in lost.items()}
-    named = "; nor ".join(text if part == "correction" else f"the {part}: {text}" for part, text in words.items())
-    rest = [part for part in parts if part not in lost]
-    offer = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
-    return f"{dialect.title} cannot say {named}.{offer}"
+def refusal(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[str]) -> str:
+    """Everything that is lost, what is near it, and what can be said without it."""
+    named = "; nor ".join(_clause(dialect, each) for each in lost)
+    near = [offer_words(dialect, offer) for each in lost for offer in each.offers[:1]]
+    offered = f" --nearest writes {near[0]}." if near else ""
+    without = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
+    return f"{dialect.title} cannot say {named}.{offered}{without}"
+
+
+def _clause(dialect: Dialect, lost: Omission) -> str:
+    own = lost.text.removeprefix(f"{dialect.title} has ")
+    text = lost.text if own == lost.text else f"it has {own}"
+    at = f" ({lost.key})" if lost.key and lost.part != "correction" else ""
+    return text if lost.part == "correction" else f"the {lost.part}{at}: {text}"
+
+
+def offer_words(dialect: Dialect, offer: Offer) -> str:
+    """An offer in the framework's keys, and what it is in words."""
+    keys = ", ".join(f"{name} {_value(value)}" for name, value in _leaves(offer.settings))
+    return f"{keys or 'nothing'} ({offer.words})"
+
+
+def _leaves(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in settings.items():
+        found += _leaves(value) if isinstance(value, Mapping) and value else [(name, value)]  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+def _value(value: Any) -> str:
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

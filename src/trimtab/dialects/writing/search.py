@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.dialects.by_group import by_group
@@ -32,6 +32,8 @@ class Search:
     goal: Fields
     pinned: Mapping[str, Any]
     """What other parts have said already."""
+    preferred: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the user wrote, where these are settings of the same framework: kept where it makes no difference."""
 
     @property
     def hints(self) -> Hints:
@@ -87,7 +89,7 @@ class Search:
         return [path for path in differences(self.goal, self.read(settings) or {}) if not is_soft(path)]
 
     def distance(self, settings: Mapping[str, Any]) -> tuple[float, ...]:
-        """How far settings are from the goal while numbers are still open: kinds, then fields, then remarks, then numbers."""
+        """How far settings are from the goal while numbers are still open: its kind, other kinds, fields, remarks, numbers."""
         found = self.read(settings)
         if found is None:
             return (float("inf"),)
@@ -95,7 +97,7 @@ class Search:
         loose = {path for path, ends in off.items() if all(isinstance(end, int | float) for end in ends)}
         hard = [path for path in off if path not in loose and not is_soft(path)]
         kinds = sum("." not in path for path in hard)
-        return tuple(map(float, (kinds, len(hard), len(off) - len(hard) - len(loose), len(loose))))
+        return tuple(map(float, (self.part in off, kinds, len(hard), len(off) - len(hard) - len(loose), len(loose))))
 
 
 def with_values(settings: Settings, more: Mapping[str, Any]) -> Settings:

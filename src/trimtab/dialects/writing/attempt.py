@@ -1,0 +1,149 @@
+"""One attempt to say a correction, a loss and an advantage together: settings, read back and judged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.fields import Fields, differences, fields_of, is_soft
+from trimtab.dialects.lookup import look_up
+from trimtab.dialects.reader import read
+from trimtab.dialects.reading import Finding, Omission, PartName, Reading
+from trimtab.dialects.same import sameness
+from trimtab.dialects.settings import flat
+from trimtab.dialects.writing import remarks
+from trimtab.dialects.writing.inverse import inverse
+from trimtab.dialects.writing.nearest import offers
+from trimtab.dialects.writing.proposals import as_tree, proposals, settings_for
+from trimtab.dialects.writing.refusals import lost_fields, lost_kind, obstacle
+from trimtab.errors import ConfigError
+
+MOST_WAYS = 6
+"""Ways of saying a correction that are tried with a loss beside it."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Settings by full name, what they miss, and what is to be said about the rest."""
+
+    settings: dict[str, Any]
+    lost: tuple[Omission, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def lost_parts(self) -> set[str]:
+        """The parts of which nothing can be said."""
+        return {each.part for each in self.lost if each.whole}
+
+
+def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
+    """The attempt that loses least: each way of saying the correction, with the loss and the advantage beside it."""
+    if asked.correction is None:
+        return _beside(dialect, asked, goals, {})
+    tried: list[Attempt] = []
+    for settings in itertools.islice(_ways(dialect, asked, goals), MOST_WAYS):
+        tried.append(_beside(dialect, asked, goals, settings))
+        if not tried[-1].lost:
+            break
+    if tried:
+        return min(tried, key=lambda each: (len(each.lost_parts), len(each.lost)))
+    lost = Omission("correction", "", obstacle(dialect, asked.correction), offers(dialect, asked.correction))
+    rest = _beside(dialect, replace(asked, correction=None), goals, {}) if goals else Attempt({})
+    return replace(rest, lost=(lost, *rest.lost))
+
+
+def largest(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
+    """As many parts as can be said together, and what keeps out the others."""
+    whole = attempt(dialect, asked, goals)
+    parts = [*(["correction"] if asked.correction is not None else []), *goals]
+    for count in range(len(parts) - 1, 0, -1):
+        if not whole.lost_parts:
+            break
+        for kept in itertools.combinations(parts, count):
+            found = attempt(dialect, _only(asked, kept), {part: goals[part] for part in kept if part in goals})
+            if not found.lost_parts:
+                missing = [_missing(whole, dialect, cast("PartName", part)) for part in parts if part not in kept]
+                return replace(found, lost=(*missing, *found.lost))
+    return whole
+
+
+def _missing(whole: Attempt, dialect: Dialect, part: PartName) -> Omission:
+    """Why a part is not among those that can be said together."""
+    named = next((each for each in whole.lost if each.part == part and each.whole), None)
+    return named or Omission(part, "", f"{dialect.title} cannot say it beside the rest")
+
+
+def _only(asked: Reading, kept: tuple[str, ...]) -> Reading:
+    return asked if "correction" in kept else replace(asked, correction=None)
+
+
+def _ways(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
+    """Settings for the correction; some corrections come only with their loss."""
+    assert asked.correction is not None
+    ways = settings_for(dialect, asked.correction)
+    if ways or "loss" not in goals:
+        return iter(ways)
+    more = [{}, *proposals(dialect, asked.correction)]
+    return (way for way in more if not _beside(dialect, asked, {"loss": goals["loss"]}, way).lost)
+
+
+def _beside(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields], start: dict[str, Any]) -> Attempt:
+    """A correction's settings completed by those of the loss and the advantage, read back and judged."""
+    settings = dict(start)
+    try:
+        for part, goal in goals.items():
+            settings |= _part_settings(dialect, part, goal, settings, asked)
+        if not settings:
+            return Attempt({}, tuple(lost_kind(dialect, cast("PartName", part), str(goals[part])) for part in goals))
+        back = read(dialect.name, as_tree(settings))
+    except ConfigError as error:
+        why = f"{dialect.title} cannot say this beside the rest: {str(error).rstrip('.')}"
+        return Attempt(settings, tuple(Omission(cast("PartName", part), "", why) for part in goals))
+    lost: list[Omission] = list(_anchor(dialect, asked, back, bool(goals.get("loss"))))
+    found: list[Finding] = []
+    if not lost and asked.correction is not None and back.correction is not None:
+        same = sameness(asked.correction, back.correction)
+        found += remarks.of_correction(dialect, asked.correction, same, settings)
+    for part, goal in goals.items():
+        missed, noted = _judge(dialect, asked, cast("PartName", part), goal, settings, back)
+        lost += missed
+        found += noted
+    return Attempt(settings, tuple(lost), (*found, *remarks.of_target(dialect, settings, back)))
+
+
+def _judge(
+    dialect: Dialect, asked: Reading, part: PartName, goal: Fields, settings: dict[str, Any], back: Reading
+) -> tuple[list[Omission], list[Finding]]:
+    """What of a part is lost, and what comes out a little otherwise."""
+    there = fields_of(back)
+    off = differences(goal, there)
+    hard = {path: off.pop(path) for path in list(off) if not is_soft(path)}
+    if part in hard:
+        return [lost_kind(dialect, part, str(hard[part][0]))], []
+    missed = lost_fields(dialect, part, settings, hard, goal, there) if hard else []
+    return missed, remarks.of_fields(dialect, part, asked, settings, off)
+
+
+def _part_settings(
+    dialect: Dialect, part: str, goal: Fields, settings: dict[str, Any], asked: Reading
+) -> dict[str, Any]:
+    """One part by full names, beside what is said already."""
+    pinned = look_up(dialect, flat(as_tree(settings))).values if settings else {}
+    paths = {key.label: key.path for key in dialect.keys}
+    found = inverse(dialect, part, goal, pinned, asked.values if asked.framework == dialect.name else None)
+    return {paths[label]: value for label, value in {**found, **dialect.hints.beside(found)}.items()}
+
+
+def _anchor(dialect: Dialect, asked: Reading, back: Reading, has_loss: bool) -> Iterator[Omission]:
+    """What becomes of the correction, and of the policy that the loss divides by, once all is said together."""
+    if asked.correction is not None:
+        if back.correction is None or not sameness(asked.correction, back.correction).weights:
+            text = f"{obstacle(dialect, asked.correction)} beside this loss"
+            yield Omission("correction", "", text, offers(dialect, asked.correction))
+    elif has_loss and back.correction is not None and back.correction.policies == "bypass":
+        yield Omission(
+            "loss", "", "a ratio to proximal: its ratio would be current/behavior (policies bypass)"
+        )

@@ -1,0 +1,97 @@
+"""What a framework can say in place of a correction that it cannot: offers, the least loss first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.words import UNITS, metric_name, statistic
+from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.reading import Offer
+from trimtab.dialects.writing.proposals import as_tree, settings_for
+
+MOST_OFFERS = 2
+Changed = Iterator[tuple[str, Correction]]
+
+
+def offers(dialect: Dialect, rule: Correction) -> tuple[Offer, ...]:
+    """The first few corrections near this one that the framework can say, with its settings for them."""
+    found: list[Offer] = []
+    for words, other in _others(dialect, rule):
+        settings = settings_for(dialect, other)
+        if settings and len(found) < MOST_OFFERS:
+            found.append(Offer(words, other, as_tree(settings[0])))
+    return tuple(found)
+
+
+def gate_words(gate: Gate) -> str:
+    """A gate by what it tests, of which unit, and when."""
+    where = "" if gate.when == "always" else f" that acts on {gate.when.replace('_', ' ')}"
+    tested = metric_name(gate) if gate.agg is None else f"{metric_name(gate)} ({statistic(gate)})"
+    kept = "" if gate.agg != "budget" else " that always keeps one" if gate.strict else " that may keep none"
+    return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
+
+
+def _others(dialect: Dialect, rule: Correction) -> Changed:
+    yield from _other_vetoes(rule)
+    yield from _other_budgets(rule)
+    if rule.weight is not None:
+        yield from _other_weights(rule, rule.weight)
+    for count in range(1, len(rule.gates) + 1):
+        for dropped in itertools.combinations(rule.gates, count):
+            rest = tuple(each for each in rule.gates if each not in dropped)
+            if rest or (rule.weight is not None and rule.weight.level != "one"):
+                yield f"the same without {' and '.join(f'the {gate_words(each)}' for each in dropped)}", rule.but(gates=rest)
+                yield from _weighed(dialect, rule.but(gates=rest), dropped)
+
+
+def _weighed(dialect: Dialect, rest: Correction, dropped: tuple[Gate, ...]) -> Changed:
+    """Some gates come only with a weight: the same gates with one that the framework has."""
+    if settings_for(dialect, rest) or rest.weight is None:
+        return
+    for words, other in _other_weights(rest, rest.weight):
+        yield f"{words}, without {' and '.join(f'the {gate_words(each)}' for each in dropped)}", other
+
+
+def _exchanged(rule: Correction, gate: Gate, other: Gate) -> Correction:
+    return rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
+
+
+def _other_vetoes(rule: Correction) -> Changed:
+    for gate in rule.gates:
+        for words, other in _vetoes(gate):
+            yield f"{words} in place of the veto", _exchanged(rule, gate, other)
+
+
+def _other_budgets(rule: Correction) -> Changed:
+    for gate in rule.gates:
+        if gate.agg == "budget":
+            words = f"the same with strict {'false' if gate.strict else 'true'}"
+            yield words, _exchanged(rule, gate, gate.but(strict=not gate.strict))
+
+
+def _other_weights(rule: Correction, weight: Weight) -> Changed:
+    """The weight unbounded, or of another level."""
+    bare = Weight(level=weight.level, limit=weight.limit, scope=weight.scope)
+    if bare != weight:
+        yield f"the same with {weight.level} weights that nothing bounds", rule.but(weight=bare)
+    limit = None if weight.limit is None else weight.limit.but(at="token")
+    levels: tuple[Literal["token", "geometric", "sequence"], ...] = ("token", "geometric", "sequence")
+    for level in levels:
+        if level != weight.level:
+            yield f"the same with {level} weights", rule.but(weight=weight.but(level=level, limit=limit))
+
+
+def _vetoes(gate: Gate) -> Iterator[tuple[str, Gate]]:
+    """A veto on any token's ratio as one that looks down only, or as a bound on the largest ℓ²/2, as wide as its wider side."""
+    if gate.agg != "every" or gate.metric != "ratio":
+        return
+    if gate.lower is not None and gate.upper is not None:
+        yield f"one on any r below {gate.lower:g} only", gate.but(upper=None)
+    size = max(abs(math.log(bound)) for bound in (gate.lower, gate.upper) if bound)
+    other = Gate(metric="k2", level="sequence", agg="max", upper=float(f"{size**2 / 2:.6g}"), action=gate.action)
+    outside = f"any r outside [{math.exp(-size):.4g}, {math.exp(size):.4g}]"
+    yield f"a {gate_words(other)} up to {other.upper:g} ({outside})", other
