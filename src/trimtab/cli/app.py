@@ -245,29 +245,32 @@ def explain(
     metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
     framework: Annotated[
         str | None,
-        typer.Option("--from", metavar="NAME", help="Read the file as this framework's; otherwise it is recognised."),
+        typer.Option(
+            "--from", metavar="NAME", help="The framework the file is written for. Recognised if you leave it out."
+        ),
     ] = None,
     documented: Annotated[
         bool,
         typer.Option(
-            "--documented", help="With --from: explain what its documentation promises instead of what it computes."
+            "--documented", help="A framework's file: read what its documentation promises, where the code differs."
         ),
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="A framework's file: print every remark in full, and where ours departs.")
     ] = False,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a key of the framework's on top of the file; may be repeated."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="A framework's file: set one of its keys on top; repeatable."),
     ] = None,
 ) -> None:
     """Explain a correction: words, formulas, examples.
 
-    A file may also be a framework's: YAML, TOML, JSON, a launch script (.sh) or a Python script. Nothing in it is run. Without --from the
-    framework is recognised by its keys and programs. What the file leaves open is an error only where it matters; --set says it. A
-    part that cannot be read is named, the rest is explained, and the exit code is 3.
+    Shows what each gate tests and what happens outside its bounds, what a token weighs, a few tokens worked by hand, and what each
+    framework calls it. Numbers are read as in YAML: 1e-4 is a number, null leaves a bound open.
 
-    Says what each gate tests and what happens outside its bounds, what a token weighs, works a few tokens through by hand,
-    and names what each framework calls it. Numbers read as in YAML: 1e-4 is a number, null leaves a bound open.
+    The file can also be a framework's: YAML, TOML, JSON, a launch script (.sh) or a Python script. Nothing in it is run. You see what
+    it computes, then what is wrong with that, the worst first. If it leaves something open that matters, say it with --set. If a part
+    cannot be read, the rest is explained and the exit code is 3.
     """
     if metrics:
         show.put(
@@ -281,7 +284,7 @@ def explain(
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
     rule = None if framework is not None else own_or_theirs(name, changes or [])
     if rule is None:
-        explain_file(name, framework, documented, sets or [])
+        explain_file(name, framework, documented, sets or [], everything)
         return
     if yaml:
         show.put_raw(to_yaml(rule))
@@ -329,7 +332,8 @@ app.command(
     epilog="""Examples:
 
 \b
-  trimtab convert --from verl run.yaml --to areal
+  trimtab convert run.yaml --to areal
+  trimtab convert --from skyrl run.yaml --to verl --nearest
   trimtab convert --from verl run.yaml --check > rule.yaml
   trimtab convert --from slime launch.sh
   trimtab convert --from areal --to areal --in-place --dry-run configs/"""

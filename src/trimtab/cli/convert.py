@@ -1,107 +1,158 @@
-"""`trimtab convert` and `explain --from`: other frameworks' files in our words, and in one another's."""
+"""`trimtab convert`: other frameworks' files in our words, and in one another's."""
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Iterable
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import RenderableType
-from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.write import write_file
-from trimtab.config.base import Config
-from trimtab.config.bounded import text_of
+from trimtab.cli.migrate import migrate_files
+from trimtab.cli.remarks import Lines, Remark, from_findings
 from trimtab.config.visible import on_one_line
-from trimtab.config.words import Passage, formulas, passages
-from trimtab.dialects import DIALECTS, Finding, Reading, read, write
+from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.frameworks import dialect_of
-from trimtab.dialects.writing.migration import TODAY, migrate
-from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
+from trimtab.dialects.guess import framework_of
+from trimtab.dialects.writing.refusals import offer_words
+from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
 PARTS = ("correction", "loss", "advantage")
-PARTLY = 3
+READ_IN_PART = 3
 """The exit code where a part of the settings could not be read and the rest was."""
-COLORS = {"note": "dim", "surprise": "yellow", "defect": "bold red"}
+WRITTEN_IN_PART = 4
+"""The exit code where everything was read and the target can say only some of it."""
 
 
 def convert(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Settings files, or folders with --in-place.")],
-    source: Annotated[str, typer.Option("--from", metavar="NAME", help=f"Whose settings they are: {FRAMEWORKS}.")],
-    target: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Whose they shall be; left out: ours.")
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Settings files; with --in-place also folders of them.")
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help=f"The framework the files are written for: {FRAMEWORKS}. Recognised by their keys if you leave it out.",
+        ),
     ] = None,
-    documented: Annotated[
-        bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="NAME",
+            help="The framework to convert to. Without it you get part of a `trimtab train` file.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse, and write nothing, if the target cannot say all of it.")
+    ] = False,
+    take_nearest: Annotated[
+        bool,
+        typer.Option("--nearest", help="If the target cannot say the correction, write the nearest one that it can."),
     ] = False,
     only: Annotated[
         str | None,
         typer.Option(
-            "--only", metavar="PARTS", help="Carry only these: correction, loss, advantage; joined by commas."
+            "--only", metavar="PARTS", help="Convert only these parts: correction, loss, advantage, joined by commas."
         ),
     ] = None,
+    documented: Annotated[
+        bool,
+        typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print every remark in full, not only its first line.")
+    ] = False,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the source's on top of its file; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Rewrite replaced keys of one framework, comments and layout kept.")
+        bool,
+        typer.Option(
+            "--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --in-place: only show what would change.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --in-place: show what would change, and change nothing.")
+    ] = False,
 ) -> None:
-    """Convert a framework's settings to another's, or to ours.
+    """Convert a framework's settings to another framework's, or to ours.
 
-    Files are YAML, TOML, JSON, launch scripts (.sh) and Python scripts; nothing in them is run, and nothing is read from the
-    environment. What a file leaves open (an argument, a variable it does not set) is an error only where it matters; --set says it.
+    Reads YAML, TOML, JSON, launch scripts (.sh) and Python scripts. Nothing in them is run, and the environment is not read. If a
+    file leaves something open (an argument, a variable it never sets) and it matters, say it with --set.
 
-    Prints the target's settings on stdout and what there is to know about the source's on stderr. Correction, loss (with its
-    reduction, KL and entropy terms) and advantage are carried where the source speaks of them; a part the target cannot say is an error
-    that names it and says what the rest would need. A part of the source that cannot be read is named, the others are carried, and
-    the exit code is 3.
+    The new settings go to stdout, remarks to stderr. Correction, loss (with reduction, KL and entropy terms) and advantage are
+    converted. What the target cannot say is left out, or written as near as it comes; each such thing is listed with what it
+    changes in numbers.
+
+    Exit codes: 0 everything was converted. 1 --check found a defect. 2 an error, or nothing could be converted. 3 a part of the
+    source could not be read. 4 the target can say only some of it.
     """
     parts = _parts(only)
     if in_place:
-        if target is not None and dialect_of(target) != dialect_of(source):
-            raise ConfigError(
-                "--in-place needs one framework on both sides. Convert single files to another framework."
-            )
-        _migrate(source, files, dry_run)
+        if source is None or (target is not None and dialect_of(target) != dialect_of(source)):
+            raise ConfigError("--in-place needs --from NAME, and no other framework after --to. Convert single files.")
+        migrate_files(source, files, dry_run)
         return
-    defects = 0
-    refused = False
+    codes: set[int] = set()
     for file in files:
-        reading = _only(read(source, file, documented, overrides=sets or ()), parts)
-        _report(reading.findings)
-        refused = _refusals(reading) or refused
-        defects += len(reading.defects)
-        if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
-            raise ConfigError(f"{file}: nothing was read that could be converted. See the findings above.")
-        if target is None:
-            show.put_raw(_ours(file, reading))
-            continue
-        result = write(target, reading)
-        _report([each for each in result.findings if each not in reading.findings])
-        show.put_raw(_yaml(result.settings))
-    if check and defects:
-        raise typer.Exit(1)
-    if refused:
-        raise typer.Exit(PARTLY)
+        reading = _only(read(source or framework_of(file), file, documented, overrides=sets or ()), parts)
+        codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)
+    for code in (1, READ_IN_PART, WRITTEN_IN_PART):
+        if code in codes and (code != 1 or check):
+            raise typer.Exit(code)
 
 
-def _refusals(reading: Reading) -> bool:
-    """Say which parts could not be read; whether there are any."""
+def _convert(
+    file: Path, reading: Reading, target: str | None, *, strict: bool, take_nearest: bool, everything: bool
+) -> set[int]:
+    """Print one file's settings, then what there is to say; the exit codes that this alone would have."""
     page = show.console(stderr=True)
-    for each in reading.refused:
-        page.print(Text.assemble(("refused: ", "bold red"), (f"{each.part}: ", "bold"), each.text))
-    return bool(reading.refused)
+    remarks = [*_not_read(reading), *from_findings(reading.findings)]
+    if (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4:
+        page.print(Lines(remarks, everything))
+        raise ConfigError(f"{file}: nothing was read that could be converted. See the remarks above.")
+    result = Writing("trimtab", {})
+    if target is None:
+        show.put_raw(_ours(file, reading))
+    else:
+        try:
+            result = write(target, reading, strict=strict, nearest=take_nearest)
+        except ConfigError:
+            page.print(Lines(remarks, everything))
+            raise
+        show.put_raw(as_yaml(result.settings))
+    sys.stdout.flush()
+    more = [each for each in result.findings if each not in reading.findings]
+    found = from_findings((*reading.findings, *more))
+    page.print(Lines([*_not_read(reading), *_left_out(reading, result), *found], everything))
+    codes = {1} if any(each.label == "defect" for each in found) else set[int]()
+    return codes | ({READ_IN_PART} if reading.refused else set()) | ({WRITTEN_IN_PART} if result.omissions else set())
+
+
+def _not_read(reading: Reading) -> list[Remark]:
+    return [Remark("not read", each.part, each.text) for each in reading.refused]
+
+
+def _left_out(reading: Reading, result: Writing) -> list[Remark]:
+    """What the target cannot say, what that changes in numbers, and what it could say instead."""
+    if not result.omissions:
+        return []
+    from trimtab.cli.sizes import sizes
+
+    found = [Remark(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
+    dialect = dialect_of(result.framework)
+    changed = sizes(reading, read(dialect.name, result.settings), {each.part for each in result.omissions})
+    found += [Remark("in numbers", part, f"{text}.") for part, text in changed.items()]
+    offers = [offer for each in result.omissions for offer in each.offers[:1]]
+    return found + [Remark("instead", "", f"--nearest writes {offer_words(dialect, offer)}.") for offer in offers]
 
 
 def _parts(only: str | None) -> tuple[str, ...]:
@@ -141,7 +192,7 @@ def _ours(file: Path, reading: Reading) -> str:
         "shaping": reading.shaping[0] if len(reading.shaping) == 1 else None,
     }
     held = {name: value.settings() for name, value in parts.items() if value is not None}
-    return "\n".join(lines) + "\n" + _yaml(held)
+    return "\n".join(lines) + "\n" + as_yaml(held)
 
 
 def _nameless(reading: Reading) -> dict[str, str]:
@@ -163,119 +214,6 @@ def _nameless(reading: Reading) -> dict[str, str]:
     }
 
 
-def _report(findings: Iterable[Finding]) -> None:
-    page = show.console(stderr=True)
-    for each in findings:
-        page.print(Text.assemble((f"{each.level}: ", COLORS[each.level]), (f"{each.key}: ", "bold"), each.text))
-
-
-def _yaml(settings: Any) -> str:
+def as_yaml(settings: Any) -> str:
+    """Settings as their users keep them."""
     return yaml.safe_dump(settings, sort_keys=False, default_flow_style=False, allow_unicode=True)
-
-
-# ── a folder of one framework's files ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _migrate(framework: str, places: list[Path], dry_run: bool) -> None:
-    """Rewrite, or show, every file that uses replaced keys; say how many did, did not, and could not, and why."""
-    count = {"changed": 0, "same": 0, "passed": 0, "refused": 0}
-    for file in _yaml_files(places):
-        try:
-            text = text_of(file)
-            result = migrate(framework, text)
-            if result.changed and not dry_run:
-                write_file(file, result.text)
-        except TrimtabError as error:
-            count["refused"] += 1
-            show.complain(_about(file, str(error)))
-            continue
-        if result.changed:
-            count["changed"] += 1
-            show.put_raw(_diff(file, text, result.text))
-        elif result.reason == TODAY:
-            count["same"] += 1
-        else:
-            count["passed"] += 1
-            show.note(f"{file} is left as it is: {result.reason}.")
-    done = "would be rewritten" if dry_run else "rewritten"
-    counted = f"{count['changed']} {done}, {count['same']} need nothing, {count['refused']} refused"
-    others = f", {count['passed']} not {dialect_of(framework).title} settings" if count["passed"] else ""
-    show.put_raw(f"{counted}{others}.\n")
-    if count["refused"]:
-        raise typer.Exit(1)
-
-
-def _about(file: Path, problem: str) -> str:
-    if problem.startswith(str(file)):
-        return problem
-    own = problem.removeprefix("The text ")
-    return f"{file} {own}" if own != problem else f"{file} is left as it is: {problem}"
-
-
-def _diff(file: Path, before: str, after: str) -> str:
-    """A unified diff; a last line without a break says so, as diff does."""
-    name = on_one_line(str(file))
-    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name)
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _yaml_files(places: list[Path]) -> list[Path]:
-    """The files named, and those under the folders named, each once however many links lead to it."""
-    found: dict[str, Path] = {}
-    for place in places:
-        if not os.path.lexists(place):
-            raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
-        inside = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml")) if place.is_dir() else []
-        for file in inside if place.is_dir() else [place]:
-            if not file.is_dir():
-                found.setdefault(os.path.realpath(file), file)
-    return list(found.values())
-
-
-# ── in words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-WORST_FIRST = ("defect", "surprise", "note")
-STYLES = {"refused": "bold red", "defect": "bold red", "surprise": "yellow"}
-
-
-def file_page(reading: Reading, file: Path, why: str = "") -> list[RenderableType]:
-    """A page about a framework's file: what it computes, what is wrong with that, the worst first, and then the whole."""
-    dialect = dialect_of(reading.framework)
-    refused = [("refused", f"{each.part}: {each.text}") for each in reading.refused]
-    found = sorted(reading.findings, key=lambda each: WORST_FIRST.index(each.level))
-    page: list[RenderableType] = [
-        Text(f"{file.name}, read as {dialect.title} {dialect.version}", style="bold"),
-        *([Text(why, style="dim")] if why else []),
-    ]
-    rule = reading.correction
-    if rule is not None:
-        page += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
-    page += show.lines(Passage("Not read", tuple(refused)), STYLES)
-    page += show.lines(Passage("Findings", tuple((each.level, f"{each.key}: {each.text}") for each in found)), STYLES)
-    for section in [] if rule is None else passages(rule):
-        page += show.lines(section)
-    page += show.lines(Passage("Besides", tuple(_besides(reading))))
-    page += show.lines(Passage("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
-    return page
-
-
-def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
-    """Loss, reduction and advantage on one line each."""
-    parts: dict[str, Config | None] = {
-        "loss": reading.loss,
-        "reduction": reading.reduction,
-        "kl": reading.kl,
-        "entropy": reading.entropy,
-        "advantage": reading.advantage,
-        "reward kl": reading.reward_kl,
-        "advantage norm": reading.advantage_norm,
-    }
-    for name, value in parts.items():
-        if value is not None:
-            fields = ", ".join(f"{key} {each}" for key, each in value.settings().items())
-            yield name, fields
-    if reading.advantage_clip is not None:
-        yield "advantage clip", f"± {reading.advantage_clip:g}"
-    for step in reading.shaping:
-        yield "shaping", ", ".join(f"{key} {each}" for key, each in step.settings().items()) or "none"

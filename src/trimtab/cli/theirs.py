@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.convert import PARTLY, file_page
+from trimtab.cli.convert import READ_IN_PART
+from trimtab.cli.remarks import Lines, Remark, from_findings
 from trimtab.config.algebra import Correction
+from trimtab.config.base import Config
 from trimtab.config.files import correction_from, is_file_name
-from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.files.shape import Evidence
+from trimtab.config.words import Section, formulas, sections
+from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.files.shape import Sign
+from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.guess import recognise
 from trimtab.errors import ConfigError
 
@@ -40,14 +47,14 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _sign(path: Path) -> Evidence | None:
+def _sign(path: Path) -> Sign | None:
     try:
         return recognise(path)
     except ConfigError:
         return None
 
 
-def explain_file(name: str, framework: str | None, documented: bool, sets: list[str]) -> None:
+def theirs(name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:
@@ -55,6 +62,51 @@ def explain_file(name: str, framework: str | None, documented: bool, sets: list[
         framework = shown.framework
         why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
     reading = read(framework, Path(name), documented, overrides=sets)
-    show.put(*file_page(reading, Path(name), why))
+    show.put(*page(reading, Path(name), why, everything))
     if reading.refused:
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(READ_IN_PART)
+
+
+def page(reading: Reading, file: Path, why: str = "", everything: bool = False) -> list[RenderableType]:
+    """What a framework's file computes, what is wrong with that, the worst first, and then the whole in words."""
+    dialect = dialect_of(reading.framework)
+    found: list[RenderableType] = [
+        Text(f"{file.name}, read as {dialect.title} {dialect.version}", style="bold"),
+        *([Text(why, style="dim")] if why else []),
+    ]
+    rule = reading.correction
+    if rule is not None:
+        found += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
+    for title, remarks in (
+        ("Not read", [Remark("not read", each.part, each.text) for each in reading.refused]),
+        ("Findings", from_findings(reading.findings)),
+    ):
+        if remarks:
+            found += [Text(""), show.heading(title), Lines(remarks, everything, indent="  ")]
+    for section in [] if rule is None else sections(rule):
+        found += show.lines(section)
+    found += show.lines(Section("Besides", tuple(_besides(reading))))
+    if everything:
+        found += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
+    return found
+
+
+def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
+    """Loss, reduction and advantage on one line each."""
+    parts: dict[str, Config | None] = {
+        "loss": reading.loss,
+        "reduction": reading.reduction,
+        "kl": reading.kl,
+        "entropy": reading.entropy,
+        "advantage": reading.advantage,
+        "reward kl": reading.reward_kl,
+        "advantage norm": reading.advantage_norm,
+    }
+    for name, value in parts.items():
+        if value is not None:
+            fields = ", ".join(f"{key} {each}" for key, each in value.settings().items())
+            yield name, fields
+    if reading.advantage_clip is not None:
+        yield "advantage clip", f"± {reading.advantage_clip:g}"
+    for step in reading.shaping:
+        yield "shaping", ", ".join(f"{key} {each}" for key, each in step.settings().items()) or "none"

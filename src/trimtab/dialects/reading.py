@@ -101,7 +101,12 @@ class Omission:
     """Whether nothing of the part is written."""
 
     def __str__(self) -> str:
-        return f"left out: {self.key or self.part}: {self.text}" if self.whole else f"changed: {self.key}: {self.text}"
+        return f"{self.label}: {self.key or self.part}: {self.text}"
+
+    @property
+    def label(self) -> str:
+        """In a word: `left out`, or `changed` where the framework comes near."""
+        return "left out" if self.whole else "changed"
 
 
 @dataclass(frozen=True)

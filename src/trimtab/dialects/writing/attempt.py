@@ -144,6 +144,4 @@ def _anchor(dialect: Dialect, asked: Reading, back: Reading, has_loss: bool) -> 
             text = f"{obstacle(dialect, asked.correction)} beside this loss"
             yield Omission("correction", "", text, offers(dialect, asked.correction))
     elif has_loss and back.correction is not None and back.correction.policies == "bypass":
-        yield Omission(
-            "loss", "", "a ratio to proximal: its ratio would be current/behavior (policies bypass)"
-        )
+        yield Omission("loss", "", "a ratio to proximal: its ratio would be current/behavior (policies bypass)")

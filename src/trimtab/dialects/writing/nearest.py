@@ -44,7 +44,10 @@ def _others(dialect: Dialect, rule: Correction) -> Changed:
         for dropped in itertools.combinations(rule.gates, count):
             rest = tuple(each for each in rule.gates if each not in dropped)
             if rest or (rule.weight is not None and rule.weight.level != "one"):
-                yield f"the same without {' and '.join(f'the {gate_words(each)}' for each in dropped)}", rule.but(gates=rest)
+                yield (
+                    f"the same without {' and '.join(f'the {gate_words(each)}' for each in dropped)}",
+                    rule.but(gates=rest),
+                )
                 yield from _weighed(dialect, rule.but(gates=rest), dropped)
 
 

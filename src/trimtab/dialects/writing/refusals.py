@@ -69,8 +69,9 @@ def lost_fields(
         there, wanted = amount(back, path), amount(goal, path)
         text = f"{thing(path)} becomes {there}, was {wanted}"
         if not moves:
-            text = f"{dialect.title} has no key for {thing(path)}: {there}, was {wanted}"
-        found.setdefault(text, Omission(part, key, text, whole=False))
+            instead = f" ({wanted})" if back.get(path) is None else f": {there}, was {wanted}"
+            text = f"{dialect.title} has no key for {thing(path)}{instead}"
+        found.setdefault(text, Omission(part, key if moves else "", text, whole=False))
     return list(found.values())
 
 

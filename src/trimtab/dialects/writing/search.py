@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Key
-from trimtab.dialects.fields import Fields, differences, fields_of, is_soft
+from trimtab.dialects.fields import Fields, differences, fields_of, is_number, is_soft
 from trimtab.dialects.hints import UNSAID, Hints
 from trimtab.dialects.values import Choice, flag
 from trimtab.errors import ConfigError
@@ -94,7 +94,7 @@ class Search:
         if found is None:
             return (float("inf"),)
         off = differences(self.goal, found)
-        loose = {path for path, ends in off.items() if all(isinstance(end, int | float) for end in ends)}
+        loose = {path for path, ends in off.items() if all(is_number(end) for end in ends)}
         hard = [path for path in off if path not in loose and not is_soft(path)]
         kinds = sum("." not in path for path in hard)
         return tuple(map(float, (self.part in off, kinds, len(hard), len(off) - len(hard) - len(loose), len(loose))))

@@ -84,4 +84,4 @@ def amount(fields: Fields, path: str) -> str:
             value
         )
     held = [f"{name} {in_words(fields[f'{path}.{name}'])}" for name in TOLD if fields.get(f"{path}.{name}") is not None]
-    return f"on ({', '.join(held[:3])})" if held else "on"
+    return ", ".join(held[:3]) or "on"

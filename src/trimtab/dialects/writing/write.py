@@ -19,7 +19,6 @@ from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.refusals import refusal
 from trimtab.errors import ConfigError, ConfigWarning
 
-
 _How = Callable[[Dialect, Reading, Mapping[str, Fields]], Attempt]
 
 

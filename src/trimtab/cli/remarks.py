@@ -1,0 +1,85 @@
+"""Findings as the command line lists them: the worst first, each on one line, the rest of the sentence under --all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from trimtab.dialects import Finding
+
+WORST_FIRST = ("defect", "surprise", "note")
+STYLES = {
+    "not read": "bold red",
+    "left out": "bold red",
+    "changed": "bold magenta",
+    "in numbers": "magenta",
+    "instead": "cyan",
+    "defect": "bold red",
+    "surprise": "yellow",
+    "note": "dim",
+}
+LONGEST_KEY = 26
+"""A key is named with the section above it where both fit in this."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A label in its colour, the key it is about, and a sentence."""
+
+    label: str
+    key: str
+    text: str
+
+
+def from_findings(findings: Iterable[Finding]) -> list[Remark]:
+    """Findings in the order in which they should be read."""
+    ordered = sorted(findings, key=lambda each: WORST_FIRST.index(each.level))
+    return [Remark(each.level, each.key, each.text) for each in ordered]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Remarks under one another. A terminal gets one line each, as wide as it is, unless all of it is wanted."""
+
+    remarks: Sequence[Remark]
+    whole: bool = False
+    indent: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One line each, in a pipe as on a terminal; only a terminal is narrow."""
+        cut = False
+        for each in self.remarks:
+            if self.whole or not console.is_terminal:
+                yield self._line(each, each.key, each.text)
+                continue
+            short = self._line(each, short_key(each.key), "")
+            room = options.max_width - short.cell_len
+            text = shortened(each.text, room)
+            cut = cut or text != each.text
+            yield self._line(each, short_key(each.key), text)
+        if cut:
+            yield Text(f"{self.indent}…  --all says the rest.", style="dim")
+
+    def _line(self, remark: Remark, key: str, text: str) -> Text:
+        name = f"{key}: " if key else ""
+        return Text.assemble(self.indent, (f"{remark.label}: ", STYLES[remark.label]), (name, "bold"), text)
+
+
+def short_key(key: str) -> str:
+    """The end of a full name: with the section above it where that is short."""
+    parts = key.split(", ")[0].split(".")
+    two = ".".join(parts[-2:])
+    return two if len(two) <= LONGEST_KEY else parts[-1]
+
+
+def shortened(text: str, room: int) -> str:
+    """A sentence cut to fit: after a clause if most of the room is used so, else after a word."""
+    if len(text) <= room:
+        return text
+    head = text[: max(room - 2, 0)]
+    clause = max(head.rfind(mark) for mark in ("; ", ": ", ", so ", ". "))
+    end = clause if clause > 0.6 * room else head.rfind(" ")
+    return f"{head[: end if end > 0 else len(head)].rstrip(' ,;:.')} …"

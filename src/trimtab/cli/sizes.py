@@ -1,0 +1,159 @@
+"""How much settings that were written in part change: both sides worked out on one small batch."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from trimtab.cli.smallest import smallest
+from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
+from trimtab.config.words import number
+from trimtab.dialects import Reading
+from trimtab.dialects.parts import OFF
+from trimtab.errors import ConfigWarning, TrimtabError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REWARDS = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0)
+"""Of two prompts with four answers each."""
+RATIOS = (1.0, 1.1, 0.8, 1.5, 0.6, 4.0)
+"""Of the policy being trained to the one before the step, token after token, over again."""
+BATCH = "8 answers of 2 to 9 tokens with ratios 0.6 to 4"
+
+
+def sizes(asked: Reading, there: Reading, parts: Iterable[str]) -> dict[str, str]:
+    """Part → what changes in numbers, for the parts named; none for one that a side does not speak of, or that needs more."""
+    found: dict[str, str | None] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        if "correction" in parts and asked.correction is not None:
+            found["correction"] = _corrections(asked, there)
+        if "loss" in parts and asked.loss is not None and there.loss is not None:
+            found["loss"] = _losses(asked, there)
+        if "advantage" in parts and asked.advantage is not None and there.advantage is not None:
+            found["advantage"] = _advantages(asked, there)
+    return {part: text for part, text in found.items() if text is not None}
+
+
+def _corrections(asked: Reading, there: Reading) -> str | None:
+    assert asked.correction is not None
+    example = smallest(asked.correction, there.correction or OFF)
+    if example is None:
+        return None
+    row = next(each for each in example if each[3] != each[4])
+    ratios = [number(float(f"{float(each[1].replace('−', '-')):.3g}")) for each in example]
+    where = f"a token of ratio {ratios[0]}"
+    if len(example) > 1:
+        where = f"token {row[0]} of a row with ratios {', '.join(ratios)}"
+    return f"{where} {_said(row[3])} in the source and {_said(row[4])} there"
+
+
+def _said(fate: str) -> str:
+    word, _, weight = fate.partition(" ")
+    return f"weighs {float(weight.replace('−', '-')):.3g}" if word == "weighs" else f"is {fate}"
+
+
+def _advantages(asked: Reading, there: Reading) -> str | None:
+    try:
+        mine, theirs = (advantages_of(reading)[:4, 0].tolist() for reading in (asked, there))
+    except TrimtabError:
+        return None
+    if all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in zip(mine, theirs, strict=True)):
+        return "rewards 1, 0, 0, 0 give the same advantages to 0.1 %"
+    return f"rewards 1, 0, 0, 0 give advantages {_listed(mine)} in the source and {_listed(theirs)} there"
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(number(float(f"{value:.3g}")) for value in values)
+
+
+def advantages_of(reading: Reading) -> Tensor:
+    """The advantage of each token of the batch."""
+    import torch
+
+    import trimtab
+
+    assert reading.advantage is not None
+    mask, tensors = _batch()
+    rewards, group = torch.tensor(REWARDS, dtype=torch.float64), torch.arange(8) // 4
+    ended = torch.ones(8, dtype=torch.bool)
+    *first, last = reading.shaping or (Shaping(),)
+    for step in first:
+        rewards = trimtab.shaped(step, rewards, mask=mask, group=group, ended=ended, baseline="all").rewards
+    more: dict[str, Any] = {}
+    if isinstance(reading.advantage, Gae):
+        more = {"values": torch.zeros_like(tensors["current"]), "bootstrap": torch.zeros(8, dtype=torch.float64)}
+    if isinstance(reading.advantage, ReMax):
+        more = {"baselines": torch.zeros(8, dtype=torch.float64)}
+    if isinstance(reading.advantage, Gdpo):
+        rewards = rewards[:, None].expand(8, len(reading.advantage.weights))
+    if reading.reward_kl is not None:
+        paid = trimtab.kl_penalty(
+            reading.reward_kl, policy=tensors["behavior"], reference=tensors["reference"], mask=mask
+        )
+        more["token_rewards"] = -paid
+    found = trimtab.advantages(
+        reading.advantage, rewards=rewards, mask=mask, group=group, ended=ended, shaping=last, **more
+    ).advantages
+    if reading.advantage_norm is not None:
+        found = trimtab.normalised(reading.advantage_norm, found, mask=mask, group=group)
+    bound = reading.advantage_clip
+    return found if bound is None else found.clamp(-bound, bound)
+
+
+def _losses(asked: Reading, there: Reading) -> str | None:
+    try:
+        mine, theirs = (gradient_of(reading) for reading in (asked, there))
+    except TrimtabError:
+        return None
+    size = ((mine - theirs).norm() / mine.norm().clamp(min=1e-12)).item()
+    return f"the gradient changes by {100 * size:.2g} % on {BATCH}" if size >= 1e-6 else None
+
+
+def gradient_of(reading: Reading) -> Tensor:
+    """What the loss, with its reduction, KL and entropy terms, asks of each token of the batch."""
+    import torch
+
+    import trimtab
+
+    assert reading.loss is not None
+    mask, tensors = _batch()
+    current = tensors["current"].clone().requires_grad_()
+    rows = torch.tensor([1.5, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -1.5], dtype=torch.float64)
+    entropy = -current * 0.5 if reading.entropy is not None else None
+    loss = trimtab.policy_loss(
+        reading.loss,
+        current=current,
+        proximal=tensors["proximal"],
+        behavior=tensors["behavior"],
+        reference=tensors["reference" if reading.kl_to == "reference" else "behavior"] if reading.kl else None,
+        entropy=entropy,
+        mask=mask,
+        advantages=(rows * reading.advantage_scale)[:, None].expand(mask.shape),
+        reduction=reading.reduction,
+        kl=reading.kl,
+        entropy_bonus=reading.entropy,
+        group=torch.arange(8) // 4,
+        generator=torch.Generator().manual_seed(0),
+    ).loss
+    loss.backward()  # pyright: ignore[reportUnknownMemberType]
+    assert current.grad is not None
+    return current.grad
+
+
+def _batch() -> tuple[Tensor, dict[str, Tensor]]:
+    import torch
+
+    mask = torch.arange(9) < torch.arange(2, 10)[:, None]
+    ratios = torch.tensor(RATIOS, dtype=torch.float64).repeat(12).view(8, 9)
+    proximal = torch.full((8, 9), -2.0, dtype=torch.float64)
+    current = proximal + ratios.log()
+    return mask, {
+        "proximal": proximal,
+        "current": current,
+        "behavior": proximal - 0.05,
+        "reference": current - 0.1,
+    }
