@@ -19,7 +19,7 @@ from trimtab.config.training import Train
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.fields import PARTS, differences, goal_fields, heads, in_words
 from trimtab.dialects.guess import framework_of
-from trimtab.dialects.same import sameness
+from trimtab.dialects.same import is_same, sameness
 from trimtab.errors import ConfigError
 
 OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advantage", "shaping")} | {
@@ -29,27 +29,36 @@ OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advanta
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A file, NAME:FILE, or a preset of ours.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The same, of any framework.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="A file, NAME:FILE to name its framework, or a preset.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="What to compare it with, given in the same way.")],
     documented: Annotated[
-        bool, typer.Option("--documented", help="Take what the documentation promises instead of what is computed.")
+        bool,
+        typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
     ] = False,
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A key on top of the files; A:KEY=VALUE or B:KEY=VALUE for one of them."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set a key on top of both files; A:KEY=VALUE or B:KEY=VALUE for one of them.",
         ),
     ] = None,
 ) -> None:
-    """Say whether two settings compute the same thing.
+    """Say whether two files of settings compute the same thing.
 
-    Corrections that differ are shown on a smallest batch, losses and advantages field by field; a part that only one of them
-    speaks of is not compared. Exit code 0: the same; 1: not; 3: no difference seen, but a part of one could not be read.
+    Where the corrections differ you get the smallest batch that shows it; losses and advantages are compared field by field. A part
+    that only one of them has is not compared.
+
+    Exit codes: 0 they are the same. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could not be read.
     """
     one, other = (_read(place, documented, _of(side, sets or [])) for side, place in (("A", first), ("B", second)))
     found = [*_difference(one, other), *_beside(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
+    if not found and _only_limits_differ(one, other):
+        show.note(
+            "Their safety limits on log-ratios differ, but only beyond ratios that are never met or bounds that hold anyway."
+        )
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
         show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
@@ -60,6 +69,11 @@ def compare(
         raise typer.Exit(1)
     if refused:
         raise typer.Exit(READ_IN_PART)
+
+
+def _only_limits_differ(one: Reading, other: Reading) -> bool:
+    rules = one.correction, other.correction
+    return rules[0] is not None and rules[1] is not None and not is_same(rules[0], rules[1])
 
 
 def _of(side: str, sets: list[str]) -> list[str]:

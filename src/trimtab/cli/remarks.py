@@ -42,7 +42,7 @@ def from_findings(findings: Iterable[Finding]) -> list[Remark]:
 
 @dataclass(frozen=True)
 class Lines:
-    """Remarks under one another. A terminal gets one line each, as wide as it is, unless all of it is wanted."""
+    """Remarks under one another. A terminal gets one line of each finding, as wide as it is, unless all of it is wanted."""
 
     remarks: Sequence[Remark]
     whole: bool = False
@@ -52,7 +52,7 @@ class Lines:
         """One line each, in a pipe as on a terminal; only a terminal is narrow."""
         cut = False
         for each in self.remarks:
-            if self.whole or not console.is_terminal:
+            if self.whole or not console.is_terminal or each.label not in WORST_FIRST:
                 yield self._line(each, each.key, each.text)
                 continue
             short = self._line(each, short_key(each.key), "")

@@ -48,7 +48,7 @@ def _corrections(asked: Reading, there: Reading) -> str | None:
     where = f"a token of ratio {ratios[0]}"
     if len(example) > 1:
         where = f"token {row[0]} of a row with ratios {', '.join(ratios)}"
-    return f"{where} {_said(row[3])} in the source and {_said(row[4])} there"
+    return f"{where} {_said(row[3])}, there it {_said(row[4])}"
 
 
 def _said(fate: str) -> str:
@@ -63,11 +63,12 @@ def _advantages(asked: Reading, there: Reading) -> str | None:
         return None
     if all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in zip(mine, theirs, strict=True)):
         return "rewards 1, 0, 0, 0 give the same advantages to 0.1 %"
-    return f"rewards 1, 0, 0, 0 give advantages {_listed(mine)} in the source and {_listed(theirs)} there"
+    return f"rewards 1, 0, 0, 0 give advantages {_listed(mine)}, there {_listed(theirs)}"
 
 
 def _listed(values: list[float]) -> str:
-    return ", ".join(number(float(f"{value:.3g}")) for value in values)
+    """The advantage of the answer that was right, and of the three that were not."""
+    return " and ".join(number(float(f"{value:.3g}")) for value in values[:2])
 
 
 def advantages_of(reading: Reading) -> Tensor:

@@ -64,6 +64,7 @@ def _telling(one: Correction, other: Correction) -> list[float]:
             if bound:
                 size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
                 sizes = (size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size)
-                found |= {sign * each * factor for each in sizes for sign in (1, -1) for factor in (0.9, 1.1)}
+                # 0.9 and 1.15: no mean or sum of up to four such lies on a bound, where rounding would decide
+                found |= {sign * each * factor for each in sizes for sign in (1, -1) for factor in (0.9, 1.15)}
     ordered = sorted(found, key=abs)
     return [value for value in ordered if abs(value) < 15][:24]

@@ -8,8 +8,9 @@ from trimtab.config.algebra import Correction, Gate
 from trimtab.config.reach import rarely
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.reading import Finding
+from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.same import plainest
+from trimtab.errors import ConfigError
 
 TIGHT = 0.002
 """Bounds on a mean log-ratio below this are far tighter than most frameworks use: SkyRL's default is ±0.01."""
@@ -19,12 +20,33 @@ def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
     """Bounds that cannot fire, hardly ever do, or nearly always do."""
     if rule is None or rule == OFF:
         return []
-    key = next((asked.path(label) for label in asked.values), asked.dialect.keys[0].path)
+    found = _doubts(rule)
+    return [Finding(_key_of(asked, text), level, text) for level, text in found]
+
+
+def _doubts(rule: Correction) -> list[tuple[Level, str]]:
     plain = plainest(rule)
     values = [rule, *plain.gates, *([rule.weight] if rule.weight is not None else [])]
-    found = [Finding(key, "surprise", doubt) for value in values for doubt in value.doubts()]
-    found += [Finding(key, "note", _tight(gate)) for gate in plain.gates if _is_tight(gate)]
-    return found + [Finding(key, "note", wide) for gate in plain.gates if (wide := _wide(gate))]
+    found: list[tuple[Level, str]] = [("surprise", doubt) for value in values for doubt in value.doubts()]
+    found += [("note", _tight(gate)) for gate in plain.gates if _is_tight(gate)]
+    return found + [("note", wide) for gate in plain.gates if (wide := _wide(gate))]
+
+
+def _key_of(asked: Given, text: str) -> str:
+    """The last key without which the doubt would not be there: bounds stand behind what they bound."""
+    own = [key for key in asked.dialect.keys if key.label in asked.values]
+    for key in reversed(own):
+        if key.part == "correction" and not _doubted(asked.without(key.label), text):
+            return key.path
+    return own[0].path if own else asked.dialect.keys[0].path
+
+
+def _doubted(asked: Given, text: str) -> bool:
+    try:
+        rule = asked.dialect.correction_of(asked)
+    except (ConfigError, TypeError, ValueError):
+        return False
+    return rule is not None and text in [doubt for _, doubt in _doubts(rule)]
 
 
 def _wide(gate: Gate) -> str | None:

@@ -81,6 +81,13 @@ class Given:
         """What was written and cannot mean anything, by the part it speaks of."""
         self._keys = dialect.by_label
 
+    def without(self, label: str) -> Given:
+        """The same with one key left out."""
+        rest = {name: value for name, value in self.values.items() if name != label}
+        found = Given(self.dialect, rest, self._written, documented=self.documented, width=self.width)
+        found.places, found.problems = self.places, self.problems
+        return found
+
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
         value = self.values.get(label, key.default)

@@ -34,7 +34,7 @@ class Same:
     kept: bool
     """Which tokens leave the mask, rather than stay in it with weight 0."""
     limits: bool
-    """Safety limits on log_r."""
+    """Safety limits on log_r, where they can matter: not beyond a ratio that no policy meets, nor beyond a bound that holds anyway."""
     denominator: bool
     """What a loss is divided by."""
     applies_to: bool
@@ -48,7 +48,7 @@ def sameness(one: Correction, other: Correction) -> Same:
     return Same(
         weights=kept or _without_limits(zeroing(a)) == _without_limits(zeroing(b)),
         kept=kept,
-        limits=_weighing_only(a) == _weighing_only(b) or _weighing_only(zeroing(a)) == _weighing_only(zeroing(b)),
+        limits=_acting_limits(a) == _acting_limits(b) or _acting_limits(zeroing(a)) == _acting_limits(zeroing(b)),
         denominator=a.denominator == b.denominator,
         applies_to=a.applies_to == b.applies_to,
     )
@@ -187,14 +187,34 @@ def _fold(gates: list[Gate], weight: Weight | None, pair: str) -> tuple[list[Gat
     return gates, weight
 
 
-def _weighing_only(rule: Correction) -> Correction:
-    return rule.but(denominator="trained", applies_to="policy")
+FAR = 20.0
+"""A log-ratio of one token that no two policies have: a ratio of 5e8."""
+
+
+def _acting_limits(rule: Correction) -> Correction:
+    """Without the limits that cannot matter; what a weight is counted by is none of their business."""
+    return _with_limits(rule, _can_matter)
+
+
+def _can_matter(value: Gate | Weight) -> bool:
+    """Whether a limit changes anything: it lies near for a token, or within the bounds of what is gathered."""
+    if value.limit is None or (value.limit.at == "token" and value.limit.bound >= FAR):
+        return False
+    if value.limit.at == "token":
+        return True
+    ends = [abs(math.log(bound)) for bound in (value.lower, value.upper) if bound]
+    bounded = value.upper is not None and (isinstance(value, Weight) or value.metric == "ratio")
+    return not (bounded and max(ends) < value.limit.bound)
 
 
 def _without_limits(rule: Correction) -> Correction:
-    gates = [_but(gate, {"limit": None}) for gate in rule.gates]
+    return _with_limits(rule, lambda _: False)
+
+
+def _with_limits(rule: Correction, wanted: Callable[[Gate | Weight], bool]) -> Correction:
+    gates = [gate if wanted(gate) else _but(gate, {"limit": None}) for gate in rule.gates]
     weight = rule.weight
-    if weight is not None and weight.limit is not None:
+    if weight is not None and weight.limit is not None and not wanted(weight):
         weight = weight.but(limit=None)
     rule = rule.but(gates=tuple(gates), weight=weight, denominator="trained", applies_to="policy")
     return plainest(rule)

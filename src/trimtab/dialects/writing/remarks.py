@@ -12,7 +12,7 @@ from trimtab.dialects.fields import AFTER_GATES, SOFT, in_words, turns_away
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Level, Reading
-from trimtab.dialects.same import OPEN, Same
+from trimtab.dialects.same import FAR, OPEN, Same
 from trimtab.dialects.settings import flat
 from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.proposals import as_tree
@@ -51,14 +51,19 @@ def of_fields(
     found: dict[tuple[Level, str], list[str]] = {}
     for path in off:
         name = path.rpartition(".")[2]
-        if name not in AFTER_GATES or rejects:
+        if (name not in AFTER_GATES or rejects) and not _is_far(name, off[path]):
             found.setdefault(SOFT[name], []).append(path)
     said: list[Finding] = []
     for (level, text), paths in found.items():
-        key, _ = governing(dialect, part, settings, paths[0])
+        key, moves = governing(dialect, part, settings, paths[0])
         ends = ", ".join(f"{thing(path)}: {in_words(off[path][0])} becomes {in_words(off[path][1])}" for path in paths)
-        said.append(Finding(key or next(iter(settings)), level, f"{dialect.title} {text} ({ends}.)"))
+        said.append(Finding(key if moves else part, level, f"{dialect.title} {text} ({ends}.)"))
     return said
+
+
+def _is_far(name: str, ends: tuple[Any, Any]) -> bool:
+    """Whether both limits on a log-ratio lie beyond all that is met."""
+    return name in ("log_limit", "log_upper", "input_limit") and all(end is None or end >= FAR for end in ends)
 
 
 def of_target(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iterator[Finding]:

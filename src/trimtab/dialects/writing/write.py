@@ -72,18 +72,12 @@ def _as_far_as_it_goes(dialect: Dialect, asked: Reading, nearest: bool) -> Attem
         if lost is not None and lost.offers:
             offer = lost.offers[0]
             text = f"{dialect.title} cannot say {lost.text}; taken: {offer.words}"
-            exchanged = (Omission("correction", next(iter(_keys(offer.settings)), ""), text, whole=False),)
+            exchanged = (Omission("correction", "", text, whole=False),)
             asked = replace(asked, correction=offer.correction)
     found = _best(dialect, asked, largest)
     if found.lost_parts >= {*(["correction"] if asked.correction is not None else []), *goal_fields(asked)}:
         raise ConfigError(_refusal(dialect, asked, found))
     return replace(found, lost=(*exchanged, *found.lost))
-
-
-def _keys(settings: object, above: str = "") -> list[str]:
-    if not isinstance(settings, dict) or not settings:
-        return [above]
-    return [key for name, inner in settings.items() for key in _keys(inner, f"{above}.{name}" if above else str(name))]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _best(dialect: Dialect, asked: Reading, how: _How) -> Attempt:
