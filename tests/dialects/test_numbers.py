@@ -12,6 +12,7 @@ import trimtab
 from trimtab import Gate
 from trimtab.diagnostics.logged import logged
 from trimtab.dialects import read, write
+from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.errors import ConfigError
 
 ONES = torch.ones(2, 3).bool()
@@ -163,6 +164,37 @@ def test_grpo_goes_to_areal_and_back_with_the_size_of_its_groups() -> None:
     norm = {"mean_level": "group", "std_level": "group", "eps": 1e-6, "group_size": "${gconfig.n_samples}"}
     assert written["actor"]["reward_norm"] == norm
     assert read("areal", written).advantage == trimtab.Grpo(eps=1e-6, baseline="all")
-    assert read("verl", write("verl", read("areal", RECIPE)).settings).advantage == trimtab.Grpo(
-        baseline="all", singleton="raw"
+
+
+def test_areal_s_recipe_goes_to_verl_but_for_the_clip_of_rewards() -> None:
+    found = write("verl", read("areal", RECIPE), strict=False)
+    assert [each.text for each in found.omissions] == [
+        "verl has no key for the shaping of rewards (lower -20, upper 20)"
+    ]
+    assert found.settings["algorithm"]["adv_estimator"] == "grpo"
+    # without the clip it is GRPO with verl's eps, and a group of one
+    assert read("verl", found.settings).advantage == trimtab.Grpo(baseline="all", singleton="raw")
+
+
+def test_a_bias_and_a_factor_on_rewards_are_divided_away_by_the_deviation() -> None:
+    # 10·(R − 0.5) of (1, 0, 0, 0): 5, −5, −5, −5; deviation 5, eps 1e-5: 7.5/5.00001 = 0.75/(0.5 + 1e-6)
+    actor = {**RECIPE["actor"], "reward_scaling": 10.0, "reward_bias": -0.5, "reward_clip": 20.0}
+    scaled = read("areal", {**RECIPE, "actor": actor})
+    plain = with_plain_rewards(scaled)
+    # s·(R + b) = ±20 at R = ±2 + 0.5
+    assert plain.shaping == (trimtab.Shaping(lower=-1.5, upper=2.5),)
+    assert plain.advantage == trimtab.Grpo(eps=1e-6, baseline="all")
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0, 3.0, 1.0, -4.0, 0.0])
+    ours, theirs = (
+        trimtab.advantages(
+            each.advantage,
+            rewards=rewards,
+            mask=torch.ones(8, 1).bool(),
+            group=torch.arange(8) // 4,
+            shaping=each.shaping[0],
+        ).advantages[:, 0]
+        for each in (scaled, plain)
+        if each.advantage is not None
     )
+    close(ours[:4], [0.75 / (0.5 + 1e-6), *[-0.25 / (0.5 + 1e-6)] * 3])
+    close(ours, theirs.tolist())

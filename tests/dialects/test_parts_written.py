@@ -245,23 +245,31 @@ def test_a_part_is_written_under_the_keys_that_say_it(
 @pytest.mark.parametrize(
     ("framework", "parts", "words"),
     [
-        ("trl", {"loss": CLIP.but(dual=3.0)}, "the loss: loss.dual 3 would become none"),
+        ("trl", {"loss": CLIP.but(dual=3.0)}, "the loss: it has no key for the dual clip (3)"),
         ("openrlhf", {"loss": losses.Sapo()}, "the loss: it has no sapo, only clip, gspo"),
-        ("trl", {"loss": CLIP, "entropy": EntropyBonus(coefficient=0.01)}, "the loss: entropy on would become none"),
-        ("verl", {"advantage": Grpo(lower=-5.0)}, "the advantage: advantage.lower -5 would become none"),
-        ("trl", {"advantage": Gdpo(weights=(1.0,), leave_one_out=True)}, "leave_one_out True would become False"),
+        (
+            "trl",
+            {"loss": CLIP, "entropy": EntropyBonus(coefficient=0.01)},
+            "it has no key for the entropy bonus (coefficient 0.01)",
+        ),
+        ("verl", {"advantage": Grpo(lower=-5.0)}, "the advantage: it has no key for the least advantage (-5)"),
+        ("trl", {"advantage": Gdpo(weights=(1.0,), leave_one_out=True)}, "it has no key for leave-one-out (yes)"),
         (
             "areal",
             {"loss": CLIP, "reduction": Reduction(mode="seq-mean-token-mean")},
-            "reduction.mode seq-mean-token-mean would become token-mean",
+            "it has no key for the reduction: token-mean, was seq-mean-token-mean",
         ),
-        ("areal", {"advantage": Grpo()}, "the advantage: it has no grpo, only gae"),
+        (
+            "areal",
+            {"advantage": Gdpo(weights=(1.0,))},
+            "the advantage: it has no gdpo, only reinforce++, grpo, rloo, gae",
+        ),
         ("skyrl", {"loss": losses.DppoTv(gradient="ratio")}, "its ratio would be current/behavior"),
         ("verl", {}, "needs a correction, a loss, a reduction or an advantage"),
         (
             "openrlhf",
             {"advantage": Gae(lam=0.95, normalise=None)},
-            "advantage.normalise none would become on",
+            "it has no key against the normalisation of advantages (mean batch",
         ),
     ],
 )
@@ -274,7 +282,9 @@ def test_a_part_that_cannot_be_said_is_refused_by_field(framework: str, parts: d
 def test_a_budget_that_may_keep_none_is_refused_where_the_target_always_keeps_one() -> None:
     rule = Correction(gates=(Gate(metric="second_moment", level="batch", upper=0.04, strict=True),), denominator="kept")
     assert write("areal", rule).settings == {"actor": {"m2_threshold": 0.04}}
-    with pytest.raises(ConfigError, match=r"that may keep none .*nearest: the same with strict true"):
+    with pytest.raises(
+        ConfigError, match=r"that may keep none .*--nearest writes m2_threshold 0.04 \(the same with strict true\)"
+    ):
         write("areal", rule.but(gates=(rule.gates[0].but(strict=False),)))
 
 
@@ -289,7 +299,7 @@ def test_a_refusal_of_one_part_names_the_parts_that_can_be_said() -> None:
 
 def test_a_difference_that_leaves_the_formula_alone_is_a_finding_with_both_numbers() -> None:
     found = write("verl", advantage=Grpo(eps=1e-4, baseline="all", singleton="raw")).findings
-    assert any("advantage.eps: 0.0001 becomes 1e-06" in each.text for each in found)
+    assert any("(eps: 0.0001 becomes 1e-06.)" in each.text for each in found)
 
 
 def test_correction_and_loss_that_share_a_key_are_settled_together() -> None:

@@ -152,7 +152,7 @@ def _left_out(reading: Reading, result: Writing) -> list[Remark]:
     changed = sizes(reading, read(dialect.name, result.settings), {each.part for each in result.omissions})
     found += [Remark("in numbers", part, f"{text}.") for part, text in changed.items()]
     offers = [offer for each in result.omissions for offer in each.offers[:1]]
-    return found + [Remark("instead", "", f"--nearest writes {offer_words(dialect, offer)}.") for offer in offers]
+    return found + [Remark("instead", "", f"--nearest writes {offer_words(offer)}.") for offer in offers]
 
 
 def _parts(only: str | None) -> tuple[str, ...]:

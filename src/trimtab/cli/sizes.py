@@ -12,6 +12,7 @@ from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
 from trimtab.config.words import number
 from trimtab.dialects import Reading
 from trimtab.dialects.parts import OFF
+from trimtab.dialects.same import is_same
 from trimtab.errors import ConfigWarning, TrimtabError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def sizes(asked: Reading, there: Reading, parts: Iterable[str]) -> dict[str, str
 
 def _corrections(asked: Reading, there: Reading) -> str | None:
     assert asked.correction is not None
-    example = smallest(asked.correction, there.correction or OFF)
+    rules = asked.correction, there.correction or OFF
+    example = None if is_same(*rules) else smallest(*rules)
     if example is None:
         return None
     row = next(each for each in example if each[3] != each[4])

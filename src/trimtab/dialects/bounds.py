@@ -27,9 +27,10 @@ def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
 def _doubts(rule: Correction) -> list[tuple[Level, str]]:
     plain = plainest(rule)
     values = [rule, *plain.gates, *([rule.weight] if rule.weight is not None else [])]
-    found: list[tuple[Level, str]] = [("surprise", doubt) for value in values for doubt in value.doubts()]
-    found += [("note", _tight(gate)) for gate in plain.gates if _is_tight(gate)]
-    return found + [("note", wide) for gate in plain.gates if (wide := _wide(gate))]
+    notes = [_tight(gate) for gate in plain.gates if _is_tight(gate)]
+    notes += [wide for gate in plain.gates if (wide := _wide(gate))]
+    surprises: list[tuple[Level, str]] = [("surprise", doubt) for value in values for doubt in value.doubts()]
+    return [*surprises, *(("note", text) for text in notes)]
 
 
 def _key_of(asked: Given, text: str) -> str:

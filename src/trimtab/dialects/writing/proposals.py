@@ -9,7 +9,7 @@ from trimtab.config.algebra import Correction
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
-from trimtab.dialects.same import Same, as_gate, plainest, rejecting, remember, sameness, zeroing
+from trimtab.dialects.same import Same, as_gate, is_same, plainest, rejecting, remember, sameness, zeroing
 from trimtab.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def settings_for(dialect: Dialect, rule: Correction) -> list[dict[str, Any]]:
 @remember
 def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
     dialect = dialect_of(framework)
-    found: list[tuple[dict[str, Any], Same]] = []
+    found: list[tuple[dict[str, Any], Same, bool]] = []
     for settings in proposals(dialect, rule):
         try:
             back = read(dialect.name, as_tree(settings))
@@ -30,10 +30,10 @@ def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...
         if back.correction is None:
             continue
         agreement = sameness(rule, back.correction)
-        if agreement.weights and settings not in [each for each, _ in found]:
-            found.append((settings, agreement))
-    found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to)))
-    return tuple(settings for settings, _ in found)
+        if agreement.weights and settings not in [each for each, *_ in found]:
+            found.append((settings, agreement, is_same(rule, back.correction)))
+    found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to, each[2])))
+    return tuple(settings for settings, *_ in found)
 
 
 def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:

@@ -67,31 +67,41 @@ def lost_fields(
     for path in seen:
         key, moves = governing(dialect, part, settings, path)
         there, wanted = amount(back, path), amount(goal, path)
-        text = f"{thing(path)} becomes {there}, was {wanted}"
-        if not moves:
-            instead = f" ({wanted})" if back.get(path) is None else f": {there}, was {wanted}"
-            text = f"{dialect.title} has no key for {thing(path)}{instead}"
+        if moves:
+            text = f"{thing(path)} becomes {there}, was {wanted}"
+        elif goal.get(path) in (None, False):
+            text = f"{dialect.title} has no key against {thing(path)} ({there})"
+        elif back.get(path) in (None, False):
+            text = f"{dialect.title} has no key for {thing(path)} ({wanted})"
+        else:
+            text = f"{dialect.title} has no key for {thing(path)}: {there}, was {wanted}"
         found.setdefault(text, Omission(part, key if moves else "", text, whole=False))
     return list(found.values())
 
 
 def refusal(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[str]) -> str:
-    """Everything that is lost, what is near it, and what can be said without it."""
-    named = "; nor ".join(_clause(dialect, each) for each in lost)
-    near = [offer_words(dialect, offer) for each in lost for offer in each.offers[:1]]
+    """Everything that is lost, part by part, what is near it, and what can be said without it."""
+    clauses: dict[str, list[str]] = {}
+    for each in lost:
+        clauses.setdefault(each.part, []).append(_clause(dialect, each))
+    named = "; nor ".join(
+        " and ".join(texts) if part == "correction" else f"the {part}: {', '.join(texts)}"
+        for part, texts in clauses.items()
+    )
+    near = [offer_words(offer) for each in lost for offer in each.offers[:1]]
     offered = f" --nearest writes {near[0]}." if near else ""
     without = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
     return f"{dialect.title} cannot say {named}.{offered}{without}"
 
 
 def _clause(dialect: Dialect, lost: Omission) -> str:
+    """What is lost, in a sentence whose subject is the framework."""
     own = lost.text.removeprefix(f"{dialect.title} has ")
     text = lost.text if own == lost.text else f"it has {own}"
-    at = f" ({lost.key})" if lost.key and lost.part != "correction" else ""
-    return text if lost.part == "correction" else f"the {lost.part}{at}: {text}"
+    return f"{text} ({lost.key})" if lost.key else text
 
 
-def offer_words(dialect: Dialect, offer: Offer) -> str:
+def offer_words(offer: Offer) -> str:
     """An offer in the framework's keys, and what it is in words."""
     keys = ", ".join(f"{name} {_value(value)}" for name, value in _leaves(offer.settings))
     return f"{keys or 'nothing'} ({offer.words})"

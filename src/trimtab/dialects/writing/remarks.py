@@ -76,12 +76,14 @@ def of_target(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iter
     open_keys = {path for path, value in settings.items() if _is_open(value)}
     promised = _documented(dialect, tree)
     for each in back.findings:
-        if each.level == "note" or each.text in doubts or each.key in open_keys or f"{OPEN:g}" in each.text:
-            continue
         if each.level == "defect" and each not in promised:
             yield Finding(each.key, "note", f"These numbers allow for it already: {_without_remedy(each.text)}.")
-        else:
+        elif each.level != "note" and each.text not in doubts and not _speaks_of_open(each, open_keys):
             yield each
+
+
+def _speaks_of_open(finding: Finding, open_keys: set[str]) -> bool:
+    return finding.key in open_keys or f"{OPEN:g}" in finding.text
 
 
 def _documented(dialect: Dialect, tree: dict[str, Any]) -> tuple[Finding, ...]:

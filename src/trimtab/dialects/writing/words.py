@@ -40,7 +40,12 @@ THINGS = {
     "advantage.gamma": "the discount",
     "advantage.lam": "λ",
     "advantage.value_lam": "λ of the critic",
-    "advantage.gaps": "tokens between turns",
+    "advantage.gaps": "a token between turns",
+    "advantage.leave_one_out": "leave-one-out",
+    "advantage.group_mean": "the group's mean as baseline",
+    "advantage.normalise.unbiased": "the standard deviation of the normalisation",
+    "advantage.normalise.eps": "eps of the normalisation",
+    "advantage.normalise.eps_at": "where eps is added",
     "advantage.normalise": "the normalisation of advantages",
     "advantage_norm": "the normalisation of advantages",
     "advantage_clip": "the clip of advantages",
@@ -51,7 +56,7 @@ THINGS = {
     "shaping.lower": "the least reward",
     "shaping.upper": "the greatest reward",
     "shaping.overlong": "the penalty on length",
-    "shaping.no_eos": "rows without EOS",
+    "shaping.no_eos": "a row without EOS",
     "shaping.normalise": "the normalisation of rewards",
     "rows": "rows without tokens",
 }
@@ -64,6 +69,9 @@ ENDS = {
 """The end of a field's name → what its values mean."""
 TOLD = ("coefficient", "estimator", "mean", "std", "max_length", "scale", "bias", "lower", "upper", "mode")
 """What says most about a part that is there or not, in the order in which it is said."""
+
+IDLE = {"scale": 1.0, "bias": 0.0}
+"""What says nothing."""
 
 
 def thing(path: str) -> str:
@@ -83,5 +91,6 @@ def amount(fields: Fields, path: str) -> str:
         return words.get(value, {True: "yes", False: "no"}.get(value) if isinstance(value, bool) else None) or in_words(
             value
         )
-    held = [f"{name} {in_words(fields[f'{path}.{name}'])}" for name in TOLD if fields.get(f"{path}.{name}") is not None]
+    inside = {name: fields.get(f"{path}.{name}") for name in TOLD}
+    held = [f"{name} {in_words(each)}" for name, each in inside.items() if each is not None and each != IDLE.get(name)]
     return ", ".join(held[:3]) or "on"

@@ -1,0 +1,158 @@
+"""Files of every framework written for every other: what comes out reads back to the same, or the difference is listed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.dialects.test_files import EXPECTED, FILES
+from tests.dialects.whole_files import WHOLE
+from trimtab import Correction, Gate, Weight
+from trimtab.cli.sizes import sizes
+from trimtab.dialects import DIALECTS, Reading, Writing, read, write
+from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
+from trimtab.dialects.same import sameness
+from trimtab.dialects.writing.plain_rewards import with_plain_rewards
+from trimtab.dialects.writing.words import thing
+from trimtab.errors import ConfigError
+
+pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SOURCES = [*EXPECTED, *(f"whole {name}" for name in WHOLE), "example verl", "example areal", "example skyrl"]
+
+
+def is_empty(reading: Reading) -> bool:
+    return (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4
+
+
+@cache
+def reading_of(name: str) -> Reading:
+    kind, _, framework = name.partition(" ")
+    if kind == "whole":
+        return read(framework, WHOLE[framework])
+    if kind == "example":
+        return read(framework, EXAMPLES / f"{framework}.yaml")
+    return read(name.partition("/")[0], FILES / name)
+
+
+@cache
+def written(name: str, target: str) -> Writing | None:
+    try:
+        return write(target, reading_of(name), strict=False)
+    except ConfigError:
+        return None
+
+
+def unlisted(asked: Reading, found: Writing) -> list[str]:
+    """What reads back otherwise and stands in no omission."""
+    back = read(found.framework, found.settings)
+    lost = {each.part for each in found.omissions if each.whole}
+    listed = " ".join(each.text for each in found.omissions)
+    missing: list[str] = []
+    if asked.correction is not None and "correction" not in lost:
+        assert back.correction is not None
+        if not sameness(asked.correction, back.correction).weights:
+            missing.append("correction")
+    for part, goal in goal_fields(asked).items():
+        if part not in lost:
+            off = {path: ends for path, ends in differences(goal, fields_of(back)).items() if not is_soft(path)}
+            missing += [path for path in heads(off) if path in fields_of(back) and thing(path) not in listed]
+    return missing
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) -> None:
+    asked = reading_of(name)
+    if is_empty(asked):
+        return
+    for target in DIALECTS:
+        found = written(name, target)
+        if found is not None:
+            ways = (asked, with_plain_rewards(asked))
+            assert any(not unlisted(way, found) for way in ways), (target, found, unlisted(asked, found))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_file_goes_to_its_own_framework_whole(name: str) -> None:
+    asked = reading_of(name)
+    if not is_empty(asked) and name not in ("openrlhf/icepop_flags.sh",):
+        assert not write(asked.framework, asked, strict=False).omissions
+
+
+def test_most_conversions_between_verl_areal_and_skyrl_are_whole_and_few_are_refused() -> None:
+    results = [
+        written(name, target)
+        for name in EXPECTED
+        if not is_empty(reading_of(name))
+        for target in ("verl", "areal", "skyrl")
+    ]
+    whole = sum(found is not None and not found.omissions for found in results)
+    assert whole / len(results) > 0.6
+    assert sum(found is None for found in results) / len(results) < 0.1
+
+
+def test_a_verl_file_keeps_the_name_of_its_estimator() -> None:
+    settings = {
+        "algorithm": {
+            "adv_estimator": "grpo",
+            "rollout_correction": {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01},
+        }
+    }
+    for name in ("grpo", "grpo_vectorized"):
+        settings["algorithm"]["adv_estimator"] = name
+        assert write("verl", read("verl", settings)).settings["algorithm"]["adv_estimator"] == name
+
+
+def test_a_loss_that_the_target_has_is_not_said_to_be_missing() -> None:
+    for name in SOURCES:
+        for target in DIALECTS:
+            found = None if is_empty(reading_of(name)) else written(name, target)
+            for each in () if found is None else found.omissions:
+                head, _, known = each.text.partition(", only ")
+                kind = head.rpartition(" has no ")[2]
+                assert not known or kind not in known.split(", "), each.text
+
+
+def test_the_nearest_correction_is_the_first_that_the_refusal_offers() -> None:
+    veto = Gate(metric="ratio", level="sequence", agg="every", lower=1e-4, upper=100.0)
+    rule = Correction(gates=(veto,), weight=Weight(level="token", upper=2.0))
+    with pytest.raises(ConfigError, match=r"--nearest writes .*rollout_rs seq_max_k2"):
+        write("verl", rule)
+    found = write("verl", rule, nearest=True)
+    (taken,) = found.omissions
+    assert "taken: a gate on k2" in taken.text
+    back = read("verl", found.settings).correction
+    assert back is not None
+    # log² / 2 of the wider side: 9.21² / 2
+    assert back.gates[0].upper == pytest.approx(42.4152)
+    assert back.weight is not None
+    assert back.weight.upper == 2.0
+
+
+def test_what_is_left_out_is_measured_on_a_batch() -> None:
+    # rewards (1, 0, 0, 0): mean 0.25, deviation 0.5 over n − 1 and √(3/16) = 0.433 over n
+    asked = read("skyrl", {"trainer": {"algorithm": {"advantage_estimator": "grpo"}}})
+    found = write("open-instruct", asked, strict=False)
+    assert [each.text for each in found.omissions] == ["the standard deviation becomes over n, was over n − 1"]
+    assert found.omissions[0].key == "advantage_normalization_type"
+    said = sizes(asked, read("open-instruct", found.settings), {"advantage"})
+    assert said == {"advantage": "rewards 1, 0, 0, 0 give advantages 1.5 and −0.5, there 1.73 and −0.577"}
+
+
+def test_a_measure_of_the_same_says_that_nothing_changes() -> None:
+    for name in WHOLE:
+        asked = read(name, WHOLE[name])
+        said = sizes(asked, asked, {"correction", "loss", "advantage"})
+        assert set(said.values()) <= {"rewards 1, 0, 0, 0 give the same advantages to 0.1 %"}, name
+
+
+def test_a_lost_dual_clip_changes_the_gradient_where_a_bad_token_has_a_large_ratio() -> None:
+    clip = {"actor_rollout_ref": {"actor": {"clip_ratio_c": 3.0, "policy_loss": {"loss_mode": "vanilla"}}}}
+    asked = read("verl", clip)
+    found = write("trl", asked, strict=False)
+    (said,) = sizes(asked, read("trl", found.settings), {"loss"}).values()
+    assert said.startswith("the gradient changes by ")
+    assert said.endswith("% on 8 answers of 2 to 9 tokens with ratios 0.6 to 4")
