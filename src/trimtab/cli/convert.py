@@ -12,7 +12,7 @@ import yaml
 
 from trimtab.cli import show
 from trimtab.cli.migrate import migrate_files
-from trimtab.cli.remarks import Lines, Remark, from_findings
+from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.frameworks import dialect_of
@@ -137,22 +137,22 @@ def _convert(
     return codes | ({READ_IN_PART} if reading.refused else set()) | ({WRITTEN_IN_PART} if result.omissions else set())
 
 
-def _not_read(reading: Reading) -> list[Remark]:
-    return [Remark("not read", each.part, each.text) for each in reading.refused]
+def _not_read(reading: Reading) -> list[RemarkLine]:
+    return [RemarkLine("not read", each.part, each.text) for each in reading.refused]
 
 
-def _left_out(reading: Reading, result: Writing) -> list[Remark]:
+def _left_out(reading: Reading, result: Writing) -> list[RemarkLine]:
     """What the target cannot say, what that changes in numbers, and what it could say instead."""
     if not result.omissions:
         return []
     from trimtab.cli.sizes import sizes
 
-    found = [Remark(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
+    found = [RemarkLine(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
     dialect = dialect_of(result.framework)
     changed = sizes(reading, read(dialect.name, result.settings), {each.part for each in result.omissions})
-    found += [Remark("in numbers", part, f"{text}.") for part, text in changed.items()]
+    found += [RemarkLine("in numbers", part, f"{text}.") for part, text in changed.items()]
     offers = [offer for each in result.omissions for offer in each.offers[:1]]
-    return found + [Remark("instead", "", f"--nearest writes {offer_words(offer)}.") for offer in offers]
+    return found + [RemarkLine("instead", "", f"--nearest writes {offer_words(offer)}.") for offer in offers]
 
 
 def _parts(only: str | None) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ LONGEST_KEY = 26
 
 
 @dataclass(frozen=True)
-class Remark:
+class RemarkLine:
     """A label in its colour, the key it is about, and a sentence."""
 
     label: str
@@ -34,17 +34,17 @@ class Remark:
     text: str
 
 
-def from_findings(findings: Iterable[Finding]) -> list[Remark]:
+def from_findings(findings: Iterable[Finding]) -> list[RemarkLine]:
     """Findings in the order in which they should be read."""
     ordered = sorted(findings, key=lambda each: WORST_FIRST.index(each.level))
-    return [Remark(each.level, each.key, each.text) for each in ordered]
+    return [RemarkLine(each.level, each.key, each.text) for each in ordered]
 
 
 @dataclass(frozen=True)
 class Lines:
     """Remarks under one another. A terminal gets one line of each finding, as wide as it is, unless all of it is wanted."""
 
-    remarks: Sequence[Remark]
+    remarks: Sequence[RemarkLine]
     whole: bool = False
     indent: str = ""
 
@@ -63,7 +63,7 @@ class Lines:
         if cut:
             yield Text(f"{self.indent}…  --all says the rest.", style="dim")
 
-    def _line(self, remark: Remark, key: str, text: str) -> Text:
+    def _line(self, remark: RemarkLine, key: str, text: str) -> Text:
         name = f"{key}: " if key else ""
         return Text.assemble(self.indent, (f"{remark.label}: ", STYLES[remark.label]), (name, "bold"), text)
 

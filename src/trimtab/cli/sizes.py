@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.cli.smallest import smallest
 from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
-from trimtab.config.words import number
+from trimtab.config.words import as_written
 from trimtab.dialects import Reading
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.same import is_same
@@ -46,7 +46,7 @@ def _corrections(asked: Reading, there: Reading) -> str | None:
     if example is None:
         return None
     row = next(each for each in example if each[3] != each[4])
-    ratios = [number(float(f"{float(each[1].replace('−', '-')):.3g}")) for each in example]
+    ratios = [as_written(float(f"{float(each[1].replace('−', '-')):.3g}")) for each in example]
     where = f"a token of ratio {ratios[0]}"
     if len(example) > 1:
         where = f"token {row[0]} of a row with ratios {', '.join(ratios)}"
@@ -70,7 +70,7 @@ def _advantages(asked: Reading, there: Reading) -> str | None:
 
 def _listed(values: list[float]) -> str:
     """The advantage of the answer that was right, and of the three that were not."""
-    return " and ".join(number(float(f"{value:.3g}")) for value in values[:2])
+    return " and ".join(as_written(float(f"{value:.3g}")) for value in values[:2])
 
 
 def advantages_of(reading: Reading) -> Tensor:

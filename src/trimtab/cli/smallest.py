@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.config.words import number
+from trimtab.config.words import as_written
 
 MOST = 4000
 """Batches tried before giving up."""
@@ -36,7 +36,13 @@ def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, st
         )
         if not (torch.equal(a.kept, b.kept) and torch.allclose(a.weight, b.weight, rtol=1e-6, atol=1e-9)):
             return [
-                (str(place + 1), number(round(math.exp(value), 6)), number(advantage), _said(a, place), _said(b, place))
+                (
+                    str(place + 1),
+                    as_written(round(math.exp(value), 6)),
+                    as_written(advantage),
+                    _said(a, place),
+                    _said(b, place),
+                )
                 for place, value in enumerate(log_r)
             ]
     return None
@@ -51,7 +57,7 @@ def _batches(one: Correction, other: Correction) -> Iterator[tuple[tuple[float, 
 
 def _said(found: Any, place: int) -> str:
     weight, kept = found.weight[0, place].tolist(), found.kept[0, place].tolist()
-    return f"weighs {number(round(weight, 6))}" if kept else "rejected"
+    return f"weighs {as_written(round(weight, 6))}" if kept else "rejected"
 
 
 def _telling(one: Correction, other: Correction) -> list[float]:

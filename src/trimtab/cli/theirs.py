@@ -11,13 +11,13 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.cli.convert import READ_IN_PART
-from trimtab.cli.remarks import Lines, Remark, from_findings
+from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
 from trimtab.config.files import correction_from, is_file_name
-from trimtab.config.words import Section, formulas, sections
+from trimtab.config.words import Passage, formulas, passages
 from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.files.shape import Sign
+from trimtab.dialects.files.shape import Evidence
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.guess import recognise
 from trimtab.errors import ConfigError
@@ -47,7 +47,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _sign(path: Path) -> Sign | None:
+def _sign(path: Path) -> Evidence | None:
     try:
         return recognise(path)
     except ConfigError:
@@ -62,12 +62,12 @@ def theirs(name: str, framework: str | None, documented: bool, sets: list[str], 
         framework = shown.framework
         why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
     reading = read(framework, Path(name), documented, overrides=sets)
-    show.put(*page(reading, Path(name), why, everything))
+    show.put(*file_page(reading, Path(name), why, everything))
     if reading.refused:
         raise typer.Exit(READ_IN_PART)
 
 
-def page(reading: Reading, file: Path, why: str = "", everything: bool = False) -> list[RenderableType]:
+def file_page(reading: Reading, file: Path, why: str = "", everything: bool = False) -> list[RenderableType]:
     """What a framework's file computes, what is wrong with that, the worst first, and then the whole in words."""
     dialect = dialect_of(reading.framework)
     found: list[RenderableType] = [
@@ -78,16 +78,16 @@ def page(reading: Reading, file: Path, why: str = "", everything: bool = False) 
     if rule is not None:
         found += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
     for title, remarks in (
-        ("Not read", [Remark("not read", each.part, each.text) for each in reading.refused]),
+        ("Not read", [RemarkLine("not read", each.part, each.text) for each in reading.refused]),
         ("Findings", from_findings(reading.findings)),
     ):
         if remarks:
             found += [Text(""), show.heading(title), Lines(remarks, everything, indent="  ")]
-    for section in [] if rule is None else sections(rule):
+    for section in [] if rule is None else passages(rule):
         found += show.lines(section)
-    found += show.lines(Section("Besides", tuple(_besides(reading))))
+    found += show.lines(Passage("Besides", tuple(_besides(reading))))
     if everything:
-        found += show.lines(Section("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
+        found += show.lines(Passage("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return found
 
 

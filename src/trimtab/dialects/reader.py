@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.by_group import by_group
-from trimtab.dialects.dialect import Dialect, Given, Problem, Remark
+from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
 from trimtab.dialects.files.shape import refuse_foreign
 from trimtab.dialects.files.unknown import Unknown
@@ -111,7 +111,7 @@ def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, Conf
         findings=(*_remarks(asked), *bound_findings(asked, rule)),
         refused=tuple(Refusal(name, _with_title(dialect, error)) for name, error in errors.items()),
         said=tuple(asked.path(label) for label in asked.values),
-        values={name: each for name, each in asked.values.items() if not isinstance(each, Problem | Unknown)},
+        values={name: each for name, each in asked.values.items() if not isinstance(each, Unreadable | Unknown)},
     )
     return reading, errors
 

@@ -13,7 +13,7 @@ from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Omission, PartName, Reading
 from trimtab.dialects.same import sameness
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing import remarks
 from trimtab.dialects.writing.inverse import inverse
 from trimtab.dialects.writing.nearest import offers
@@ -55,7 +55,7 @@ def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> At
     return replace(rest, lost=(lost, *rest.lost))
 
 
-def largest(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
+def largest_attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
     """As many parts as can be said together, and what keeps out the others."""
     whole = attempt(dialect, asked, goals)
     parts = [*(["correction"] if asked.correction is not None else []), *goals]
@@ -131,7 +131,7 @@ def _part_settings(
     dialect: Dialect, part: str, goal: Fields, settings: dict[str, Any], asked: Reading
 ) -> dict[str, Any]:
     """One part by full names, beside what is said already."""
-    pinned = look_up(dialect, flat(as_tree(settings))).values if settings else {}
+    pinned = look_up(dialect, flat_settings(as_tree(settings))).values if settings else {}
     paths = {key.label: key.path for key in dialect.keys}
     found = inverse(dialect, part, goal, pinned, asked.values if asked.framework == dialect.name else None)
     return {paths[label]: value for label, value in {**found, **dialect.hints.beside(found)}.items()}

@@ -8,7 +8,7 @@ from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.fields import Fields, agrees
 from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.lookup import look_up
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.search import Search, with_values
 from trimtab.dialects.writing.solve import PROBES
@@ -16,7 +16,7 @@ from trimtab.dialects.writing.solve import PROBES
 
 def governing(dialect: Dialect, part: str, settings: dict[str, Any], path: str) -> tuple[str, bool]:
     """The key for a field, and whether it moves the field itself or only chooses the loss or estimator that has it."""
-    values = dict(look_up(dialect, flat(as_tree(settings))).values) if settings else {}
+    values = dict(look_up(dialect, flat_settings(as_tree(settings))).values) if settings else {}
     search = Search(dialect, part, {part: "?"}, {})
     here = search.read(values) or {}
     own = sorted((key for key in search.keys if key.part == part), key=lambda key: key.label not in values)

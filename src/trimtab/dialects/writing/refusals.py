@@ -79,7 +79,7 @@ def lost_fields(
     return list(found.values())
 
 
-def refusal(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[str]) -> str:
+def refusal_by_part(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[str]) -> str:
     """Everything that is lost, part by part, what is near it, and what can be said without it."""
     clauses: dict[str, list[str]] = {}
     for each in lost:

@@ -13,7 +13,7 @@ from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Level, Reading
 from trimtab.dialects.same import FAR, OPEN, Same
-from trimtab.dialects.settings import flat
+from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.words import thing
@@ -72,7 +72,7 @@ def of_target(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iter
     A defect that the numbers already allow for, since it is not in the documented meaning, needs no remedy.
     """
     tree = as_tree(settings)
-    doubts = {each.text for each in bound_findings(look_up(dialect, flat(tree)), back.correction)}
+    doubts = {each.text for each in bound_findings(look_up(dialect, flat_settings(tree)), back.correction)}
     open_keys = {path for path, value in settings.items() if _is_open(value)}
     promised = _documented(dialect, tree)
     for each in back.findings:

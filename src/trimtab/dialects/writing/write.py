@@ -13,10 +13,10 @@ from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, goal_fields
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reading import Omission, Reading, Writing
-from trimtab.dialects.writing.attempt import Attempt, attempt, largest
+from trimtab.dialects.writing.attempt import Attempt, attempt, largest_attempt
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.dialects.writing.proposals import as_tree
-from trimtab.dialects.writing.refusals import refusal
+from trimtab.dialects.writing.refusals import refusal_by_part
 from trimtab.errors import ConfigError, ConfigWarning
 
 _How = Callable[[Dialect, Reading, Mapping[str, Fields]], Attempt]
@@ -74,7 +74,7 @@ def _as_far_as_it_goes(dialect: Dialect, asked: Reading, nearest: bool) -> Attem
             text = f"{dialect.title} cannot say {lost.text}; taken: {offer.words}"
             exchanged = (Omission("correction", "", text, whole=False),)
             asked = replace(asked, correction=offer.correction)
-    found = _best(dialect, asked, largest)
+    found = _best(dialect, asked, largest_attempt)
     if found.lost_parts >= {*(["correction"] if asked.correction is not None else []), *goal_fields(asked)}:
         raise ConfigError(_refusal(dialect, asked, found))
     return replace(found, lost=(*exchanged, *found.lost))
@@ -93,4 +93,4 @@ def _best(dialect: Dialect, asked: Reading, how: _How) -> Attempt:
 def _refusal(dialect: Dialect, asked: Reading, found: Attempt) -> str:
     parts: dict[str, Fields | None] = {"correction": None} if asked.correction is not None else {}
     lost = {each.part for each in found.lost}
-    return refusal(dialect, found.lost, [part for part in (*parts, *goal_fields(asked)) if part not in lost])
+    return refusal_by_part(dialect, found.lost, [part for part in (*parts, *goal_fields(asked)) if part not in lost])
