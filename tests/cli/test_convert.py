@@ -174,23 +174,89 @@ def test_loss_and_advantage_are_carried_across_with_the_correction(tmp_path: Pat
     assert (found["policy_loss_type"], found["eps_clip_high"], found["clip_ratio_c"]) == ("dual_clip", 0.28, 3.0)
     assert (found["advantage_estimator"], found["loss_reduction"]) == ("grpo", "token_mean")
     assert found["use_kl_loss"] is False  # SkyRL's is on unless it is said
-    assert "safety limits" in err
+    assert "1e+12" not in err  # nothing about our own writing
 
 
-def test_a_part_that_cannot_be_said_is_refused_and_the_rest_can_be_asked_for(tmp_path: Path) -> None:
+def test_a_part_that_cannot_be_said_is_left_out_and_listed_with_a_code_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text("algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: grpo}\n")
+    file.write_text("algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: gpg}\n")
     words = ("convert", "--from", "verl", str(file), "--to", "areal")
     code, out, err = run(*words)
+    assert code == 4
+    section = {"actor": {"rejection_sampling": {"level": "token", "action": "clamp", "upper": 2.0}}}
+    assert yaml.safe_load(out) == section
+    assert err.startswith("left out: advantage: AReaL has no gpg, only reinforce++, grpo, rloo, gae.\n")
+    code, out, err = run(*words, "--strict")
     assert (code, out) == (2, "")
-    assert "AReaL cannot say the advantage: it has no grpo, only gae." in err
+    assert "AReaL cannot say the advantage: it has no gpg, only" in err
     assert "(--only correction)" in err
     code, out, _ = run(*words, "--only", "correction")
-    assert code == 0
-    assert yaml.safe_load(out) == {"actor": {"rejection_sampling": {"level": "token", "action": "clamp", "upper": 2.0}}}
+    assert (code, yaml.safe_load(out)) == (0, section)
     code, _, err = run(*words, "--only", "corection")
     assert (code, err.count("\n")) == (2, 1)
     assert "Did you mean 'correction'?" in err
+
+
+def test_a_detail_that_the_target_lacks_is_changed_and_measured(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("actor_rollout_ref: {actor: {use_kl_loss: true}}\nalgorithm: {adv_estimator: grpo}\n")
+    code, out, err = run("convert", str(file), "--to", "open-instruct")
+    assert code == 4
+    assert yaml.safe_load(out)["advantage_normalization_type"] == "standard"
+    lines = err.splitlines()
+    assert "changed: loss: open-instruct has no key for the dual clip (3)." in lines
+    assert "changed: advantage_normalization_type: the standard deviation becomes over n, was over n − 1." in lines
+    # (1, 0, 0, 0): 0.75/0.5 and −0.25/0.5; over n the deviation is √(3/16)
+    assert "in numbers: advantage: rewards 1, 0, 0, 0 give advantages 1.5 and −0.5, there 1.73 and −0.577." in lines
+    labels = [line.partition(":")[0] for line in lines]
+    order = ["left out", "changed", "in numbers", "instead", "defect", "surprise", "note"]
+    assert labels == sorted(labels, key=order.index)
+
+
+def test_a_part_that_was_not_read_outweighs_one_that_was_not_written(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: optimal_token_baseline}\n"
+        "actor_rollout_ref: {actor: {use_kl_loss: true}}\n"
+    )
+    code, out, err = run("convert", "--from", "verl", str(file), "--to", "areal")
+    assert code == 3
+    assert yaml.safe_load(out)["actor"]["rejection_sampling"]["upper"] == 2.0
+    assert err.startswith("not read: advantage: ")
+    assert "changed: loss: AReaL has no key for the KL term" in err
+
+
+def test_the_nearest_that_is_offered_can_be_taken(files: dict[str, str]) -> None:
+    words = ("convert", "--from", "skyrl", files["skyrl"], "--to", "verl")
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "--nearest writes rollout_is token, rollout_is_threshold 2, rollout_rs seq_max_k2,seq_mean_k1" in err
+    code, out, err = run(*words, "--nearest")
+    assert code == 4
+    found = yaml.safe_load(out)["algorithm"]["rollout_correction"]
+    assert found["rollout_rs"] == "seq_max_k2,seq_mean_k1"
+    assert err.startswith("changed: correction: verl cannot say a gate on ratio (every r) of each sequence")
+    assert "taken: a gate on k2 (max(ℓ²/2)) of each sequence up to 42.4152" in err
+    # the veto above 100 is gone: only beyond 1e4 is a row rejected
+    assert "in numbers: correction: a token of ratio 200 is rejected, there it weighs 2, the other gates aside." in err
+
+
+def test_the_framework_of_a_file_is_recognised(files: dict[str, str]) -> None:
+    assert run("convert", files["verl"], "--to", "skyrl") == run(
+        "convert", "--from", "verl", files["verl"], "--to", "skyrl"
+    )
+
+
+def test_safety_limits_that_cannot_matter_are_no_difference(tmp_path: Path) -> None:
+    file = tmp_path / "verl.yaml"
+    file.write_text("algorithm: {rollout_correction: {rollout_is: token, rollout_is_threshold: 2.0}}\n")
+    code, out, err = run("compare", "token-tis", f"verl:{file}")
+    assert (code, out) == (0, "They compute the same thing.\n")
+    assert "safety limits" in err
+    # a limit of 3 is met: e^-3 is 0.05, and a token of ratio 0.01 would weigh that
+    rule = tmp_path / "rule.yaml"
+    rule.write_text("weight: {level: token, upper: 2.0, limit: {bound: 3.0}}\n")
+    assert run("compare", "token-tis", str(rule))[0] == 1
 
 
 def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict[str, str]) -> None:
@@ -210,6 +276,7 @@ def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(t
     code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
     assert code == 0
     assert yaml.safe_load(out)["algorithm"]["rollout_correction"]["rollout_rs"] == "seq_mean_k1,token_k1"
-    assert "note: algorithm.rollout_correction.rollout_rs_threshold: Taken into account" in err
+    assert "note: algorithm.rollout_correction.rollout_rs_threshold: These numbers allow for it already: " in err
+    assert "write the reciprocal bounds" not in err
     assert "defect" not in err
     assert "cannot fire" not in err

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.cli.smallest import smallest
 from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
+from trimtab.config.algebra import Correction
 from trimtab.config.words import as_written
 from trimtab.dialects import Reading
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.same import is_same
+from trimtab.dialects.same import plainest
 from trimtab.errors import ConfigWarning, TrimtabError
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ REWARDS = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0)
 """Of two prompts with four answers each."""
 RATIOS = (1.0, 1.1, 0.8, 1.5, 0.6, 4.0)
 """Of the policy being trained to the one before the step, token after token, over again."""
+PLAIN_GATE = {"limit": None, "scope": "trained"}
+"""What two gates that test the same may differ in."""
+FEW = 300
+"""Small batches tried for one that shows a difference."""
 BATCH = "8 answers of 2 to 9 tokens with ratios 0.6 to 4"
 
 
@@ -41,8 +46,12 @@ def sizes(asked: Reading, there: Reading, parts: Iterable[str]) -> dict[str, str
 
 def _corrections(asked: Reading, there: Reading) -> str | None:
     assert asked.correction is not None
-    rules = asked.correction, there.correction or OFF
-    example = None if is_same(*rules) else smallest(*rules)
+    rules = plainest(asked.correction), plainest(there.correction or OFF)
+    if rules[0] == rules[1]:
+        return None
+    example, aside = smallest(*rules, most=FEW), ""
+    if example is None:
+        example, aside = smallest(*_without_shared_gates(*rules), most=FEW), ", the other gates aside"
     if example is None:
         return None
     row = next(each for each in example if each[3] != each[4])
@@ -50,7 +59,14 @@ def _corrections(asked: Reading, there: Reading) -> str | None:
     where = f"a token of ratio {ratios[0]}"
     if len(example) > 1:
         where = f"token {row[0]} of a row with ratios {', '.join(ratios)}"
-    return f"{where} {_said(row[3])}, there it {_said(row[4])}"
+    return f"{where} {_said(row[3])}, there it {_said(row[4])}{aside}"
+
+
+def _without_shared_gates(one: Correction, other: Correction) -> tuple[Correction, Correction]:
+    """Each without the gates that both have, so that what differs shows on fewer tokens."""
+    first, second = ([gate.model_copy(update=PLAIN_GATE) for gate in rule.gates] for rule in (one, other))
+    mine, theirs = (tuple(gate for gate in a if gate not in b) for a, b in ((first, second), (second, first)))
+    return one.but(gates=mine), other.but(gates=theirs)
 
 
 def _said(fate: str) -> str:

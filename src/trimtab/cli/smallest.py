@@ -14,13 +14,13 @@ MOST = 4000
 """Batches tried before giving up."""
 
 
-def smallest(one: Correction, other: Correction) -> list[tuple[str, str, str, str, str]] | None:
+def smallest(one: Correction, other: Correction, most: int = MOST) -> list[tuple[str, str, str, str, str]] | None:
     """The tokens of a smallest batch on which two corrections differ; None where none was found."""
     import torch
 
     from trimtab.core.correct import correct
 
-    for log_r, advantage in itertools.islice(_batches(one, other), MOST):
+    for log_r, advantage in itertools.islice(_batches(one, other), most):
         behavior = torch.full((1, len(log_r)), -math.log(2), dtype=torch.float64)
         target = behavior + torch.tensor([log_r], dtype=torch.float64)
         a, b = (
