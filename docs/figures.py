@@ -19,7 +19,6 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
 from trimtab.config.words import inequality, statistic, weight_formula
 from trimtab.config.worked import Token, outcome
-from trimtab.report.axis import Axis
 
 PATH = Path(__file__).parent / "corrections.svg"
 

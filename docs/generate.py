@@ -230,7 +230,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Task,
     training.Reward,
     training.Rollout,
-    training.Learner,
+    training.LearnerSettings,
     training.Evaluate,
     training.Checkpoint,
     training.Record,
