@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli import doctor
 from trimtab.cli.app import app
+from trimtab.train import processor
 
 ILLEGAL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 ILLEGAL_UNLESS_CAPPED = f"import os\nif 'ONEDNN_MAX_CPU_ISA' not in os.environ:\n    exec({ILLEGAL!r})"
@@ -20,7 +21,7 @@ def ran() -> tuple[int, str]:
 
 
 def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
     code, text = ran()
     assert code == 0, text
     assert "Nothing is broken." in text
@@ -29,7 +30,7 @@ def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.setattr(doctor, "BF16_PRODUCT", ILLEGAL_UNLESS_CAPPED)
+    monkeypatch.setattr(processor, "BF16_PRODUCT", ILLEGAL_UNLESS_CAPPED)
     code, text = ran()
     assert code == 1
     assert "ended with SIGILL" in text
@@ -38,7 +39,7 @@ def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest
 
 
 def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "BF16_PRODUCT", ILLEGAL)
+    monkeypatch.setattr(processor, "BF16_PRODUCT", ILLEGAL)
     code, text = ran()
     assert code == 1
     assert "ONEDNN_MAX_CPU_ISA" not in text
@@ -46,7 +47,7 @@ def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
     monkeypatch.setattr("trimtab.core.correct.weighing", lambda *_: 1 / 0)
     code, text = ran()
     assert code == 1
@@ -54,7 +55,7 @@ def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
     present = doctor.version_of
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "pyarrow" else present(name))
     code, text = ran()
