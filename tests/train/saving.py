@@ -17,4 +17,4 @@ def save(folder: Path, step: int, *, model: Any, optimizer: Any, **rest: Any) ->
 
 def load(path: Path, *, model: Any, optimizer: Any = None) -> Saved:
     """What was saved, into both."""
-    return checkpoint.load(path, learner=lambda inner: load_model_state(inner, model, optimizer))
+    return checkpoint.restore(path, learner=lambda inner: load_model_state(inner, model, optimizer))

@@ -21,7 +21,7 @@ from trimtab.train.learner.protocol import Learner
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.weights import files
 from trimtab.train.weights.files import FileReader, FileWeights
-from trimtab.train.weights.protocol import Publisher, Reader
+from trimtab.train.weights.protocol import Publisher, WeightsReader
 
 
 class Several(nn.Module):
@@ -66,7 +66,7 @@ def test_what_is_published_is_read_bit_for_bit_with_its_type_also_by_safetensors
     shared.publish(named(model), 4)
     reader = pickle.loads(pickle.dumps(shared.reader()))
     assert isinstance(shared, Publisher)
-    assert isinstance(reader, Reader)
+    assert isinstance(reader, WeightsReader)
     found = reader.newest()
     assert found.version == reader.version == shared.version == 4
     for read in (found.weights, load_file(shared.path)):

@@ -5,7 +5,7 @@ config.yaml      the resolved settings
 metrics.jsonl    one line of metrics per step
 events.jsonl     warnings, faults, restarts, drops, the stop
 rollouts/        step-000010.parquet holds what was trained on in steps 10 to 19 (`record.every` steps)
-checkpoints/     step-000040/, see `trimtab.train.learner.checkpoint`
+checkpoints/     step-000040/, see `trimtab.train.checkpoint`
 report.html      written by `trimtab.report`
 lock             held by the process that writes the run
 """

@@ -97,7 +97,7 @@ def latest(folder: Path, warn: Callable[[str], None]) -> Path | None:
     return None
 
 
-def load(path: Path, *, learner: Callable[[Path], None]) -> Saved:
+def restore(path: Path, *, learner: Callable[[Path], None]) -> Saved:
     """What was saved: the learner takes its own part back from the folder it is given; the rest is returned."""
     flaw = flaw_of(path)
     if flaw is not None:

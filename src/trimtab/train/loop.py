@@ -24,7 +24,7 @@ from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.messages import Answer, Group, Score, Stepped
 from trimtab.train.parts import build, settle_process
 from trimtab.train.recorded import rollout_rows
-from trimtab.train.saved import restored
+from trimtab.train.saved import read_state
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
 from trimtab.train.tasks import GivenUpError
@@ -378,8 +378,8 @@ class Session:
             checkpoint.clear_leftovers(self.run.checkpoints)
             self.run.rewind(0)
             return
-        saved = checkpoint.load(newest, learner=self.learner.load)
-        state, self.buffer = restored(newest, saved, self.config, self.policy.vocabulary)
+        saved = checkpoint.restore(newest, learner=self.learner.load)
+        state, self.buffer = read_state(newest, saved, self.config, self.policy.vocabulary)
         self.buffer.renew(self.parts.make)
         self.learner.version = state.version
         self.learner.skipped.update(state.skipped)

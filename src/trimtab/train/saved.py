@@ -85,7 +85,7 @@ class KeptWatch(_Kept):
     told: list[int]
 
 
-class State(_Kept):
+class LoopState(_Kept):
     """All of it, arrays aside."""
 
     version: NonNegativeInt
@@ -100,10 +100,10 @@ class State(_Kept):
     """Rollouts recorded up to here; None in checkpoints of before they were counted."""
 
 
-def restored(path: Path, saved: Saved, config: Train, vocabulary: int) -> tuple[State, Buffer]:
+def read_state(path: Path, saved: Saved, config: Train, vocabulary: int) -> tuple[LoopState, Buffer]:
     """The state and the buffer of a checkpoint, if they can be those of this run."""
     try:
-        state = State.model_validate(saved.state)
+        state = LoopState.model_validate(saved.state)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "state.json"
@@ -120,7 +120,7 @@ def _refused(path: Path, flaw: str) -> CheckpointError:
     )
 
 
-def _flaw(state: State, saved: Saved, config: Train, vocabulary: int) -> str | None:
+def _flaw(state: LoopState, saved: Saved, config: Train, vocabulary: int) -> str | None:
     """What contradicts itself, the checkpoint's step, or the settings; None if nothing does."""
     buffer, rollout = state.buffer, config.rollout
     numbers = [entry.job.group for entry in buffer.entries]
@@ -140,7 +140,7 @@ def _flaw(state: State, saved: Saved, config: Train, vocabulary: int) -> str | N
     return wrong or _array_flaw(state, saved.arrays, vocabulary)
 
 
-def _array_flaw(state: State, arrays: dict[str, Any], vocabulary: int) -> str | None:
+def _array_flaw(state: LoopState, arrays: dict[str, Any], vocabulary: int) -> str | None:
     entries = state.buffer.entries
     tokens = sum(sample.length for entry in entries for sample in entry.samples or ())
     lengths = {"prompts": sum(entry.job.prompt for entry in entries)} | dict.fromkeys(COLUMNS, tokens)

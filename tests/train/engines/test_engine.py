@@ -19,7 +19,7 @@ from tests.train.engines.models import (
 )
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.hf.rotary import Rotary
+from trimtab.train.engines.hf.rotary import LlamaDecoder
 from trimtab.train.engines.hf.sampling import cut_log_probs
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job, Sampling
@@ -42,7 +42,7 @@ def test_raw_log_probs_are_those_of_a_full_forward(family: str, slots: int) -> N
     engine = HfEngine(model, stop=[0, 1], slots=slots)
     groups = finished(engine, jobs_of(RAGGED))
     assert len(groups) == len(RAGGED)
-    assert isinstance(engine.decoder, Rotary) == (family in FAST)
+    assert isinstance(engine.decoder, LlamaDecoder) == (family in FAST)
     for group in groups.values():
         assert len(group.samples) == 3
         for sample in group.samples:

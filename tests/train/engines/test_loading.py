@@ -11,8 +11,8 @@ from tests.train.engines.models import FAMILIES, finished, full, jobs_of, model_
 from trimtab.config.training import Precision
 from trimtab.train.engines.hf import engine as hf
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.hf.quantize import Intake
-from trimtab.train.engines.hf.rotary import Rotary
+from trimtab.train.engines.hf.quantize import Quantizer
+from trimtab.train.engines.hf.rotary import LlamaDecoder
 from trimtab.train.messages import Group
 
 SIZES = (7, 1, 12, 3)
@@ -130,7 +130,7 @@ def test_loaded_weights_are_copied_and_equal_those_built_in(family: str, in_flig
 def test_a_rounded_copy_samples_from_the_rounded_model(precision: Precision, family: str) -> None:
     model, rounded = model_of(family), model_of(family)
     with torch.no_grad():
-        for name, weight in Intake(model, precision)(weights_of(model)):
+        for name, weight in Quantizer(model, precision)(weights_of(model)):
             dict(rounded.named_parameters())[name].copy_(weight)
     engine = HfEngine(model_of(family, 1), stop=[], precision=precision)
     engine.load(weights_of(model), 1)
@@ -172,13 +172,13 @@ def test_a_bf16_learner_may_have_an_fp32_sampler() -> None:
 
 
 def test_a_fast_path_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(Rotary):
+    class Wrong(LlamaDecoder):
         def forward(self, tokens: np.ndarray, positions: np.ndarray) -> torch.Tensor:
             return super().forward(tokens, positions) * 1.01
 
-    monkeypatch.setattr(hf.rotary, "Rotary", Wrong)
+    monkeypatch.setattr(hf.rotary, "LlamaDecoder", Wrong)
     engine = HfEngine(model_of("qwen2"), stop=[])
-    assert not isinstance(engine.decoder, Rotary)
+    assert not isinstance(engine.decoder, LlamaDecoder)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gpt2"])

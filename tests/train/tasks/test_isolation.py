@@ -97,7 +97,7 @@ _REFUSED = """
 import sys; sys.path[:] = {path!r}
 from trimtab.train.tasks import guard
 guard._unshared = lambda flags: 1
-from trimtab.train.tasks.worker import main; main({pipe}, {parent})
+from trimtab.train.tasks.worker import run_verifiers; run_verifiers({pipe}, {parent})
 """
 
 

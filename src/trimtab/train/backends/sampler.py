@@ -15,12 +15,14 @@ import torch
 
 from trimtab.train.backends.serve import Failed, LearnerGoneError, Pipe, Pulse, Ready, serve, tell
 from trimtab.train.engines.protocol import Engine
-from trimtab.train.weights.protocol import Reader
+from trimtab.train.weights.protocol import WeightsReader
 
 SET_PARENT_DEATH_SIGNAL = 1
 
 
-def sample(pipe: Pipe, factory: bytes, weights: Reader, pulse: Pulse, *, log: str, learner: int, threads: int) -> None:
+def sample(
+    pipe: Pipe, factory: bytes, weights: WeightsReader, pulse: Pulse, *, log: str, learner: int, threads: int
+) -> None:
     """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error."""
     _settle(log, learner)
     torch.set_num_threads(threads)

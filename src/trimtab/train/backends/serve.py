@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from trimtab.errors import RunError
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.messages import Group, Job
-from trimtab.train.weights.protocol import Reader
+from trimtab.train.weights.protocol import WeightsReader
 
 IDLE = 1.0
 """Seconds between two beats of a sampler without work."""
@@ -68,7 +68,7 @@ class LearnerGoneError(Exception):
     """The learner's end of the pipe is closed."""
 
 
-def serve(engine: Engine, pipe: Pipe, weights: Reader, pulse: Pulse) -> None:
+def serve(engine: Engine, pipe: Pipe, weights: WeightsReader, pulse: Pulse) -> None:
     """Step while there is work; between two steps take orders, and weights if there are newer ones. Ends with LearnerGoneError."""
     loaded = -1
     while True:

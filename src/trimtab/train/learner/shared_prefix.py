@@ -19,7 +19,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as nnf
 from transformers import PreTrainedModel
 
-from trimtab.train.engines.hf.rotary import fits, paired, turns
+from trimtab.train.engines.hf.rotary import fits, paired, rotations
 from trimtab.train.learner.packing import Padding, Plan
 from trimtab.train.learner.rows import Rows
 
@@ -34,12 +34,12 @@ class SharedPrefix:
         self.heads = attention.q_proj.out_features // self.size
         self.kv = attention.k_proj.out_features // self.size
         self.eps = float(self.trunk.norm.variance_epsilon)
-        self.turns: Tensor | None = None
+        self.rotations: Tensor | None = None
 
     def __call__(self, plan: Plan) -> Float[Tensor, "own size"]:
         """The state that predicts each response token, packed."""
         weight = self.trunk.embed_tokens.weight
-        turn = self._turns(int(plan.positions.max()) + 1, weight)[plan.positions]
+        turn = self._rotations(int(plan.positions.max()) + 1, weight)[plan.positions]
         turn = turn.unsqueeze(1).repeat(1, self.heads + self.kv, 1)
         stream = nnf.embedding(plan.tokens, weight)
         *inner, last = self.trunk.layers
@@ -101,12 +101,12 @@ class SharedPrefix:
             stream, norm.weight.shape, norm.weight, self.eps
         )  # which works in float32 and rounds at the end
 
-    def _turns(self, width: int, like: Tensor) -> Complex[Tensor, "width pairs"]:
-        if self.turns is None or len(self.turns) < width or self.turns.device != like.device:
+    def _rotations(self, width: int, like: Tensor) -> Complex[Tensor, "width pairs"]:
+        if self.rotations is None or len(self.rotations) < width or self.rotations.device != like.device:
             rope = self.trunk.rotary_emb
-            made = turns(rope.inv_freq.to(like.device), float(rope.attention_scaling), -(-width // 64) * 64)
-            self.turns = made.to(torch.complex128) if like.dtype == torch.float64 else made
-        return self.turns
+            made = rotations(rope.inv_freq.to(like.device), float(rope.attention_scaling), -(-width // 64) * 64)
+            self.rotations = made.to(torch.complex128) if like.dtype == torch.float64 else made
+        return self.rotations
 
 
 def shared_prefix(model: PreTrainedModel) -> SharedPrefix | None:

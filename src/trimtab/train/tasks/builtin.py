@@ -75,7 +75,7 @@ class DigitOptions(Config):
     size: Annotated[int, Field(strict=True, ge=1, le=4096)] = Field(description="Digits in the prompt.")
 
 
-class Row(Generated):
+class DigitRow(Generated):
     """A row of random digits and `=`; the answer is as long as the row."""
 
     default: ClassVar[int]
@@ -98,7 +98,7 @@ class Row(Generated):
         return _smudged(problem.answer, slips, rng)
 
 
-class Chain(Row):
+class Chain(DigitRow):
     """Running sums modulo 10. Only the last is checked, so that what comes before it is thought, learnt or lost."""
 
     name, default = "chain", 24
@@ -125,7 +125,7 @@ class Chain(Row):
         return binary(self.name, right)
 
 
-class Sort(Row):
+class Sort(DigitRow):
     """The digits in ascending order."""
 
     name, default = "sort", 12
@@ -146,7 +146,7 @@ class Sort(Row):
         return taken
 
 
-class Reverse(Row):
+class Reverse(DigitRow):
     """The digits from the last to the first."""
 
     name, default = "reverse", 12

@@ -26,7 +26,7 @@ ALLOWANCE = 5.0
 GRACE = 5.0  # seconds a process that forks has beyond the clock of its own
 _END = 5.0  # seconds a guard has to end what it keeps
 _WITHHELD = "the verifier's process is not given {name} of the environment; let it read a file"
-_BOOT = "import sys; sys.path[:] = {path!r}; from trimtab.train.tasks.worker import main; main({pipe}, {parent})"
+_BOOT = "import sys; sys.path[:] = {path!r}; from trimtab.train.tasks.worker import run_verifiers; run_verifiers({pipe}, {parent})"
 
 
 @dataclass(frozen=True)

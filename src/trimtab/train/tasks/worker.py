@@ -54,7 +54,7 @@ class Failure:
 Reply = Verdict | Failure
 
 
-def main(pipe: int, parent: int) -> None:
+def run_verifiers(pipe: int, parent: int) -> None:
     """Answer calls from the pipe until it closes, under a guard."""
     guard.guarded(lambda: _serve(socket.socket(fileno=pipe)), pipe, parent)
 

@@ -21,7 +21,7 @@ class Snapshot:
 
 
 @runtime_checkable
-class Reader(Protocol):
+class WeightsReader(Protocol):
     """A sampler's end. It can be pickled, and reads on its own: no reader can hold up the publisher or another reader."""
 
     @property
@@ -47,7 +47,7 @@ class Publisher(Protocol):
         """Make these the newest weights. Versions only rise; names, shapes and types stay those of the first."""
         ...
 
-    def reader(self) -> Reader:
+    def reader(self) -> WeightsReader:
         """The other end, to be sent to a sampler. Not before the first version is published."""
         ...
 

@@ -21,10 +21,10 @@ from trimtab.config.training import Precision
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.engines.hf import rotary
 from trimtab.train.engines.hf.decoder import Decoder, same
-from trimtab.train.engines.hf.general import General
-from trimtab.train.engines.hf.quantize import Intake
+from trimtab.train.engines.hf.general import HfDecoder
+from trimtab.train.engines.hf.quantize import Quantizer
 from trimtab.train.engines.hf.sampling import Draw, draw
-from trimtab.train.engines.hf.slots import Entry, Slots
+from trimtab.train.engines.hf.slots import RunningJob, Slots
 from trimtab.train.messages import Group, Job, Sampling
 from trimtab.train.policy.pretrained import DTYPES
 
@@ -53,17 +53,17 @@ class HfEngine:
         self.version = version
         self.in_flight: InFlight = in_flight
         self.limit = _positions(model)
-        self.intake = Intake(model, precision)
-        self.vocabulary = self.intake.vocabulary
+        self.quantizer = Quantizer(model, precision)
+        self.vocabulary = self.quantizer.vocabulary
         self.stops = _stops(stop, self.vocabulary)
-        self.decoder = decoder_of(model, self.intake, slots)
+        self.decoder = decoder_of(model, self.quantizer, slots)
         self.rows = slots
         self.slots = Slots(slots)
         self.holes: list[int] = []
-        self.queue: deque[Entry] = deque()
+        self.queue: deque[RunningJob] = deque()
         self.kinds: dict[Sampling, int] = {}
-        self.entries: dict[int, Entry] = {}
-        self.held: tuple[Entry, Any] | None = None
+        self.entries: dict[int, RunningJob] = {}
+        self.held: tuple[RunningJob, Any] | None = None
         self.waiting: tuple[dict[str, Tensor], int] | None = None
 
     @property
@@ -81,7 +81,7 @@ class HfEngine:
             seen.add(job.group)
         for job in jobs:
             room = job.max_tokens if self.limit is None else min(job.max_tokens, self.limit - len(job.prompt))
-            entry = Entry(job, room, self.kinds.setdefault(job.sampling, len(self.kinds)))
+            entry = RunningJob(job, room, self.kinds.setdefault(job.sampling, len(self.kinds)))
             self.queue.append(entry)
             self.entries[job.group] = entry
 
@@ -121,7 +121,7 @@ class HfEngine:
         """
         self._close()
         if self.in_flight == "finish" and len(self.slots):
-            self.intake.check(weights)
+            self.quantizer.check(weights)
             self.waiting = ({name: weight.detach().clone() for name, weight in weights.items()}, version)
             return
         self._take(weights, version)
@@ -155,7 +155,7 @@ class HfEngine:
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
         free = self.holes + list(range(len(self.slots), self.rows))
-        starts: list[tuple[Entry, list[int]]] = []
+        starts: list[tuple[RunningJob, list[int]]] = []
         while free and self.queue:
             entry = self.queue[0]
             count = min(len(free), entry.job.samples - entry.begun)
@@ -190,7 +190,7 @@ class HfEngine:
             self._take(weights, version)
 
     def _take(self, weights: Mapping[str, Tensor], version: int) -> None:
-        self.decoder.load(self.intake(weights))
+        self.decoder.load(self.quantizer(weights))
         self.version = version
         self.held = None  # its first token would carry a version that did not make it
 
@@ -226,17 +226,17 @@ def _columns(drawn: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def decoder_of(model: PreTrainedModel, intake: Intake, rows: int) -> Decoder:
-    """What runs a copy of the model, its weights as `intake` leaves them; the fast path only where it gives the same."""
+def decoder_of(model: PreTrainedModel, quantizer: Quantizer, rows: int) -> Decoder:
+    """What runs a copy of the model, its weights as `quantizer` leaves them; the fast path only where it gives the same."""
     own = copy.deepcopy(model).requires_grad_(False).eval()
     for parameter in own.parameters():  # buffers stay: rounded rotary frequencies would lose their place far out
-        parameter.data = parameter.data.to(intake.dtype)
-    general = General(own, rows)
-    general.load(intake(dict(model.state_dict())))
+        parameter.data = parameter.data.to(quantizer.dtype)
+    general = HfDecoder(own, rows)
+    general.load(quantizer(dict(model.state_dict())))
     if not rotary.fits(own):
         return general
-    fast = rotary.Rotary(own, max(rows, 2))
-    return fast if same(fast, General(own, 2), min(16, intake.vocabulary)) else general
+    fast = rotary.LlamaDecoder(own, max(rows, 2))
+    return fast if same(fast, HfDecoder(own, 2), min(16, quantizer.vocabulary)) else general
 
 
 def _positions(model: PreTrainedModel) -> int | None:

@@ -69,7 +69,7 @@ class Columns(DynamicLayer):
         return self.span.width
 
 
-class General:
+class HfDecoder:
     """Decoder around a model's own forward. It owns the model."""
 
     def __init__(self, model: PreTrainedModel, rows: int) -> None:

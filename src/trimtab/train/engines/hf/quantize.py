@@ -15,13 +15,13 @@ from trimtab.config.training import Precision
 from trimtab.errors import InputError, nearest
 
 
-def _scaled(top: float, rounded: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _scaled(top: float, to_grid: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Rounding on a symmetric grid that reaches from -top to top, stretched to the largest entry of each row."""
 
     def result(rows: Tensor) -> Tensor:
         peak = rows.abs().amax(-1, keepdim=True)
         scale = torch.where(peak == 0, 1.0, peak / top)
-        return rounded(rows / scale) * scale
+        return to_grid(rows / scale) * scale
 
     return result
 
@@ -35,13 +35,13 @@ ROUNDING: dict[Precision, Callable[[Tensor], Tensor]] = {
 }
 
 
-def rounded(weight: Float[Tensor, "*shape"], precision: Precision, *, out: int = 0) -> Float[Tensor, "*shape"]:
+def round_weight(weight: Float[Tensor, "*shape"], precision: Precision, *, out: int = 0) -> Float[Tensor, "*shape"]:
     """A linear's weight after quantising and dequantising: symmetric, one scale per output channel (axis `out`)."""
     rows = weight.float().movedim(out, 0)
     return ROUNDING[precision](rows.flatten(1)).view_as(rows).movedim(0, out)
 
 
-class Intake:
+class Quantizer:
     """What a model's weights are called, their shapes, and which of them are rounded."""
 
     def __init__(self, model: PreTrainedModel, precision: Precision) -> None:
@@ -58,7 +58,7 @@ class Intake:
         self.check(weights)
         for name, weight in weights.items():
             axis = self.axes.get(name)
-            yield name, weight.detach() if axis is None else rounded(weight.detach(), self.precision, out=axis)
+            yield name, weight.detach() if axis is None else round_weight(weight.detach(), self.precision, out=axis)
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
         """Refuse weights that are not the model's."""

@@ -58,13 +58,13 @@ def paired(weight: Float[Tensor, "channels *inputs"], size: int) -> Float[Tensor
     return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def turns(frequencies: Float[Tensor, " pairs"], stretch: float, width: int) -> Complex[Tensor, "width pairs"]:
+def rotations(frequencies: Float[Tensor, " pairs"], stretch: float, width: int) -> Complex[Tensor, "width pairs"]:
     """The factor that rotates a pair of channels to each position."""
     angles = torch.arange(width, device=frequencies.device).float().unsqueeze(1) * frequencies
     return torch.polar(torch.full_like(angles, stretch), angles)
 
 
-class Rotary:
+class LlamaDecoder:
     """Decoder of such a model. It copies the weights and keeps no hold of the model."""
 
     def __init__(self, model: PreTrainedModel, rows: int) -> None:
@@ -90,7 +90,7 @@ class Rotary:
         self.frequencies: Tensor = rope.inv_freq.clone()
         self.stretch = float(rope.attention_scaling)
         self.ignored = {"lm_head.weight"} if tied else set[str]()
-        self.turns: Tensor = self.nothing
+        self.rotations: Tensor = self.nothing
         self.cache: Tensor = self.nothing
         self.by_layer: tuple[Tensor, ...] = ()
         self.flat: list[tuple[Tensor, ...]] = []
@@ -139,7 +139,7 @@ class Rotary:
         self._reach(width)
         at = torch.from_numpy(positions).to(self.device)
         hidden = self.embedding.index_select(0, torch.from_numpy(tokens).to(self.device))
-        turn = self.turns.index_select(0, at).unsqueeze(1)
+        turn = self.rotations.index_select(0, at).unsqueeze(1)
         even = int(positions.min()) + 1 == width
         hidden_columns = self._hidden_columns(at, width, even)
         for layer, cache, (all_keys, all_values) in zip(self.layers, self.by_layer, self.flat, strict=True):
@@ -170,7 +170,7 @@ class Rotary:
         """Keys and values [layers, 2, rows, heads, tokens, size] of padded beginnings."""
         rows, width = tokens.shape
         hidden = nnf.embedding(tokens.flatten(), self.embedding)
-        turn = self.turns[:width].repeat(rows, 1).unsqueeze(1)
+        turn = self.rotations[:width].repeat(rows, 1).unsqueeze(1)
         result = hidden.new_empty(len(self.layers), 2, rows, self.kv, width, self.size)
         for layer, made in zip(self.layers, result, strict=True):
             qkv = self._qkv(layer, hidden, turn).view(rows, width, -1, self.size).transpose(1, 2)
@@ -239,7 +239,7 @@ class Rotary:
             return
         filled = self.capacity
         self.capacity = -(-max(width, filled * 3 // 2) // ROOM) * ROOM
-        self.turns = turns(self.frequencies, self.stretch, self.capacity)
+        self.rotations = rotations(self.frequencies, self.stretch, self.capacity)
         shape = (len(self.layers), 2, self.rows, self.kv, self.capacity, self.size)
         wider = torch.zeros(shape, dtype=self.dtype, device=self.device)
         if filled:

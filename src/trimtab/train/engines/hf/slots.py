@@ -16,7 +16,7 @@ Finish = Literal["stop", "length", "error"]
 
 
 @dataclass(eq=False)
-class Entry:
+class RunningJob:
     """A submitted job and how far it has come."""
 
     job: Job
@@ -54,7 +54,7 @@ class Slots:
     """What each running response has drawn so far and draws next. `len` is how many run: rows 0 … len - 1."""
 
     def __init__(self, rows: int) -> None:
-        self.members: list[tuple[Entry, int]] = []
+        self.members: list[tuple[RunningJob, int]] = []
         self.current: Positions = np.zeros(rows, np.int64)
         self.position: Positions = np.zeros(rows, np.int64)
         self.made: Positions = np.zeros(rows, np.int64)
@@ -70,7 +70,7 @@ class Slots:
     def __len__(self) -> int:
         return len(self.members)
 
-    def begin(self, rows: Sequence[int], entry: Entry, first: int) -> None:
+    def begin(self, rows: Sequence[int], entry: RunningJob, first: int) -> None:
         """Let samples from `first` on begin in these rows: their next input is the last token of the prompt."""
         if entry.limit > self.tokens.shape[1]:
             self._widen(entry.limit)
