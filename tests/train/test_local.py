@@ -62,7 +62,7 @@ def eventually(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.005)
 
 
-def gather(backend: Backend, until: Callable[[Arrived], bool]) -> Arrived:
+def gathered(backend: Backend, until: Callable[[Arrived], bool]) -> Arrived:
     """All news up to the moment that satisfies."""
     news = Arrived()
     deadline = time.monotonic() + LIMIT
