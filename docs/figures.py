@@ -13,12 +13,11 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from trimtab.report.axis import Axis
-
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
 from trimtab.config.words import inequality, statistic, weight_formula
 from trimtab.config.worked import Token, outcome
+from trimtab.report.draw.axis import Axis
 
 PATH = Path(__file__).parent / "corrections.svg"
 
