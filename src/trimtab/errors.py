@@ -4,6 +4,7 @@ TrimtabError
 ├── ConfigError (ValueError)        a setting that cannot mean anything
 │   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
 │   └── ConfigFileError             a file that cannot be read as settings
+│       └── NotSettingsError        a file of another kind: a workflow, a cluster, a recipe of data
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
 └── RunError (RuntimeError)         a training run that cannot start or go on
     ├── RecordError                 a run directory that cannot be written or read
@@ -33,6 +34,10 @@ class UnknownNameError(ConfigError):
 
 class ConfigFileError(ConfigError):
     """A file that cannot be read as settings."""
+
+
+class NotSettingsError(ConfigFileError):
+    """A file of another kind, told apart from settings that cannot be read."""
 
 
 class InputError(TrimtabError, ValueError):

@@ -106,7 +106,83 @@ EXPECTED: dict[str, Expected] = {
     ),
     "verl/conf/algorithm/strict.yaml": Expected({f"{C}.rollout_is": "sequence", f"{C}.rollout_is_threshold": 2.0}),
     "verl/conf/actor/dp_actor.yaml": Expected({f"{A}.clip_ratio_low": 0.1, f"{A}.clip_ratio_high": 0.2}),
-    "verl/orphan.yaml": Expected({f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.3}, said=BUILDS),
+    "verl/modes.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.rollout_is": "token",
+            f"{C}.rollout_is_threshold": 2.0,
+            f"{A}.clip_ratio_high": 0.28,
+        }
+    ),
+    "verl/launch_array.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{A}.policy_loss.loss_mode": "cispo",
+            f"{A}.clip_ratio_low": 10,
+            f"{A}.clip_ratio_high": 0.2,
+        }
+    ),
+    "verl/strings.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.bypass_mode": True,
+            f"{A}.policy_loss.loss_mode": "dppo_tv",
+            f"{A}.clip_ratio_low": 0.15,
+            f"{A}.clip_ratio_high": 0.15,
+            f"{A}.clip_ratio_c": 10000.0,
+        },
+        said=("the rollout's own",),
+    ),
+    "verl/two_bounds.sh": Expected(
+        {
+            f"{C}.rollout_is": "token",
+            f"{C}.rollout_rs": "token_k1,seq_max_k2",
+            f"{C}.rollout_rs_threshold": "0.5_2.0,2.5",
+        }
+    ),
+    "verl/fully_async.sh": Expected(
+        {
+            "algorithm.adv_estimator": "grpo",
+            f"{C}.bypass_mode": True,
+            f"{A}.clip_ratio_low": 0.2,
+            f"{A}.clip_ratio_high": 0.28,
+        }
+    ),
+    "verl/estimator_of_a_fork.sh": Expected(
+        {f"{A}.loss_agg_mode": "token-mean"}, ("advantage",), ("'codapo' cannot be said",)
+    ),
+    "verl/before_agg_mode.sh": Expected(
+        {"algorithm.adv_estimator": "grpo"}, ("loss",), ("loss_agg_mode took its place",)
+    ),
+    "verl/orphan.yaml": Expected(
+        {f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.3},
+        ("correction",),
+        ("what is corrected depends on", *BUILDS),
+    ),
+    "slime/bootstrap.sh": Expected(
+        {"advantage_estimator": "grpo", "eps_clip": 0.2, "eps_clip_high": 0.28, "use_tis": True}
+    ),
+    "slime/other_loss.sh": Expected(
+        {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss cannot be said", "fipo_clip_ratio")
+    ),
+    "slime/mis.yaml": Expected(
+        {"use_tis": True, "tis_level": "sequence", "tis_upper_bound": 3.0, "tis_batch_normalize": False}
+    ),
+    "slime/recipe_beside.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "use_tis": True,
+            "tis_level": "sequence",
+            "tis_upper_bound": 3.0,
+            "tis_batch_normalize": False,
+        },
+        said=("mis.yaml are read too",),
+    ),
+    "slime/recipe_elsewhere.sh": Expected(
+        {"advantage_estimator": "grpo"},
+        ("correction",),
+        ("$SLIME_DIR/examples/elsewhere/bounds.yaml", "stand in the file of --custom-config-path"),
+    ),
     "slime/plain.sh": Expected(
         {
             "advantage_estimator": "grpo",
@@ -138,6 +214,35 @@ EXPECTED: dict[str, Expected] = {
         }
     ),
     "slime/gspo_env.sh": Expected({"advantage_estimator": "gspo", "eps_clip": 4e-4}),
+    "skyrl/task.yaml": Expected(
+        {
+            "trainer.algorithm.advantage_estimator": "grpo",
+            "trainer.algorithm.eps_clip_low": 0.3,
+            "trainer.algorithm.use_kl_loss": False,
+        }
+    ),
+    "skyrl/distilled.sh": Expected(
+        {"trainer.algorithm.use_kl_loss": False},
+        ("advantage",),
+        ("distils a teacher", "no program of SkyRL itself", "trainer.algorithm.gold_beta"),
+    ),
+    "skyrl/sections.yaml": Expected(
+        {
+            "trainer.algorithm.advantage_estimator": "grpo",
+            "trainer.algorithm.use_kl_loss": True,
+            "trainer.algorithm.kl_loss_coef": 0.01,
+            "trainer.algorithm.eps_clip_low": 0.2,
+            "trainer.algorithm.eps_clip_high": 0.2,
+        }
+    ),
+    "skyrl/slurm.sh": Expected(
+        {
+            "trainer.algorithm.policy_loss_type": "sapo",
+            "trainer.algorithm.loss_reduction": "sequence_mean",
+            "trainer.algorithm.use_kl_loss": False,
+            "trainer.algorithm.sapo.tau_neg": 1.1,
+        }
+    ),
     "skyrl/dapo.sh": Expected(
         {
             "trainer.algorithm.use_tis": True,
@@ -270,10 +375,55 @@ EXPECTED: dict[str, Expected] = {
             "vllm_importance_sampling_clip_max": 2.0,
         }
     ),
-    "trl/rloo_cli.sh": Expected({"epsilon": 0.2, "beta": 0.0, "use_vllm": False}),
+    "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("two policies",)),
+    "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults hold",)),
+    "ms-swift/teacher.sh": Expected(
+        {"rollout_importance_sampling_mode": "token_truncate"}, ("advantage",), ("a teacher's log-ratio",)
+    ),
+    "ms-swift/mixed.sh": Expected({"advantage_estimator": "rloo"}, ("loss",), ("a supervised loss is mixed in",)),
+    "roll/agentic.yaml": Expected(
+        {
+            "pg_clip": 0.1,
+            "entropy_loss_coef": 0,
+            "train_infer_correction": {"is_weight": {"enabled": True, "upper_bound": 2.0}},
+        },
+        ("advantage",),
+        ("step_reinforce cannot be said",),
+    ),
+    "prime-rl/shaped.toml": Expected(
+        {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty cannot be said",)
+    ),
+    "prime-rl/loss_of_a_fork.toml": Expected(
+        {"trainer.loss.type": "trpl", "orchestrator.algo.type": "max_rl"}, ("correction", "loss"), ("got 'trpl'",)
+    ),
+    "nemo-rl/nothing_of_its_own.yaml": Expected({"grpo.max_num_steps": 500}, ("correction",), BUILDS),
+    "areal/beside.sh": Expected(
+        {
+            "actor.use_decoupled_loss": True,
+            "actor.recompute_logprob": True,
+            "actor.behave_imp_weight_cap": 5.0,
+            "actor.eps_clip": 0.25,
+            "actor.max_new_tokens": 1024,
+        },
+        said=("grpo.yaml are read too",),
+    ),
+    "open-instruct/beaker.sh": Expected(
+        {
+            "truncated_importance_sampling_ratio_cap": 2.0,
+            "beta": 0.0,
+            "advantage_normalization_type": "centered",
+        }
+    ),
+    "trl/rloo_cli.sh": Expected(
+        {"epsilon": 0.2, "beta": 0.0, "use_vllm": False, "normalize_advantages": False},
+        ("loss",),
+        ("product of the ratios",),
+    ),
     "prime-rl/rl.toml": Expected({"trainer.loss": {"type": "default", "dppo_mask_high": 0.3, "kl_tau": 0.002}}),
     "prime-rl/base.toml": Expected({"trainer.loss": {"type": "default", "dppo_mask_high": 0.3, "kl_tau": 0.5}}),
-    "prime-rl/run.sh": Expected({"trainer.loss.dppo_mask_high": 0.4}, said=("configs/rl.toml", "not known")),
+    "prime-rl/run.sh": Expected(
+        {"trainer.loss": {"type": "default", "dppo_mask_high": 0.4, "kl_tau": 0.002}}, said=("rl.toml are read too",)
+    ),
     "prime-rl/plain.toml": Expected({"trainer": {"optim": {}}, "orchestrator": {"group_size": 16}}),
     "nemo-rl/child.yaml": Expected(
         {
@@ -299,7 +449,9 @@ EXPECTED: dict[str, Expected] = {
             }
         }
     ),
-    "nemo-rl/orphan.yaml": Expected({"loss_fn": {"ratio_clip_max": 0.28}}, said=("../../grpo_math_1B.yaml", *BUILDS)),
+    "nemo-rl/orphan.yaml": Expected(
+        {"loss_fn": {"ratio_clip_max": 0.28}}, ("correction",), ("../../grpo_math_1B.yaml", *BUILDS)
+    ),
     "nemo-rl/run.sh": Expected(
         {"loss_fn": {"ratio_clip_min": 0.2, "use_importance_sampling_correction": True}}, said=BUILDS
     ),

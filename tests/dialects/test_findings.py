@@ -16,6 +16,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("verl", {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_4.0"}, "rollout_rs_threshold", "defect", "inverse"),
     ("verl", {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"}, "rollout_rs_threshold", "note", "reciprocal"),
     ("verl", {"bypass_mode": True, "rollout_is": "token"}, "bypass_mode", "defect", "never reach"),
+    ("verl", {"bypass_mode": True}, "bypass_mode", "note", "the rollout's own"),
     ("verl", {"rollout_is": "sequence"}, "rollout_is_threshold", "surprise", "product"),
     ("verl", {"rollout_rs": "token_k2", "rollout_rs_threshold": 1.0}, "rollout_rs", "surprise", "whole reward"),
     ("verl", {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 1.0}, "rollout_rs", "note", "vote"),

@@ -13,6 +13,7 @@ from trimtab import preset
 from trimtab.dialects import read
 from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.values import nested
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.errors import ConfigError, TrimtabError
 
@@ -134,7 +135,9 @@ def test_a_section_of_null_reads_as_a_file_without_it(framework: str, section: s
 
 
 def test_a_key_that_holds_a_section_is_refused_by_name() -> None:
-    for dialect, _, path in _keys():
+    for dialect, key, path in _keys():
+        if key.kind is nested:
+            continue
         with pytest.raises(ConfigError, match=rf"{path.rpartition('.')[2]} needs .*, got a section with the key 'a'"):
             read(dialect.name, as_tree({path: {"a": 1}}))
 

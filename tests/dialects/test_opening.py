@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from trimtab.cli.app import app
 from trimtab.dialects import read
 from trimtab.dialects.guess import framework_of, recognise
-from trimtab.errors import ConfigError, ConfigFileError
+from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 SCRIPT = """\
 CAP=$1
@@ -107,6 +107,86 @@ def test_a_file_that_holds_no_settings_is_told_apart(tmp_path: Path, name: str, 
         with pytest.raises(ConfigFileError, match=f"is {kind} .* holds no training settings") as raised:
             ask()
         assert "\n" not in str(raised.value)
+
+
+PURPOSES = [
+    (
+        "dpo.sh",
+        "read -r -d '' cmd <<EOF\nopenrlhf.cli.train_dpo \\\n  --beta 0.1\nEOF\ntorchrun -m $cmd\n",
+        "preferences",
+    ),
+    ("sft.sh", "swift sft --model m --train_type lora --learning_rate 1e-4\n", "supervised fine-tuning"),
+    (
+        "slime.sh",
+        "ray job submit -- python3 train.py --loss-type sft_loss --rollout-max-response-len 5\n",
+        "supervised",
+    ),
+    (
+        "generate.sh",
+        "uv run -m skyrl.train.entrypoints.main_generate generator.inference_engine.backend=vllm\n",
+        "serving",
+    ),
+    ("swift.sh", "swift rlhf --rlhf_type dpo --model m --beta 0.1\n", "preferences"),
+    (
+        "dpo.py",
+        "from trl import DPOConfig, DPOTrainer\nDPOTrainer(args=DPOConfig(beta=0.1))\n",
+        "neither GRPO nor RLOO",
+    ),
+    (
+        "sft.yaml",
+        "sft: {max_num_epochs: 1}\npolicy: {model_name: m}\ncluster: {num_nodes: 1}\n",
+        "supervised fine-tuning",
+    ),
+    ("dpo.yaml", "dpo: {reference_policy_kl_penalty: 0.05}\npolicy: {model_name: m}\n", "preferences"),
+    ("roll.yaml", "exp_name: x\nchosen_key: a\nrejected_key: b\nbeta: 0.1\nactor_train: {}\n", "preferences"),
+    ("areal.yaml", "actor: {path: m}\ntrain_dataset: {type: sft}\nexperiment_name: x\n", "supervised fine-tuning"),
+    ("prime.toml", '[model]\nname = "m"\n[data]\nbatch_size = 2\n[optim]\nlr = 1e-5\n', "supervised fine-tuning"),
+    ("teacher.yaml", "distillation: {topk: 4}\nteacher: {}\nloss_fn: {kl_type: mixed}\n", "distillation"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "purpose"), PURPOSES)
+def test_a_file_that_trains_otherwise_is_told_apart(tmp_path: Path, name: str, text: str, purpose: str) -> None:
+    file = written(tmp_path, name, text)
+    with pytest.raises(NotSettingsError, match=f"is for .*{purpose}.*, which has no sampler to correct for") as raised:
+        framework_of(file)
+    assert "\n" not in str(raised.value)
+    done = CliRunner().invoke(app, ["explain", str(file)])
+    assert done.exit_code == 2
+    assert "no sampler to correct for" in " ".join(done.output.split())
+
+
+def test_a_script_that_fine_tunes_first_is_read_for_the_policy(tmp_path: Path) -> None:
+    text = "python -m verl.trainer.fsdp_sft_trainer data.x=1 optim.lr=1 model.path=m trainer.y=2\n" + SCRIPT
+    found = read("verl", written(tmp_path, "run.sh", text), overrides=[f"{KEY}=2.0"])
+    assert found.correction is not None
+
+
+def test_a_file_without_a_key_of_any_framework_is_told_apart(tmp_path: Path) -> None:
+    file = written(tmp_path, "mix.yaml", "sources: [a, b]\nweights: [1, 2]\n")
+    with pytest.raises(NotSettingsError, match=r"sets nothing of a correction.* It sets sources, weights\."):
+        framework_of(file)
+
+
+def test_a_file_of_ours_with_a_fault_is_still_ours(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["explain", str(written(tmp_path, "rule.yaml", "gates: 3\nwieght: {}\n"))])
+    assert done.exit_code == 2
+    assert "framework" not in done.output
+
+
+def test_a_key_misspelt_in_a_file_refuses_its_part_alone(tmp_path: Path) -> None:
+    text = "actor_rollout_ref: {actor: {clip_ratio_low: 0.1}}\nalgorithm: {rollout_correction: {rollout_si: token}}\n"
+    found = read("verl", written(tmp_path, "a.yaml", text))
+    assert [each.part for each in found.refused] == ["correction"]
+    assert "has no key 'rollout_si'" in found.refused[0].text
+    assert found.loss == read("verl", {"clip_ratio_low": 0.1}).loss
+
+
+def test_a_key_of_no_rule_that_switches_nothing_on_is_passed_in_a_file(tmp_path: Path) -> None:
+    text = "algorithm: {rollout_correction: {rollout_is: token, some_new_test: false}}\nactor_rollout_ref: {}\n"
+    assert (
+        read("verl", written(tmp_path, "a.yaml", text)).correction == read("verl", {"rollout_is": "token"}).correction
+    )
 
 
 def test_why_a_framework_was_taken_is_said(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_a_refusal_of_one_part_names_the_parts_that_can_be_said() -> None:
     weight = read("verl", {"rollout_is": "token", "rollout_is_threshold": 2.0}).correction
     assert weight is not None
     with pytest.raises(ConfigError) as raised:
-        write("trl", weight, loss=losses.Gmpo(), advantage=Rloo())
+        write("trl", weight, loss=losses.Gmpo(), advantage=Grpo(eps=1e-4, baseline="all"))
     assert "the loss: it has no gmpo" in str(raised.value)
     assert "(--only correction,advantage)" in str(raised.value)
 

@@ -289,6 +289,8 @@ ROLL: list[Row] = [
     ),
     ("roll", {"is_weight": {"enabled": True, "weight_type": "sequence"}}, "weight_type", "surprise", "product"),
     ("roll", {"filters": [FILTER, FILTER]}, "filters", "note", "base mask"),
+    ("prime-rl", {"orchestrator.algo.type": "opd"}, "type", "surprise", "a component of its own"),
+    ("roll", {"exp_name": "x", "train_infer_correction": {"filters": [FILTER]}}, "init_kl_coef", "surprise", "is 0.2"),
     ("roll", {"loss_agg_mode": "seq-mean-token-sum-norm"}, "loss_agg_mode", "defect", "grows"),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),

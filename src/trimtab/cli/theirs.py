@@ -17,9 +17,9 @@ from trimtab.config.base import Config
 from trimtab.config.files import correction_from, is_file_name
 from trimtab.config.words import Passage, formulas, passages
 from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.files.shape import Evidence
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.guess import recognise
+from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigError
 
 OURS = {".yaml", ".yml", ".json"}
@@ -35,9 +35,19 @@ def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
     try:
         return correction_from(name, changes)
     except ConfigError:
-        if changes or _sign(path) is None:
+        if changes or not _is_file(path):
+            raise
+        if _is_ours(path):
             raise
         return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file that cannot be read as a correction was meant as one: by the names at its top."""
+    try:
+        return any(name.partition(".")[0] in Correction.model_fields for name in flat_settings(path))
+    except ConfigError:
+        return True
 
 
 def _is_file(path: Path) -> bool:
@@ -47,14 +57,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _sign(path: Path) -> Evidence | None:
-    try:
-        return recognise(path)
-    except ConfigError:
-        return None
-
-
-def theirs(name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False) -> None:
+def explain_file(name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:

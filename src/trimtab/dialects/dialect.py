@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -198,8 +199,12 @@ class Dialect:
     """What a Python script imports of it."""
     programs: str = NEVER
     """What its programs and modules are called: a pattern of whole names."""
+    entry_points: str = ".*"
+    """Which of them are its own, and not a recipe's or an example's that may replace a part."""
     own_keys: str = NEVER
     """Keys that only it has: a pattern of full names."""
+    implied: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """What a program, or a class that a script imports, says by itself: a pattern of names, and the keys it stands for."""
     others: tuple[str, ...] = ()
     """FullNames of theirs that resemble ours and are no misspelling."""
     is_loss: bool = False
@@ -234,6 +239,16 @@ class Dialect:
     def sections(self) -> FullNames:
         """Every full name under which keys stand."""
         return FullNames(section for key in self.keys for path in key.paths for section in parents(path))
+
+    def starts(self, programs: Iterable[str]) -> bool:
+        """Whether one of these programs is the framework's."""
+        return any(re.fullmatch(self.programs, each) for each in programs)
+
+    def implied_by(self, programs: Iterable[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys that programs stand for and that settings leave out."""
+        named = list(programs)
+        said = [keys for pattern, keys in self.implied if any(re.fullmatch(pattern, each) for each in named)]
+        return {key: value for keys in said for key, value in keys.items() if key not in settings}
 
     def is_whole(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings look like a whole file of the framework."""

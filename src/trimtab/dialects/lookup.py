@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.config.base import excerpt
-from trimtab.dialects.dialect import Dialect, Given, Key, Unreadable, parents
+from trimtab.dialects.dialect import Dialect, FullNames, Given, Key, Part, Unreadable, parents
 from trimtab.dialects.files.unknown import Unknown, is_open
-from trimtab.dialects.values import kind_words
+from trimtab.dialects.values import kind_words, nested
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 SHORTEST = 9
 """A key shorter than this may well be the beginning of one of ours by chance."""
+
+LONG_ENOUGH = 6
+"""A key shorter than this has other words beside it by chance: `dtype` is no `type`."""
 
 
 def look_up(
@@ -23,13 +26,16 @@ def look_up(
     documented: bool = False,
     width: int | None = None,
     partial: bool = False,
+    whole: bool = False,
 ) -> Given:
     """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused.
 
-    `partial`: a value that cannot be is kept as a problem of its part instead of raised.
+    `partial`: a value that cannot be is kept as a problem of its part instead of raised. `whole`: these are all the settings of a
+    run, so that none of the dialect's keys among them means its defaults, and a misspelt one is a problem of its part too.
     """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
+    settings = _with_sections(dialect, settings)
     free = dict.fromkeys(settings)
     for key in dialect.keys:
         match = min((found for path in key.paths for found in _matches(path, free)), default=None)
@@ -39,9 +45,11 @@ def look_up(
             roots.add(root)
             free.pop(written)
     sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
-    _refuse_misplaced(dialect, settings, set(taken.values()))
-    _refuse_misspelt(dialect, free, roots)
-    if settings and not taken and not sections and not dialect.is_whole(settings):
+    wrong = [*_misplaced(dialect, settings, set(taken.values())), *_misspelt(dialect, free, roots)]
+    wrong += _unknown_inside(dialect, {key: settings[key] for key in free}, roots, whole)
+    if wrong and not whole:
+        raise wrong[0].error
+    if settings and not taken and not sections and not whole and not dialect.is_whole(settings):
         close = nearest(next(iter(settings)), [key.label for key in dialect.keys])
         hint = close if close.startswith("Did") else "Check that these are its settings."
         raise UnknownNameError(f"{dialect.title} reads none of these keys: {excerpt(', '.join(settings))}. {hint}")
@@ -50,7 +58,20 @@ def look_up(
         raise problems[0].error
     values |= _unknown_by_section(dialect, settings, values)
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
-    found.places, found.problems = taken, problems
+    found.places, found.problems = taken, [*problems, *wrong]
+    return found
+
+
+def _with_sections(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with what stands below a key that may hold a section put together as its value: `length_penalty.type` and the like."""
+    places = FullNames(path for key in dialect.keys if key.kind is nested for path in key.paths)
+    found: dict[str, Any] = {}
+    for written, value in settings.items():
+        section = next((each for each in parents(written) if each in places), None)
+        if section is None:
+            found[written] = value
+        elif isinstance(held := found.setdefault(section, {}), dict):
+            held[written[len(section) + 1 :]] = value
     return found
 
 
@@ -88,10 +109,11 @@ def _is_below(path: str, section: str) -> bool:
     return any(f".{each}".endswith(f".{section}") or f".{section}".endswith(f".{each}") for each in parents(path))
 
 
-def count(dialect: Dialect, settings: Mapping[str, Any]) -> int:
-    """How many keys of a dialect flat settings say."""
+def count(dialect: Dialect, settings: Mapping[str, Any], *, own: bool = False) -> int:
+    """How many keys of a dialect flat settings say; `own`: without those that by themselves say nothing of a part."""
     names = {key.rpartition(".")[2]: key for key in settings}
-    paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in dialect.keys]
+    keys = [key for key in dialect.keys if not own or key.part != "other"]
+    paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in keys]
     return sum(any(next(_matches(path, settings), None) for path in each) for each in paths)
 
 
@@ -125,27 +147,34 @@ def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _refuse_misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> None:
+def _misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> Iterator[Unreadable]:
     """A section that holds one value, or a key that holds a section: either would be passed over without a word."""
     for written, value in settings.items():
         if is_open(value):
             continue
         if written not in taken and value is not None and value != {} and written in dialect.sections:
-            raise ConfigError(
-                f"{dialect.title} {written} needs a section of `key: value` lines, got {excerpt(value)}. "
-                "Write its keys below it, or null where nothing is meant."
+            below = next(key for key in dialect.keys if any(_is_below(path, written) for path in key.paths))
+            yield Unreadable(
+                below.part,
+                ConfigError(
+                    f"{dialect.title} {written} needs a section of `key: value` lines, got {excerpt(value)}. "
+                    "Write its keys below it, or null where nothing is meant."
+                ),
             )
-        key = next((each for each in parents(written) if each in dialect.places), None)
-        if key is not None:
-            raise ConfigError(
-                f"{dialect.title} {key} needs {_kind_of(dialect, key)}, got a section with the key "
-                f"{excerpt(written[len(key) + 1 :])}. Write the value itself."
+        place = next((each for each in parents(written) if each in dialect.places), None)
+        if place is not None:
+            key = _key_at(dialect, place)
+            yield Unreadable(
+                key.part,
+                ConfigError(
+                    f"{dialect.title} {place} needs {kind_words(key.kind)}, got a section with the key "
+                    f"{excerpt(written[len(place) + 1 :])}. Write the value itself."
+                ),
             )
 
 
-def _kind_of(dialect: Dialect, written: str) -> str:
-    found = (key.kind for key in dialect.keys for path in key.paths if next(_matches(path, {written: None}), None))
-    return kind_words(next(found))
+def _key_at(dialect: Dialect, written: str) -> Key:
+    return next(key for key in dialect.keys for path in key.paths if next(_matches(path, {written: None}), None))
 
 
 def _is_unsaid(key: Key, value: Any) -> bool:
@@ -172,29 +201,45 @@ def _value(dialect: Dialect, key: Key, value: Any) -> Any:
     return key.kind(key.path, value)
 
 
-def _refuse_misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str]) -> None:
-    paths = [path for key in dialect.keys for path in key.paths]
-    known = {path.rpartition(".")[2] for path in paths}
+def _misspelt(dialect: Dialect, free: Mapping[str, Any], roots: set[str]) -> Iterator[Unreadable]:
+    parts: dict[str, Part] = {path: key.part for key in dialect.keys for path in key.paths}
+    known: dict[str, Part] = {path.rpartition(".")[2]: part for path, part in parts.items()}
     for written in free:
-        _refuse_misspelt_section(dialect, written)
-        for root in roots | {""}:
+        yield from _misspelt_section(dialect, written)
+        for root in sorted(roots | {""}):
             parent, _, name = f"{root}{written}".rpartition(".")
             section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
-            siblings = [path.rpartition(".")[2] for path in paths if path.rpartition(".")[0] == (section or parent)]
-            if section is not None:
-                raise UnknownNameError(f"{dialect.title} {section} has no key {name!r}. {nearest(name, siblings)}")
-            if name in known or name in dialect.others:
+            siblings = [path.rpartition(".")[2] for path in parts if path.rpartition(".")[0] == parent]
+            if section is not None or name in known or name in dialect.others:
                 continue
             close = _close(name, siblings if parent else sorted(known))
             if close:
-                raise UnknownNameError(f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?")
+                said = f"{dialect.title} has no key {written!r}. Did you mean {close[0]!r}?"
+                yield Unreadable(known[close[0]], UnknownNameError(said))
+                break
+
+
+def _unknown_inside(dialect: Dialect, free: Mapping[str, Any], roots: set[str], whole: bool) -> Iterator[Unreadable]:
+    """Keys of no rule here in sections of which every key concerns us; of a whole file those that switch nothing on are passed."""
+    for written, value in free.items():
+        for root in sorted(roots | {""}):
+            parent, _, name = f"{root}{written}".rpartition(".")
+            section = next((each for each in dialect.closed if f".{parent}.".endswith(f".{each}.")), None)
+            if section is None or (whole and value in (None, False, 0, "", "none", {}, [])):
+                continue
+            beside: dict[str, Part] = {
+                path: key.part for key in dialect.keys for path in key.paths if path.startswith(f"{section}.")
+            }
+            said = f"{dialect.title} {section} has no key {name!r}. {nearest(name, [path.rpartition('.')[2] for path in beside])}"
+            yield from (Unreadable(part, UnknownNameError(said)) for part in dict.fromkeys(beside.values()))
+            break
 
 
 def _close(name: str, names: list[str]) -> list[str]:
-    """The name that was meant: nearly the same, or one that this is the beginning of. One word more is another thing."""
+    """The name that was meant: nearly the same, or one that this is the beginning of. One word more or less is another thing."""
     begun = [each for each in names if len(name) >= SHORTEST and each.startswith(f"{name}_")]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.87)
-    return [each for each in near if not _qualifies(name, each)] or begun[:1]
+    near = difflib.get_close_matches(name, [each for each in names if len(each) >= LONG_ENOUGH], n=1, cutoff=0.87)
+    return [each for each in near if not _qualifies(name, each) and not _qualifies(each, name)] or begun[:1]
 
 
 def _qualifies(name: str, known: str) -> bool:
@@ -203,7 +248,7 @@ def _qualifies(name: str, known: str) -> bool:
     return name.count("_") > known.count("_") and all(word in rest for word in words)
 
 
-def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
+def _misspelt_section(dialect: Dialect, written: str) -> Iterator[Unreadable]:
     parts = written.split(".")
     for section in dialect.closed:
         above, _, name = section.rpartition(".")
@@ -211,4 +256,5 @@ def _refuse_misspelt_section(dialect: Dialect, written: str) -> None:
             parent = ".".join(parts[:place])
             beside = parent == above or above.endswith(f".{parent}") or parent == ""
             if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
-                raise UnknownNameError(f"{dialect.title} has no section {part!r}. Did you mean {name!r}?")
+                said = f"{dialect.title} has no section {part!r}. Did you mean {name!r}?"
+                yield Unreadable("correction", UnknownNameError(said))

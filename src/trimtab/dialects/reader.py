@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
+from trimtab.dialects.files.inherit import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
-from trimtab.dialects.files.shape import refuse_foreign
+from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.lookup import count, look_up
@@ -22,6 +25,12 @@ from trimtab.dialects.reading import Finding, Reading, Refusal
 from trimtab.dialects.settings import Source
 from trimtab.dialects.unread import unread_findings
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError
+
+FEW_KEYS = 4
+"""A file with so few keys, none of them known, is one with a misspelt key rather than one of another kind."""
+OWN_PROGRAM = (
+    "This is no program of {title} itself; a loss or an estimator that it puts in their place is not in this reading."
+)
 
 
 def read(
@@ -44,29 +53,75 @@ def read(
     """
     dialect = dialect_of(framework)
     found = contents_of(settings, lambda keys: count(dialect, keys))
-    keys = with_overrides(found.keys, overrides)
+    keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented, width)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
-        reading, errors = _reading(dialect, asked)
-    if errors and not _says(reading) and not (where and asked.whole and "correction" not in errors):
+        reading, errors = _reading(dialect, asked, [each.name for each in found.parents if _matters(dialect, each)])
+    if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
         raise type(first)(f"{where}{_with_title(dialect, first)}")
-    return replace(reading, findings=(*found.findings, *reading.findings, *unread_findings(asked)))
+    said = (
+        *found.findings,
+        *reading.findings,
+        *unread_findings(asked),
+        *_by_default(asked, reading, where, found),
+    )
+    return replace(reading, findings=said)
+
+
+def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
+    """Whether a file of which nothing could be read is one all the same: the framework's own, its correction off or elsewhere."""
+    whole = asked.whole or dialect.starts(found.programs)
+    return whole and ("correction" not in errors or bool(found.parents))
+
+
+def _matters(dialect: Dialect, parent: Elsewhere) -> bool:
+    """Whether a file that is not there could say something of a correction: by the section that it fills."""
+    inside = f"{parent.package}."
+    return not parent.package or any(f"{path}.".startswith(inside) for key in dialect.keys for path in key.paths)
+
+
+def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> Iterator[Finding]:
+    """What there is to say about files that are not there, keys that belong to no part, and a file without any key of ours."""
+    for each in found.parents:
+        if _matters(asked.dialect, each):
+            yield Finding(
+                "defaults",
+                "surprise",
+                f"This builds on {each.name}, which is not beside it: what it sets is not known.",
+            )
+    program = found.programs[0] if found.programs else ""
+    if re.fullmatch(asked.dialect.programs, program) and not re.fullmatch(asked.dialect.entry_points, program):
+        yield Finding(program, "note", OWN_PROGRAM.format(title=asked.dialect.title))
+    for problem in asked.problems:
+        if problem.part == "other":
+            yield Finding(asked.dialect.title, "surprise", str(problem.error))
+    if where and not found.parents and not asked.places and not asked.closed_section and not reading.refused:
+        yield Finding(
+            "defaults",
+            "note",
+            f"The file sets nothing of a correction, a loss or an advantage, so {asked.dialect.title}'s defaults hold.",
+        )
 
 
 def _look_up(
     dialect: Dialect, keys: Mapping[str, Any], found: Contents, where: str, documented: bool, width: int | None
 ) -> Given:
+    whole = bool(where) and (dialect.is_whole(keys) or dialect.starts(found.programs))
+    only_starts = bool(found.parents) and not found.top and not count(dialect, keys)
     try:
-        return look_up(dialect, keys, documented=documented, width=width, partial=True)
+        return look_up(dialect, keys, documented=documented, width=width, partial=True, whole=whole and not only_starts)
     except UnknownNameError:
-        if found.parents and not count(dialect, keys):
+        if only_starts:
             raise ConfigError(
-                f"{where}this starts {dialect.title} with the settings of {', '.join(found.parents)}. Pass that file."
+                f"{where}this starts {dialect.title} with the settings of "
+                f"{', '.join(each.name for each in found.parents)}. Pass that file."
             ) from None
+        if where and len(keys) > FEW_KEYS and not count(dialect, keys):
+            raise without_keys(found, where.removesuffix(": ")) from None
         raise
 
 
@@ -80,8 +135,8 @@ def _says(reading: Reading) -> bool:
     return any(part is not None for part in parts) or bool(reading.shaping)
 
 
-def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, ConfigError]]:
-    """What each part says, and why those that say nothing do not."""
+def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Reading, Mapping[Any, ConfigError]]:
+    """What each part says, and why those that say nothing do not; `parents`: files they build on and that are not known."""
     errors: dict[Literal["correction", "loss", "advantage"], ConfigError] = {}
 
     def part(name: Literal["correction", "loss", "advantage"], rule: Callable[[], Any], otherwise: Any) -> Any:
@@ -94,8 +149,10 @@ def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, Conf
             errors[name] = error
             return otherwise
 
-    rule = part("correction", lambda: dialect.correction_of(asked), None)
-    silent = asked.places and not asked.speaks_of("correction") and not asked.closed_section
+    silent = not asked.speaks_of("correction") and not asked.closed_section
+    unknown = ", ".join(parents) if silent else ""
+    rule = part("correction", lambda: _correction(dialect, asked, unknown), None)
+    silent = silent and asked.places
     loss_of = dialect.loss_of if asked.speaks_of("loss") or dialect.is_loss else None
     loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
@@ -114,6 +171,15 @@ def _reading(dialect: Dialect, asked: Given) -> tuple[Reading, Mapping[Any, Conf
         values={name: each for name, each in asked.values.items() if not isinstance(each, Unreadable | Unknown)},
     )
     return reading, errors
+
+
+def _correction(dialect: Dialect, asked: Given, unknown: str) -> Correction | None:
+    """The correction, which is not off where a file that is not there may switch it on."""
+    if unknown:
+        raise ConfigError(
+            f"what is corrected depends on {unknown}, which is not beside the file. Put it there, or say it with --set KEY=VALUE."
+        )
+    return dialect.correction_of(asked)
 
 
 def _remarks(asked: Given) -> list[Finding]:

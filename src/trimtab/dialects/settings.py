@@ -187,23 +187,40 @@ def _with_references(keys: dict[str, Any]) -> dict[str, Any]:
             raise ConfigFileError(
                 f"The settings need at most {MOST_KEYS} keys, got more under {key}. Look for a reference that repeats itself."
             )
-        found |= {f"{key}{each[len(target) :]}": _follow(keys[each], keys) for each in section}
+        found |= {f"{key}{each[len(target) :]}": _follow(keys[each], keys, each) for each in section}
         if not section:
-            found[key] = _follow(value, keys)
+            found[key] = _follow(value, keys, key)
     return found
 
 
 _REFERENCE = re.compile(r"^\$\{([A-Za-z_][\w.]*)\}$")
+_RELATIVE = re.compile(r"^\$\{(\.+)([A-Za-z_][\w.]*)\}$")
+_OTHERWISE = re.compile(r"^\$\{oc\.(?:env|select):\s*([\w.]+)\s*,\s*([^${},]*)\}$")
+"""A setting, or a variable of the environment, with what holds where it is not there. No environment is looked at."""
 
 
-def _follow(value: Any, keys: Mapping[str, Any]) -> Any:
-    """What a `${a.b}` points at; anything else, and what cannot be found, as it is."""
+def _follow(value: Any, keys: Mapping[str, Any], place: str = "") -> Any:
+    """What a `${a.b}` points at, from the root or from a place; anything else, and what cannot be found, as it is."""
     for _ in range(MOST_LEVELS):
-        match = _REFERENCE.match(value) if isinstance(value, str) else None
-        if match is None or match[1] not in keys:
+        if not isinstance(value, str) or "${" not in value:
             break
-        value = keys[match[1]]
+        otherwise = _OTHERWISE.match(value)
+        if otherwise is not None:
+            value = keys[otherwise[1]] if otherwise[1] in keys else _scalar(otherwise[2])
+            continue
+        match = _REFERENCE.match(value)
+        target = match[1] if match is not None else _from_place(value, place)
+        if target not in keys:
+            break
+        value, place = keys[target], target
     return value
+
+
+def _from_place(value: str, place: str) -> str:
+    """The full name that `${.a}` or `${..a}` means in a place: as many levels up as it has dots."""
+    match = _RELATIVE.match(value)
+    above = place.split(".")[: -len(match[1])] if match is not None else []
+    return ".".join([*above, match[2]]) if match is not None else ""
 
 
 def _kind(value: Any) -> str:

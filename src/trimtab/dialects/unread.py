@@ -10,7 +10,8 @@ from trimtab.dialects.reading import Finding
 
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
-    "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated",
+    "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated", "distill", "distillation",
+    "gold", "opd", "cispo", "gspo", "sapo", "dppo", "cppo", "gmpo", "fipo", "vespo", "topr",
 }  # fmt: skip
 """Words of a key that are worth a word."""
 PAIRS = {
@@ -40,8 +41,8 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         yield Finding(
             ", ".join(named[:MOST_NAMED]) + more,
             "note",
-            "By the name this concerns a correction, a ratio, a clip or a KL; it is not read here, so what it does is not in this "
-            "reading.",
+            "By the name this concerns a correction, a ratio, a clip, a KL, a loss or a teacher; it is not read here, so what it does is "
+            "not in this reading.",
         )
 
 

@@ -14,8 +14,12 @@ from trimtab.errors import ConfigFileError
 DEEPEST, MOST = 10, 60
 SUFFIXES = ("", ".yaml", ".yml", ".toml")
 SELF = "_self_"
-OWN = {"ppo_trainer", "ppo_megatron_trainer", "ppo_base_config", "skyrl_base_config", "base_config", "ppo_config"}
+OWN = {
+    "ppo_trainer", "ppo_megatron_trainer", "ppo_base_config", "skyrl_base_config", "base_config", "ppo_config", "traj_envs",
+    "step_envs",
+}  # fmt: skip
 """A framework's own whole defaults: without them the defaults that are known here hold."""
+KNOWN = "The file builds on {name}, defaults of the framework's own, which are not beside it; those known here hold."
 Tree = Callable[[Path], Mapping[str, Any]]
 Nested = dict[str, Any]
 
@@ -39,13 +43,23 @@ class Family:
     count: int = 0
     choices: dict[str, str] = field(default_factory=dict[str, str])
     findings: list[Finding] = field(default_factory=list[Finding])
+    missing: list[Elsewhere] = field(default_factory=list["Elsewhere"])
 
 
-def with_parents(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...]]:
-    """The settings of a file over those of its parents, and which of them could not be found."""
+@dataclass(frozen=True)
+class Elsewhere:
+    """A file that settings build on and that is not beside them; a framework's own whole defaults are none."""
+
+    name: str
+    package: str = ""
+    """The section that it fills; the whole where left out."""
+
+
+def with_parents(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...], tuple[Elsewhere, ...]]:
+    """The settings of a file over those of its parents, what there is to say of them, and which could not be found."""
     family = Family(path.parent, tree)
     whole = _whole(path, "", (), family)
-    return whole, tuple(dict.fromkeys(family.findings))
+    return whole, tuple(dict.fromkeys(family.findings)), tuple(dict.fromkeys(family.missing))
 
 
 def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) -> Nested:
@@ -139,13 +153,10 @@ def _parent_tree(parent: Parent, above: tuple[Path, ...], family: Family, child:
         if not absolute and file.suffix in (".yaml", ".yml", ".toml", ".json") and file.is_file():
             return _whole(file, parent.package, above, family)
     if not parent.optional:
-        own = parent.path.name.removesuffix(".yaml") in OWN or "deepspeed" in parent.path.name
-        said = (
-            f"The file builds on {written}, defaults of the framework's own, which are not beside it; those known here hold."
-            if own
-            else f"The file builds on {written}, which is not beside it: what {written} sets is not known."
-        )
-        family.findings.append(Finding("defaults", "note" if own else "surprise", said))
+        if parent.path.name.removesuffix(".yaml") in OWN or "deepspeed" in parent.path.name:
+            family.findings.append(Finding("defaults", "note", KNOWN.format(name=written)))
+        else:
+            family.missing.append(Elsewhere(written, parent.package))
     return None
 
 

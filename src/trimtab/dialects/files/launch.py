@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
+from trimtab.dialects.files.purpose import DISTILLATION, purpose_of
 from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
@@ -31,11 +33,20 @@ KEY = re.compile(r"^(?:--?)?\+{0,2}([A-Za-z_][\w.-]*)$")
 ARGUMENTS = re.compile(r"args|opts|options|flags|extra|overrides|params|cmd|command", re.IGNORECASE)
 PARENTS = ("config", "config_name", "config_path", "config_file", "custom_config_path", "config_yaml")
 """Flags that name a file of settings the command builds on."""
-SETTLED = {"ppo_trainer", "ppo_megatron_trainer", "config", "grpo_trainer"}
+SETTLED = re.compile(r"config|grpo_trainer|\w*ppo\w*_trainer")
 """Names of a framework's own whole defaults, which are the defaults already."""
-BUILDS = "The command builds on {name}, which is not read here: what it sets is not known."
 Scalar = Callable[[str], Any]
 Score = Callable[[Mapping[str, Any]], int]
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file of settings that a command names."""
+
+    flag: str
+    name: str
+    folder: str = ""
+    """Where it is said to stand, if that is said apart."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class Launch:
     program: str
     """The program or module that is started."""
     findings: tuple[Finding, ...] = ()
-    parents: tuple[str, ...] = ()
+    parents: tuple[NamedFile, ...] = ()
     """Files of settings that it names."""
 
 
@@ -78,7 +89,7 @@ def most(found: list[Launch]) -> Launch:
 
 def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
     """The command with most keys of the framework, and what to say where it was not the only one."""
-    ranked = sorted(found, key=lambda each: (-score(each.keys), -len(each.keys)))
+    ranked = sorted(found, key=lambda each: (purpose_of(each.program) is not None, -score(each.keys), -len(each.keys)))
     taken, rest = ranked[0], [each for each in ranked[1:] if score(each.keys) > 0]
     others = [each for each in rest if each.keys != taken.keys]
     if not others:
@@ -105,11 +116,8 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
     program, rest = _arguments(each.words)
     keys = keys_of(rest, walk.holes, scalar)
     parents = _parents(rest, keys, walk.holes)
-    findings = (
-        *_findings(each, rest, walk),
-        *(Finding(flag, "surprise", BUILDS.format(name=name)) for flag, name in parents),
-    )
-    return Launch(keys, each.line, walk.holes.with_names(program), findings, tuple(name for _, name in parents))
+    findings = (*_findings(each, rest, walk), *_distils(walk.holes.with_names(program)))
+    return Launch(keys, each.line, walk.holes.with_names(program), findings, parents)
 
 
 def _arguments(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -188,15 +196,35 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
         )
 
 
-def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> list[tuple[str, str]]:
+def _distils(program: str) -> Iterable[Finding]:
+    """What to say of a program that is named for a teacher."""
+    if purpose_of(program) == DISTILLATION:
+        yield Finding(
+            program,
+            "surprise",
+            "By its name this program distils a teacher; what it puts beside or in place of the loss and the advantages is not in "
+            "this reading.",
+        )
+
+
+def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> tuple[NamedFile, ...]:
     """Flags that name a file of settings, with the file; a framework's own whole defaults are none."""
     named = [(flag, keys[flag]) for flag in PARENTS if flag in keys]
     named += [("@", holes.with_names(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
     named += [("@", holes.with_names(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
     named += [("script", holes.with_names(word)) for word in words[:1] if word.endswith(".sh")]
-    shown = [(flag, value.name if isinstance(value, Unknown) else str(value)) for flag, value in named]
-    return [
-        (flag, name)
+    texts = _texts(words, holes)
+    shown = [(flag, texts.get(flag, value.name) if isinstance(value, Unknown) else str(value)) for flag, value in named]
+    folder = texts.get("config_path", texts.get("config_dir", ""))
+    return tuple(
+        NamedFile(flag, name, folder if flag == "config_name" else "")
         for flag, name in shown
-        if flag != "config_path" and name.rpartition("/")[2].partition(".")[0] not in SETTLED
-    ]
+        if flag != "config_path" and not SETTLED.fullmatch(name.rpartition("/")[2].partition(".")[0])
+    )
+
+
+def _texts(words: tuple[str, ...], holes: Holes) -> dict[str, str]:
+    """What follows each flag, as written, with the names of what is unknown in it."""
+    pairs = [word.partition("=")[::2] for word in words if word.startswith("-") and "=" in word]
+    pairs += [(word, after) for word, after in pairwise(words) if "=" not in word]
+    return {flag_name(word): holes.with_names(after) for word, after in pairs if word.startswith("-")}

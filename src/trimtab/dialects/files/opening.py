@@ -1,21 +1,23 @@
-"""Any source of settings as flat keys, with what was found on the way."""
+"""Any source of settings as flat_settings keys, with what was found on the way."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from trimtab.dialects.files.inherit import with_parents
-from trimtab.dialects.files.launch import Launch, best, flag_name, launches
+from trimtab.dialects.files.beneath import file_beneath
+from trimtab.dialects.files.inherit import Elsewhere, with_parents
+from trimtab.dialects.files.launch import Launch, NamedFile, best, flag_name, launches
 from trimtab.dialects.files.python import from_python
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import Source, flags, flat_settings, text_of, tree
-from trimtab.errors import ConfigError, ConfigFileError
+from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
 SHEBANG = re.compile(r"#!\s*\S*\b(?:ba|z|k|da)?sh\b")
@@ -29,8 +31,8 @@ class Contents:
     keys: dict[str, Any]
     findings: tuple[Finding, ...] = ()
     programs: tuple[str, ...] = ()
-    parents: tuple[str, ...] = ()
-    """Files of settings that the command names and that are not read."""
+    parents: tuple[Elsewhere, ...] = ()
+    """Files of settings that this builds on and that are not beside it."""
     top: tuple[str, ...] = ()
     """The names at the top of a file that nests its settings."""
 
@@ -51,9 +53,28 @@ def contents_of(source: Source, score: Score = len) -> Contents:
             raise ConfigFileError(
                 f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
             ) from None
-    whole, findings = with_parents(path, tree)
+    whole, findings, missing = with_parents(path, tree)
+    within = _script_within(whole)
+    if within:
+        try:
+            started = [each for each in launches(within, scalar) if score(each.keys)]
+        except (ShellError, RecursionError):
+            started = []  # the file is told apart by its names
+        if started:
+            return _choose(path, started, findings, score)
     keys = flat_settings(whole)
-    return Contents(keys, findings, top=tuple(str(key) for key in whole))
+    return Contents(keys, findings, parents=missing, top=tuple(str(key) for key in whole))
+
+
+def _script_within(whole: Mapping[str, Any]) -> str:
+    """The script that a task for a cluster runs, with the variables it is given; nothing where a file is no task."""
+    script = next((whole[name] for name in ("run", "entrypoint") if isinstance(whole.get(name), str)), "")
+    if not script or not {"resources", "setup", "compute_config", "envs"} & whole.keys():
+        return ""
+    given = whole.get("envs")
+    named = cast("Mapping[object, object]", given).items() if isinstance(given, Mapping) else ()
+    plain = [(name, value) for name, value in named if isinstance(value, str | int | float)]
+    return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in plain) + script
 
 
 READ = {".yaml", ".yml", ".toml", ".json"}
@@ -75,14 +96,34 @@ def _is_shell(path: Path) -> bool:
 def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Contents:
     programs = tuple(dict.fromkeys(each.program for each in found if each.program))
     if not found:
-        raise ConfigFileError(
+        raise NotSettingsError(
             f"{path} needs a command or a call with settings, got none. Pass the file that starts training."
         )
     taken, said = best(found, score)
     ranked = (taken.program, *(each for each in programs if each != taken.program))
-    return Contents(
-        taken.keys, (*findings, *said), ranked, taken.parents or tuple(name for each in found for name in each.parents)
-    )
+    named = taken.parents or tuple(parent for each in found for parent in each.parents)
+    below, missing = _beneath(path, named)
+    return Contents({**below.keys, **taken.keys}, (*findings, *said, *below.findings), ranked, tuple(missing))
+
+
+def _beneath(path: Path, named: Iterable[NamedFile]) -> tuple[Contents, list[Elsewhere]]:
+    """The settings that a command builds on, from files beside the script, and those that are elsewhere."""
+    keys: dict[str, Any] = {}
+    findings: list[Finding] = []
+    missing: list[Elsewhere] = []
+    for each in named:
+        file = None if each.flag == "script" else file_beneath(path, each.name, each.folder)
+        if file is None:
+            missing.append(Elsewhere(each.name))
+            continue
+        inner = contents_of(file)
+        keys |= inner.keys
+        findings += [
+            Finding(each.flag, "note", f"The settings of {file.name} are read too, beneath those of the command.")
+        ]
+        findings += inner.findings
+        missing += inner.parents
+    return Contents(keys, tuple(findings)), missing
 
 
 def with_overrides(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:

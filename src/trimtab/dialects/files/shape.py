@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from trimtab.dialects.files.opening import Contents
+from trimtab.dialects.files.purpose import other_training
 from trimtab.dialects.frameworks import DIALECTS
-from trimtab.errors import ConfigError, ConfigFileError
+from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (
     ("a GitHub workflow", ("on", "jobs")),
@@ -25,10 +26,18 @@ OTHERS = (
     ("a Conda environment", ("channels", "dependencies")),
     ("a documentation site", ("site_name",)),
     ("a Ray cluster", ("cluster_name", "provider")),
+    ("a Ray runtime environment", ("working_dir", "env_vars")),
     ("an Anyscale job", ("entrypoint", "compute_config")),
     ("an issue form", ("body", "labels")),
+    ("a list of tools", ("tools",)),
+    ("a list of interactions", ("interaction",)),
 )
 """Kinds of file that are no training settings, by names at their top."""
+SHOWN = 6
+ONLY_FLAGS = {"openrlhf"}
+"""Frameworks without files of settings: their names at the top of one show nothing."""
+CLASSES = {"_target_", "worker_cls", "env_manager_cls"}
+"""Keys whose values are classes by their full name."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +53,45 @@ def sign(found: Contents) -> Evidence | None:
     by_key = _by_key(found)
     for program in found.programs:
         names = [each.name for each in DIALECTS.values() if re.fullmatch(each.programs, program)]
-        if len(names) == 1 and (not by_key or names[0] in by_key or len(program) > len("rl")):
+        if len(names) == 1 and (not by_key or names[0] in by_key or not _is_common(program)):
             return Evidence(
                 names[0], f"it starts or imports {program.partition(' ')[0] if 'rlhf' not in program else program}"
             )
+    by_class = _by_class(found)
+    if by_class is not None:
+        return by_class
     if not by_key:
         return None
     name, keys = max(by_key.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in by_key.items() if len(those) == len(keys)]
     return Evidence(name, f"it sets {keys[0]}") if len(tied) == 1 else None
+
+
+def _by_class(found: Contents) -> Evidence | None:
+    """Whose classes a file names, as `_target_: verl.workers.config.ActorConfig`."""
+    for key, value in found.keys.items():
+        if key.rpartition(".")[2] in CLASSES and isinstance(value, str):
+            names = [each.name for each in DIALECTS.values() if value.partition(".")[0] in each.packages]
+            if names:
+                return Evidence(names[0], f"it names the class {value}")
+    return None
+
+
+def _is_common(program: str) -> bool:
+    """Whether others may have a program of that name: `rl`, or a script."""
+    return program == "rl" or program.endswith(".py")
+
+
+def by_roots(found: Contents) -> Evidence | None:
+    """Whose a file is by the names at its top: at least two that one framework's files have, and more than any other's."""
+    held = {
+        name: [root for root in each.roots if root in found.top]
+        for name, each in DIALECTS.items()
+        if name not in ONLY_FLAGS
+    }
+    name, roots = max(held.items(), key=lambda each: len(each[1]))
+    tied = [other for other, those in held.items() if len(those) == len(roots)]
+    return Evidence(name, f"at its top stand {' and '.join(roots[:3])}") if len(roots) > 1 and len(tied) == 1 else None
 
 
 def _by_key(found: Contents) -> dict[str, list[str]]:
@@ -64,17 +103,34 @@ def refuse_foreign(framework: str, found: Contents, where: str) -> None:
     """Refused where a file is another framework's, or no settings at all. A mapping in hand is taken at its word."""
     if not where:
         return
+    refuse_others(found, where.removesuffix(": "))
     shown = sign(found)
     if shown is not None and shown.framework != framework and framework not in _by_key(found):
         raise ConfigError(f"{where}this looks like {shown.framework} ({shown.why}). Use --from {shown.framework}.")
+
+
+def refuse_others(found: Contents, name: str) -> None:
+    """Refused where a file is of a kind that holds no settings of ours, or trains in a way without a correction."""
     kind = kind_of_file(found)
-    if shown is None and kind is not None:
-        raise ConfigFileError(f"{where}this is {kind}, which holds no training settings. Pass the file that does.")
+    if kind is not None:
+        raise NotSettingsError(f"{name} is {kind}, which holds no training settings. Pass the file that does.")
+    other = other_training(found.programs, found.keys, found.top)
+    if other is not None:
+        raise NotSettingsError(f"{name} is for {other}, which has no sampler to correct for.")
 
 
 def kind_of_file(found: Contents) -> str | None:
     """What a file is that is no settings, with the names that show it."""
+    if sign(found) is not None:
+        return None
     for kind, names in OTHERS:
         if all(name in found.top for name in names):
             return f"{kind} ({', '.join('on' if name == 'True' else name for name in names)})"
     return None
+
+
+def without_keys(found: Contents, name: str) -> NotSettingsError:
+    """What to say of a file in which no framework finds a key of its own."""
+    held = (found.top or tuple(found.keys))[:SHOWN]
+    more = f" It sets {', '.join(held)}{' and more' if len(found.top or found.keys) > SHOWN else ''}." if held else ""
+    return NotSettingsError(f"{name} sets nothing of a correction, a loss or an advantage of any framework.{more}")

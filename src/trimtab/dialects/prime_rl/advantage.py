@@ -13,6 +13,7 @@ WITHOUT_ESTIMATOR = {
     "opd": "it distils a teacher and has no reward",
     "opsd": "it distils the policy itself and has no reward",
     "sft": "it has no advantage",
+    "dataset_sft": "it has no advantage",
     "echo": "it also trains on observations",
     "custom": "it is a function of your own",
     "debug": "it is for debugging",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import choice, flag, number, raw, text
+from trimtab.dialects.values import choice, flag, nested, number, text
 
 SECTION = "trainer.loss"
 ALGO = "orchestrator.algo"
@@ -37,7 +37,7 @@ KEYS = (
     ),
     Key(
         f"{ALGO}.length_penalty",
-        raw,
+        nested,
         part="advantage",
         also=(
             "orchestrator.advantage.length_penalty",

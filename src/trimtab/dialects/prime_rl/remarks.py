@@ -10,6 +10,8 @@ def _is_removed(given: Given) -> bool:
     return given.has(*REMOVED)
 
 
+OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
+"""Algorithms that train tokens otherwise than by the policy's loss."""
 REMARKS = (
     Remark(
         "type",
@@ -48,6 +50,13 @@ REMARKS = (
         "surprise",
         "With ratio_type sequence each sequence was divided by its own length before the sum; the reduction is not read: pass your own.",
         lambda given: _is_removed(given) and given["ratio_type"] == "sequence",
+    ),
+    Remark(
+        "algo.type",
+        "surprise",
+        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that computes is not in this "
+        "reading.",
+        lambda given: given["algo.type"] in OTHER_COMPONENTS,
     ),
     Remark(
         "algo.type",

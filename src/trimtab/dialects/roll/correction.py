@@ -37,8 +37,14 @@ def correction_of(given: Given) -> Correction:
     return Correction(
         gates=gates,
         weight=weight_of(given["weight_type"], upper=upper) if given["enabled"] else Weight(level="one"),
-        denominator="kept" if gates and given["enable_old_logprobs_recompute"] else "trained",
+        denominator="kept" if gates and recomputes(given) else "trained",
     )
+
+
+def recomputes(given: Given) -> bool:
+    """Whether proximal log-probs are recomputed, as they also are where a KL coefficient is set."""
+    paid = given.has("init_kl_coef") and given["init_kl_coef"] > 0
+    return bool(not given["force_disable_old_logprobs_recompute"] and (given["enable_old_logprobs_recompute"] or paid))
 
 
 def filters(given: Given) -> list[dict[str, Any]]:

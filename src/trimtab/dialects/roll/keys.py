@@ -15,6 +15,8 @@ KEYS = (
     Key(f"{SECTION}.is_weight.detach", flag, True),
     Key(f"{SECTION}.filters", raw),
     Key("enable_old_logprobs_recompute", flag, False),
+    Key("force_disable_old_logprobs_recompute", flag, False),
+    Key("num_return_sequences_in_group", number, part="other", also=("train_env_manager.group_size",)),
     Key("loss_agg_mode", text, "seq-mean-token-mean", part="loss"),
     Key("pg_clip", number, 0.2, part="loss"),
     Key("use_pg_clip_range", flag, False, part="loss"),

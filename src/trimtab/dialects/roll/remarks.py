@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Remark
-from trimtab.dialects.roll.correction import filters
+from trimtab.dialects.roll.correction import filters, recomputes
 from trimtab.dialects.roll.keys import KEYS
 
 INERT = tuple(key.label for key in KEYS if key.path.startswith("actor_train.") and key.label != "pg_variant")
@@ -14,7 +14,18 @@ REMARKS = (
         "surprise",
         "With recomputed log-probs the filters run in the pipeline and the loss divides by what is left; without, by the tokens "
         "before.",
-        lambda given: bool(given["enable_old_logprobs_recompute"]) and bool(filters(given)),
+        lambda given: recomputes(given) and bool(filters(given)),
+    ),
+    Remark(
+        "init_kl_coef",
+        "surprise",
+        "Left out, init_kl_coef is 0.2, which switches enable_old_logprobs_recompute on, and then the loss divides by what the filters "
+        "left; read here as off; write it down.",
+        lambda given: (
+            given.whole
+            and bool(filters(given))
+            and not given.has("init_kl_coef", "force_disable_old_logprobs_recompute", "enable_old_logprobs_recompute")
+        ),
     ),
     Remark(
         "weight_type",
@@ -66,7 +77,8 @@ REMARKS = (
         "defect",
         "The deviation of a group of one is NaN, and so is everything after it; sample at least two answers. Ours gives 0.",
         lambda given: (
-            given["adv_estimator"] == "grpo" or (given["norm_std_type"] == "group" and given.has("norm_std_type"))
+            (given["adv_estimator"] == "grpo" or (given["norm_std_type"] == "group" and given.has("norm_std_type")))
+            and given["num_return_sequences_in_group"] in (None, 1)
         ),
     ),
     Remark(

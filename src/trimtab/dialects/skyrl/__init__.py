@@ -22,6 +22,7 @@ DIALECT = Dialect(
     roots=("trainer", "generator", "data", "environment"),
     packages=("skyrl", "skyrl_train"),
     programs=r"skyrl\w*\.\w.*|examples\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*",
+    entry_points=r"skyrl.*|.*main_dapo\w*",
     own_keys=r"trainer\.algorithm\..*|generator\.inference_engine.*",
     others=("token_mask_ratio",),
     apart=(

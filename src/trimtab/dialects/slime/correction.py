@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
 from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError
@@ -16,6 +17,12 @@ SAFETY = 20.0
 
 def correction_of(given: Given) -> Correction:
     """The weight of whichever function is configured, and the sequence mask."""
+    refuse(
+        given.is_on("mis_level", "mis_mode", "mis_upper_bound", "mis_veto_threshold"),
+        "slime mis_level, mis_mode and their bounds",
+        "they zeroed weights where today's recipe rejects. Write tis_level, tis_mode, tis_lower_bound, tis_upper_bound and "
+        "rs_veto_threshold, as mis.yaml has it since it got use_rs",
+    )
     gates = _opsm(given)
     if not given["use_tis"]:
         if given["use_rollout_logprobs"]:
@@ -24,6 +31,11 @@ def correction_of(given: Given) -> Correction:
     if given["use_rollout_logprobs"]:
         raise ConfigError("slime --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
     if is_mis(given):
+        refuse(
+            given.has("custom_config_path") and not given.has(*(key.label for key in RECIPE)),
+            "slime's mis recipe",
+            "its levels and bounds stand in the file of --custom-config-path. Put that beside this one, or pass --set",
+        )
         return _mis(given, gates)
     return Correction(
         gates=gates, weight=weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import Choice, choice, flag, number, positive, text
+from trimtab.dialects.values import Choice, choice, flag, number, positive, raw, text
 
 LEVELS = choice("token", "sequence", "geometric")
 RECIPE = (
@@ -44,6 +44,12 @@ KEYS = (
     Key("use_opsm", flag, False),
     Key("opsm_delta", number, 1e-4),
     *RECIPE,
+    Key("custom_config_path", text, part="other"),
+    *(
+        Key(f"mis_{name}", raw, legacy=True)
+        for name in ("level", "mode", "lower_bound", "upper_bound", "veto_threshold")
+    ),
+    Key("loss_type", text, "policy_loss", part="loss"),
     Key("eps_clip", number, 0.2, part="loss"),
     Key("eps_clip_high", number, part="loss"),
     Key("eps_clip_c", number, part="loss"),

@@ -12,6 +12,12 @@ from trimtab.dialects.objectives import LossPart, bonus, refuse
 
 def loss_of(given: Given) -> LossPart:
     """PPO, GSPO or CISPO by the estimator's name; a mean per sample, or per token."""
+    kind = given["loss_type"]
+    refuse(
+        kind not in ("policy_loss", "custom_loss"),
+        f"slime --loss-type {kind}",
+        "it is a loss of its own. Use policy_loss",
+    )
     refuse(given["custom_loss_function_path"], "slime --custom-loss-function-path", "it is a function of your own")
     own = given["custom_pg_loss_reducer_function_path"]
     refuse(own, "slime --custom-pg-loss-reducer-function-path", "it is a function of your own")

@@ -16,6 +16,8 @@ TIED = {"grpo": "group", "rloo": "none", "reinforce_plus_plus": "batch"}
 
 def advantage_of(given: Given) -> AdvantagePart:
     """GRPO, RLOO, REINFORCE++ over groups, or several rewards normalised each."""
+    teacher = given["teacher_model"] or given["teacher_model_server"]
+    refuse(teacher, "ms-swift teacher_model", "a teacher's log-ratio is added to the advantages. Leave it out")
     refuse(given["advantage_reweight"], "ms-swift advantage_reweight", "it needs a teacher's log-probs. Leave it out")
     refuse(
         pays_kl_in_reward(given) and given.has("beta") and given["beta"],

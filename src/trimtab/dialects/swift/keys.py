@@ -39,5 +39,8 @@ KEYS = (
     Key("fipo_safety_threshold", number, 4.0, part="loss", null="open"),
     Key("sdar_loss_coef", number, 0.0, part="loss"),
     Key("advantage_reweight", text, part="advantage"),
+    Key("chord_sft_dataset", raw, part="loss"),
+    Key("teacher_model", raw, part="advantage"),
+    Key("teacher_model_server", raw, part="advantage"),
     Key("overlong_filter", flag, False, part="loss"),
 )

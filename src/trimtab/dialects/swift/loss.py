@@ -38,6 +38,7 @@ def loss_of(given: Given) -> LossPart:
     refuse(
         quantile not in (None, 1.0), "ms-swift top_entropy_quantile below 1", "the mask needs entropies. Leave it at 1"
     )
+    refuse(given["chord_sft_dataset"], "ms-swift chord_sft_dataset", "a supervised loss is mixed in. Leave it out")
     refuse(given["sdar_loss_coef"], "ms-swift sdar_loss_coef", "it adds a loss to a teacher. Leave it 0")
     kl = None
     if given.has("beta") and given["beta"] and not pays_kl_in_reward(given):

@@ -20,7 +20,12 @@ DIALECT = Dialect(
     remarks=REMARKS,
     roots=("model_name_or_path", "learning_rate", "output_dir", "per_device_train_batch_size", "num_generations"),
     packages=("trl",),
-    programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(grpo|rloo|gspo)\w*\.py",
+    programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(async_)?(grpo|rloo|gspo)\w*\.py",
+    own_keys=r"vllm_importance_sampling_.*|mask_truncated_completions|reward_funcs|num_completions_to_print",
+    implied=(
+        (r".*AsyncGRPO.*|(.*/)?async_grpo\w*\.py", {"max_staleness": 4}),
+        (r".*RLOO.*|(.*/)?trl rloo|(.*/)?rloo\w*\.py", {"normalize_advantages": False, "beta": 0.05}),
+    ),
     apart=("A NaN log-ratio counts as 0, so the token weighs 1; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,

@@ -7,6 +7,7 @@ from typing import Any
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.trl.loss import is_rloo
 from trimtab.errors import ConfigError
 
 ROW_WISE = Normalise(unit="sequence", eps=1e-4, eps_at="std")
@@ -20,7 +21,7 @@ SCALES: dict[str, dict[str, Any]] = {
 def advantage_of(given: Given) -> AdvantagePart:
     """GRPO's scaling, several rewards normalised each, or RLOO."""
     refuse(
-        given.has("normalize_advantages") and given.has("beta") and given["beta"],
+        is_rloo(given) and given.has("beta") and given["beta"],
         "TRL RLOOConfig beta",
         "the summed KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
     )
@@ -32,7 +33,7 @@ def advantage_of(given: Given) -> AdvantagePart:
 
 
 def _advantage(given: Given) -> Estimator:
-    if given.has("normalize_advantages"):
+    if is_rloo(given):
         return Rloo(normalise=ROW_WISE if given["normalize_advantages"] else None, baseline="all")
     if given["multi_objective_aggregation"] == "normalize_then_sum":
         if not given["reward_weights"]:

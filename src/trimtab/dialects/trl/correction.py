@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, alone, opsm, weight_of
 from trimtab.dialects.trl.keys import MODES, P
+from trimtab.dialects.trl.loss import is_rloo
 from trimtab.errors import ConfigError
 
 
@@ -21,6 +22,8 @@ def correction_of(given: Given) -> Correction | None:
     gates = (opsm(delta, pair="current/behavior" if sampled else "current/proximal"),) if delta is not None else ()
     if given.has("max_staleness"):
         return OFF.but(policies="bypass")
+    if is_rloo(given):
+        return OFF
     if not is_weighed(given):
         return alone(given, gates)
     unit, zero = MODES[given[f"{P}_mode"]]

@@ -24,6 +24,11 @@ def clip_bounds(given: Given) -> dict[str, Any]:
     return {"low": given["epsilon"], "high": high}
 
 
+def is_rloo(given: Given) -> bool:
+    """Whether these are settings of RLOOConfig, which alone has this key."""
+    return given.has("normalize_advantages")
+
+
 def _surrogate(given: Given) -> Objective:
     """The surrogate of a loss_type."""
     name, level = given["loss_type"], given["importance_sampling_level"]
@@ -48,6 +53,11 @@ def _surrogate(given: Given) -> Objective:
 
 def loss_of(given: Given) -> LossPart:
     """loss_type chooses surrogate and denominator at once."""
+    if is_rloo(given):
+        raise ConfigError(
+            "TRL RLOOConfig's loss cannot be said: it clips the product of the ratios over an answer. Use GRPOConfig with "
+            "importance_sampling_level sequence, which clips the geometric mean."
+        )
     if given["top_entropy_quantile"] not in (None, 1.0):
         raise ConfigError("TRL top_entropy_quantile below 1 cannot be said: the mask needs entropies. Leave it at 1.")
     name, level = given["loss_type"], given["importance_sampling_level"]

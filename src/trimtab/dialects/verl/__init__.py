@@ -23,9 +23,16 @@ DIALECT = Dialect(
     closed=(SECTION, LOSS_SECTION),
     roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
     packages=("verl",),
-    programs=r"verl\.\w.*|recipe\.\w+\.main\w*|.*main_ppo(\.py)?",
+    programs=r"verl\.\w.*|recipe\.[\w.]*main\w*|.*main_ppo(\.py)?",
+    entry_points=r"verl\..*|.*main_(ppo|dapo)\w*(\.py)?",
     own_keys=r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*",
-    others=("rollout_is_fn",),
+    implied=(
+        (
+            r"verl\.experimental\.(fully_async_policy|one_step_off_policy)\..*",
+            {f"{SECTION}.bypass_mode": True, "actor_rollout_ref.rollout.calculate_log_probs": True},
+        ),
+    ),
+    others=("rollout_is_fn", "enable"),
     apart=(
         "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
         "The mean over a sequence divides by length + 1e-8; ours by the length.",

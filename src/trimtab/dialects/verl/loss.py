@@ -19,8 +19,10 @@ def _clip(given: Given) -> dict[str, Any]:
 
 
 def _cispo(given: Given) -> Objective:
+    """clip_ratio_low of 1 or more leaves the lower side open: a ratio is never below 0."""
     clip = _clip(given)
-    return ours.Cispo(lower=1 - clip["low"], upper=1 + clip["high"], log_limit=20.0)
+    lower = 1 - clip["low"] if clip["low"] < 1 else None
+    return ours.Cispo(lower=lower, upper=1 + clip["high"], log_limit=20.0)
 
 
 def _vanilla(given: Given) -> Objective:
@@ -60,8 +62,18 @@ def loss_of(given: Given) -> LossPart:
     """The registered loss, its aggregation and the KL loss."""
     name = given["loss_mode"]
     loss = row(LOSSES, "verl policy_loss.loss_mode", name, given)
-    width = given["loss_scale_factor"] or given.width or given["max_response_length"]
+    refuse(
+        not given["use_token_level_loss"],
+        "verl use_token_level_loss false",
+        "loss_agg_mode took its place before 0.3. Write that, as seq-mean-token-mean",
+    )
+    refuse(
+        given["distillation.enabled"], "verl distillation.enabled", "a loss to a teacher is added or takes its place"
+    )
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
+    width = given["loss_scale_factor"] or given.width if mode.endswith("-norm") else None
+    if mode.endswith("-norm") and width is None:
+        width = given["max_response_length"]
     return LossPart(
         loss=loss,
         reduction=reduction_of(REDUCTIONS, "verl loss_agg_mode", mode, width),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
-from trimtab.dialects.verl.loss import FORCED
+from trimtab.dialects.verl.loss import FORCED, LOSSES
 from trimtab.dialects.verl.removed import bypasses
 
 
@@ -26,6 +26,15 @@ def _mode(given: Given) -> str:
 
 def _has(given: Given, *endings: str) -> bool:
     return any(option.endswith(endings) for option in _options(given) + _options(given, place="loss."))
+
+
+OWN_ANCHOR = ("dppo_tv", "dppo_kl")
+"""Losses that test how far current moved from the anchor themselves."""
+
+
+def _bounds(given: Given) -> bool:
+    """Whether something is set that bypass mode would have to carry out."""
+    return given.is_on("rollout_is", "rollout_rs") or given["loss_type"] != "ppo_clip"
 
 
 REMARKS = (
@@ -54,7 +63,19 @@ REMARKS = (
         "Bypass settings never reach the loss: the workers hold a copy of the configuration made earlier, so rollout_is, "
         "rollout_rs and loss_type are ignored and plain PPO against the rollout log-probs is computed; also set "
         "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode and policy_loss.rollout_correction.*.",
-        lambda given: bypasses(given) and given["loss_mode"] != "bypass_mode" and not given.documented,
+        lambda given: (
+            bypasses(given)
+            and given["loss_mode"] not in ("bypass_mode", *OWN_ANCHOR)
+            and not given.documented
+            and _bounds(given)
+        ),
+    ),
+    Remark(
+        "bypass_mode",
+        "note",
+        "The proximal policy is the rollout's own: PPO's ratio is current/behavior, and with rollout_is and rollout_rs left out nothing "
+        "else is corrected.",
+        lambda given: bypasses(given) and given["loss_mode"] != "bypass_mode" and not _bounds(given),
     ),
     Remark(
         "loss.rollout_is",
@@ -195,7 +216,11 @@ REMARKS = (
         "clip_ratio",
         "surprise",
         "clip_ratio is not read: clip_ratio_low and clip_ratio_high have defaults of their own (0.2); set those.",
-        lambda given: given.has("clip_ratio") and not (given.has("clip_ratio_low") and given.has("clip_ratio_high")),
+        lambda given: (
+            given.has("clip_ratio")
+            and not (given.has("clip_ratio_low") and given.has("clip_ratio_high"))
+            and given["loss_mode"] in LOSSES
+        ),
     ),
     Remark(
         "clip_ratio_c",
