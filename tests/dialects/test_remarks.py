@@ -136,6 +136,7 @@ AREAL: list[Row] = [
     ("areal", {"adv_norm": {"mean_leave1out": True, "std_unbiased": False}}, "std_unbiased", "surprise", "own size"),
     ("areal", {"reward_norm": {"mean_level": "group"}}, "group_size", "surprise", "its own group"),
     ("areal", {"reward_norm": {"mean_leave1out": True}}, "mean_leave1out", "note", "raw value"),
+    ("areal", {"gae_lambda": 0.95}, "gae_lambda", "surprise", "every value is 0"),
     ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "note", "younger"),
     ("areal", {"importance_sampling_level": "sequence"}, "importance_sampling_level", "note", "averaged"),
     (

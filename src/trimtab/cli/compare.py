@@ -12,7 +12,8 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.cli.convert import READ_IN_PART
-from trimtab.cli.smallest import MOST, smallest
+from trimtab.cli.smallest import MOST, smallest_difference
+from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Train
@@ -47,12 +48,14 @@ def compare(
     """Say whether two files of settings compute the same thing.
 
     Where the corrections differ you get the smallest batch that shows it; losses and advantages are compared field by field. A part
-    that only one of them has is not compared.
+    that only one of them has is not compared. Safety limits on log-ratios that nothing can reach are a note.
 
     Exit codes: 0 they are the same. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could not be read.
     """
-    one, other = (_read(place, documented, _of(side, sets or [])) for side, place in (("A", first), ("B", second)))
-    found = [*_difference(one, other), *_beside(one, other)]
+    one, other = (
+        _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
+    )
+    found = [*_difference(one, other), *_part_differences(one, other)]
     for line in found or ["They compute the same thing."]:
         show.put(line)
     if not found and _only_limits_differ(one, other):
@@ -76,7 +79,7 @@ def _only_limits_differ(one: Reading, other: Reading) -> bool:
     return rules[0] is not None and rules[1] is not None and not is_same(rules[0], rules[1])
 
 
-def _of(side: str, sets: list[str]) -> list[str]:
+def _sets_for(side: str, sets: list[str]) -> list[str]:
     """The settings meant for one side or for both."""
     return [
         each.removeprefix(f"{side}:")
@@ -85,7 +88,7 @@ def _of(side: str, sets: list[str]) -> list[str]:
     ]
 
 
-def _beside(one: Reading, other: Reading) -> Iterator[Text]:
+def _part_differences(one: Reading, other: Reading) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if part in a and part in b]:
@@ -106,12 +109,12 @@ def _read(place: str, documented: bool, sets: list[str]) -> Reading:
             f"{place} needs to be a file, NAME:FILE or a preset, got none of them. `trimtab presets` lists ours."
         )
     try:
-        return _own(place)
+        return _read_own(place)
     except ConfigError:
         return read(framework_of(Path(place)), Path(place), documented, overrides=sets)
 
 
-def _own(place: str) -> Reading:
+def _read_own(place: str) -> Reading:
     """A file of ours: a correction, or the parts of a training run that it names."""
     settings = plain_settings(place)
     if not settings.keys() & OWN.keys():
@@ -130,18 +133,21 @@ def _difference(first: Reading, second: Reading) -> list[Any]:
         refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
         return [] if one is other or refused else ["Only one of them has a correction."]
     same = sameness(one, other)
-    if same.weights and same.kept and same.limits and same.denominator and same.applies_to:
-        return []
     lines: list[Any] = []
-    example = None if same.weights and same.kept else smallest(one, other)
-    if example is not None:
-        lines += ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]
-    elif not (same.weights and same.kept):
-        lines.append(f"They are written differently; {MOST} small batches showed no difference.")
+    if not (same.weights and same.kept):
+        lines += _shown_difference(one, other)
     elif not same.limits:
-        lines.append("They differ only in the safety limits on log-ratios, so only where |log_r| is beyond them.")
+        lines.append("They differ only in their limits on log-ratios, so only where |log_r| is beyond them.")
     if not same.denominator:
         lines.append(f"They divide by other counts: A by the tokens {one.denominator}, B by those {other.denominator}.")
     if not same.applies_to:
         lines.append("One of them also weighs the KL term.")
     return lines
+
+
+def _shown_difference(one: Correction, other: Correction) -> list[Any]:
+    """A batch on which they differ; where none was found, that."""
+    example = smallest_difference(one, other)
+    if example is None:
+        return [f"They are written differently; {MOST} small batches showed no difference."]
+    return ["They differ on this batch:", show.table(("TOKEN", "RATIO", "ADVANTAGE", "A", "B"), example)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from trimtab.cli import show
-from trimtab.cli.write import written
+from trimtab.cli.write import write_file
 from trimtab.config.bounded import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects.frameworks import dialect_of
@@ -25,7 +25,7 @@ def migrate_files(framework: str, places: list[Path], dry_run: bool) -> None:
             text = text_of(file)
             result = migrate(framework, text)
             if result.changed and not dry_run:
-                written(file, result.text)
+                write_file(file, result.text)
         except TrimtabError as error:
             count["refused"] += 1
             show.complain(_about(file, str(error)))

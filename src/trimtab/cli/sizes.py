@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from trimtab.cli.smallest import smallest
+from trimtab.cli.smallest import smallest_difference
 from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.words import as_written
@@ -25,7 +25,7 @@ RATIOS = (1.0, 1.1, 0.8, 1.5, 0.6, 4.0)
 """Of the policy being trained to the one before the step, token after token, over again."""
 PLAIN_GATE = {"limit": None, "scope": "trained"}
 """What two gates that test the same may differ in."""
-FEW = 300
+FEW = 100
 """Small batches tried for one that shows a difference."""
 BATCH = "8 answers of 2 to 9 tokens with ratios 0.6 to 4"
 
@@ -49,9 +49,9 @@ def _corrections(asked: Reading, there: Reading) -> str | None:
     rules = plainest(asked.correction), plainest(there.correction or OFF)
     if rules[0] == rules[1]:
         return None
-    example, aside = smallest(*rules, most=FEW), ""
+    example, aside = smallest_difference(*rules, most=FEW), ""
     if example is None:
-        example, aside = smallest(*_without_shared_gates(*rules), most=FEW), ", the other gates aside"
+        example, aside = smallest_difference(*_without_shared_gates(*rules), most=FEW), ", the other gates aside"
     if example is None:
         return None
     row = next(each for each in example if each[3] != each[4])

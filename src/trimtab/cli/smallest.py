@@ -14,7 +14,9 @@ MOST = 4000
 """Batches tried before giving up."""
 
 
-def smallest(one: Correction, other: Correction, most: int = MOST) -> list[tuple[str, str, str, str, str]] | None:
+def smallest_difference(
+    one: Correction, other: Correction, most: int = MOST
+) -> list[tuple[str, str, str, str, str]] | None:
     """The tokens of a smallest batch on which two corrections differ; None where none was found."""
     import torch
 
@@ -40,8 +42,8 @@ def smallest(one: Correction, other: Correction, most: int = MOST) -> list[tuple
                     str(place + 1),
                     as_written(round(math.exp(value), 6)),
                     as_written(advantage),
-                    _said(a, place),
-                    _said(b, place),
+                    _outcome(a, place),
+                    _outcome(b, place),
                 )
                 for place, value in enumerate(log_r)
             ]
@@ -52,25 +54,32 @@ def _batches(one: Correction, other: Correction) -> Iterator[tuple[tuple[float, 
     """Log-ratios of one sequence and its advantage, short sequences first."""
     signs = (1.0, -1.0) if one.needs_advantages or other.needs_advantages else (1.0,)
     for length in (1, 2, 3, 4):
-        yield from itertools.product(itertools.product(_telling(one, other), repeat=length), signs)
+        yield from itertools.product(itertools.product(_telling_ratios(one, other), repeat=length), signs)
 
 
-def _said(found: Any, place: int) -> str:
+def _outcome(found: Any, place: int) -> str:
     weight, kept = found.weight[0, place].tolist(), found.kept[0, place].tolist()
     return f"weighs {as_written(round(weight, 6))}" if kept else "rejected"
 
 
-def _telling(one: Correction, other: Correction) -> list[float]:
+def _telling_ratios(one: Correction, other: Correction) -> list[float]:
     """Log-ratios worth trying: 0, and a little inside and outside every bound on either side of 1."""
     found = {0.0, math.log(3), -math.log(3)}
-    for rule in (one, other):
-        bounds = [bound for gate in rule.gates for bound in (gate.lower, gate.upper)]
-        bounds += [] if rule.weight is None else [rule.weight.lower, rule.weight.upper]
-        for bound in bounds:
-            if bound:
-                size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
-                sizes = (size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size)
-                # 0.9 and 1.15: no mean or sum of up to four such lies on a bound, where rounding would decide
-                found |= {sign * each * factor for each in sizes for sign in (1, -1) for factor in (0.9, 1.15)}
+    for bound in (*_bounds(one), *_bounds(other)):
+        # 0.9 and 1.15: no mean or sum of up to four such lies on a bound, where rounding would decide
+        found |= {sign * size * factor for size in _sizes(bound) for sign in (1, -1) for factor in (0.9, 1.15)}
     ordered = sorted(found, key=abs)
     return [value for value in ordered if abs(value) < 15][:24]
+
+
+def _bounds(rule: Correction) -> list[float]:
+    """Every bound of its gates and weight but 0, which no log-ratio is near to."""
+    every = [bound for gate in rule.gates for bound in (gate.lower, gate.upper)]
+    every += [] if rule.weight is None else [rule.weight.lower, rule.weight.upper]
+    return [bound for bound in every if bound]
+
+
+def _sizes(bound: float) -> tuple[float, float]:
+    """|ℓ| at which a bound would act: on a ratio |log 2| = 0.69, on ℓ²/2 (about k2 and k3) √(2 · 0.02) = 0.2."""
+    size = min(abs(math.log(bound)) if bound > 0 else abs(bound), 15.0)
+    return size, math.sqrt(2 * abs(bound)) if abs(bound) < 50 else size

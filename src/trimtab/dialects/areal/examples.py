@@ -29,7 +29,13 @@ EXAMPLES = Examples(
         "importance_sampling_level: sequence": {"importance_sampling_level": "sequence"},
         "use_sapo_loss": {"use_sapo_loss": True},
         "use_cispo_loss": {"use_cispo_loss": True, "eps_clip_higher": 0.28},
-        "discount, gae_lambda": {"discount": 1.0, "gae_lambda": 0.95},
+        "critic with discount, gae_lambda": {
+            "actor": {"discount": 1.0, "gae_lambda": 0.95},
+            "critic": {"is_critic": True},
+        },
+        "reward_norm by group, no critic": {
+            "actor": {"kl_ctl": 0.0, "reward_norm": {"mean_level": "group", "std_level": "group", "group_size": 8}}
+        },
     },
     refused={
         "metric: binary_kl": {"metric": "binary_kl", "upper": 0.1},

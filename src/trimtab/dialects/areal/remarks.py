@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.advantages import Normalise
-from trimtab.dialects.areal.advantage import norm
+from trimtab.dialects.areal.advantage import has_critic, norm
 from trimtab.dialects.areal.correction import is_inert, rejection_section
 from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.values import number
 
 
 def _rejects(given: Given, **fields: Any) -> bool:
@@ -232,6 +233,15 @@ REMARKS = (
         "surprise",
         "Normalised by group with group_size 1 every row is its own group; set group_size to the number of samples per prompt.",
         lambda given: _by_group(norm(given, "reward_norm")) and given["reward_norm.group_size"] <= 1,
+    ),
+    Remark(
+        "gae_lambda",
+        "surprise",
+        "Without a critic section every value is 0, so gae_lambda {gae_lambda} only discounts the reward of early tokens; set it to 1, or "
+        "configure critic.",
+        lambda given: (
+            given.has("gae_lambda") and not has_critic(given) and number("gae_lambda", given["gae_lambda"]) < 1
+        ),
     ),
     Remark(
         "importance_sampling_level",
