@@ -29,7 +29,7 @@ Value = TypeVar("Value", bound="Config")  # typing.Self is refused by the run-ti
 class Config(BaseModel):
     """Settings as a value: frozen, comparable, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     def __init__(self, /, **settings: Any) -> None:
         try:
