@@ -18,7 +18,7 @@ from torch import Tensor
 from trimtab.errors import RunError
 from trimtab.train.engines.vllm.client import ServerClient
 from trimtab.train.weights.files import FileReader
-from trimtab.train.weights.protocol import NamedTensors, Reader, Snapshot
+from trimtab.train.weights.protocol import NamedTensors, WeightsReader, Snapshot
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class LiveWeights:
             raise RunError("Weights need to be published before they are read, got none.")
         return self._newest
 
-    def reader(self) -> Reader:
+    def reader(self) -> WeightsReader:
         """Both ends are in this process."""
         return self
 
