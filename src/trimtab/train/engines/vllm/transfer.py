@@ -18,7 +18,7 @@ from torch import Tensor
 from trimtab.errors import RunError
 from trimtab.train.engines.vllm.client import ServerClient
 from trimtab.train.weights.files import FileReader
-from trimtab.train.weights.protocol import NamedTensors, WeightsReader, Snapshot
+from trimtab.train.weights.protocol import NamedTensors, Snapshot, WeightsReader
 
 
 @runtime_checkable
