@@ -156,7 +156,7 @@ class SingleLearner:
         return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True)
 
     def _advantages(self, rows: Rows, proximal: Tensor | None) -> Advantages:
-        """Advantages over the rows that the gates leave; gates that look at the advantage have no say yet."""
+        """Advantages; with baseline kept, over the rows that the gates leave. Gates that look at the advantage have no say yet."""
         early = without_advantage(self.config.correction)
         if proximal is None or not early.gates:
             return self._estimated(rows, None)
@@ -178,7 +178,7 @@ class SingleLearner:
     def _seen(self, rows: Rows, proximal: Tensor, current: Tensor, found: Advantages, valid: Rows) -> Corrected:
         """The correction over the whole batch; at the start of a step current and proximal are the same.
 
-        A row that is rejected has no advantage, so what a rule without use for them selects is told by those it would have had.
+        With baseline kept a rejected row has no advantage, so what a rule without use for them selects is told by those it would have had.
         """
         rule = self.config.correction
         worth = found if rule.needs_advantages or not rule.gates else self._estimated(valid, None)
