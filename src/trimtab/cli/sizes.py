@@ -129,7 +129,8 @@ def _losses(asked: Reading, there: Reading) -> str | None:
     except TrimtabError:
         return None
     size = ((mine - theirs).norm() / mine.norm().clamp(min=1e-12)).item()
-    return f"the gradient changes by {100 * size:.2g} % on {BATCH}" if size >= 1e-6 else None
+    percent = f"{100 * size:.0f}" if size >= 1 else f"{100 * size:.2g}"
+    return f"the gradient changes by {percent} % on {BATCH}" if size >= 1e-6 else None
 
 
 def gradient_of(reading: Reading) -> Tensor:

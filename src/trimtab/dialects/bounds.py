@@ -34,12 +34,13 @@ def _doubts(rule: Correction) -> list[tuple[Level, str]]:
 
 
 def _key_of(asked: Given, text: str) -> str:
-    """The last key without which the doubt would not be there: bounds stand behind what they bound."""
+    """The last key without which the doubt would not be there: bounds stand behind what they bound. Else the first number."""
     own = [key for key in asked.dialect.keys if key.label in asked.values]
     for key in reversed(own):
         if key.part == "correction" and not _doubted(asked.without(key.label), text):
             return key.path
-    return own[0].path if own else asked.dialect.keys[0].path
+    numbers = [key for key in own if key.part == "correction" and isinstance(asked.values[key.label], int | float)]
+    return next((key.path for key in (*numbers, *own)), asked.dialect.keys[0].path)
 
 
 def _doubted(asked: Given, text: str) -> bool:

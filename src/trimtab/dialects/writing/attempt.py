@@ -124,7 +124,8 @@ def _judge(
     if part in hard:
         return [lost_kind(dialect, part, str(hard[part][0]))], []
     missed = lost_fields(dialect, part, settings, hard, goal, there) if hard else []
-    return missed, remarks.of_fields(dialect, part, asked, settings, off)
+    apart = {path: ends for path, ends in off.items() if not any(path.startswith(f"{lost}.") for lost in hard)}
+    return missed, remarks.of_fields(dialect, part, asked, settings, apart)
 
 
 def _part_settings(

@@ -61,8 +61,8 @@ def lost_fields(
     goal: Fields,
     back: Fields,
 ) -> list[Omission]:
-    """Each field that comes out otherwise: under which key, and what it becomes."""
-    seen = {path: ends for path, ends in heads(hard).items() if path in back} or heads(hard)
+    """Each field that comes out otherwise: under which key, and what it becomes. One that idles there says nothing of its own."""
+    seen = [path for path in heads(hard) if path in back or back.get(path.rpartition(".")[0]) is None] or [*heads(hard)]
     found: dict[str, Omission] = {}
     for path in seen:
         key, moves = governing(dialect, part, settings, path)
