@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 torch.set_num_threads(1)
 # A shell starts what runs in the background with interrupts ignored, and children inherit that: none of them could be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, in every process that the tests start too
 settings.register_profile(
     "house",
     deadline=None,
