@@ -230,6 +230,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Task,
     training.Reward,
     training.Rollout,
+    training.Vllm,
     training.LearnerSettings,
     training.Evaluate,
     training.Checkpoint,

@@ -83,17 +83,17 @@ def test_settings_go_by_the_path_they_are_typed_by_and_one_that_is_absent_shows_
 def test_corrections_that_are_built_differently_are_one_setting() -> None:
     resolved = {name: preset(name).model_dump(mode="json") for name in ("off", "k3-rs")}
     pair = [{"seed": 0, "correction": resolved["off"]}, {"seed": 0, "correction": resolved["k3-rs"]}]
-    assert differing(pair) == [("correction", ["off", "k3-rs"])]
+    assert differing_settings(pair) == [("correction", ["off", "k3-rs"])]
     pair[1]["correction"] = preset("k3-rs", upper=0.5).model_dump(mode="json")
-    [(path, (without, own))] = differing(pair)
+    [(path, (without, own))] = differing_settings(pair)
     assert (path, without) == ("correction", "off")
     assert '"metric": "k3"' in str(own)
     assert '"upper": 0.5' in str(own)
     assert "null" not in str(own)  # what it does not set is not shown
     # One bound that differs is one row of its own, and what is no correction stays as it was written.
     other = {"correction": preset("k3-rs", upper=0.5).model_dump(mode="json")}
-    assert differing([{"correction": resolved["k3-rs"]}, other]) == [("correction.gates.0.upper", [0.01, 0.5])]
-    assert differing([{"correction": {"odd": 1}}, {"correction": {"gates": "?"}}]) == [
+    assert differing_settings([{"correction": resolved["k3-rs"]}, other]) == [("correction.gates.0.upper", [0.01, 0.5])]
+    assert differing_settings([{"correction": {"odd": 1}}, {"correction": {"gates": "?"}}]) == [
         ("correction.odd", [1, "–"]),
         ("correction.gates", ["–", "?"]),
     ]
