@@ -177,6 +177,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     elif rule.denominator == "kept":
         full["trainer.use_v1"] = False
     yield full
+    if rule.policies == "bypass" and found.keys() == {"bypass_mode", "loss_type"}:
+        yield {f"{SECTION}.bypass_mode": True}  # beside any loss
 
 
 def _option(gate: Gate) -> tuple[str, str]:
