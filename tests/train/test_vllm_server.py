@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.train.engines.test_vllm_session import children_of, group_is_gone
 from tests.train.engines.vllm_models import differences, jobs, named, policy, rollout
 from tests.train.test_servers import gathered
 from tests.waiting import LIMIT, until
@@ -27,29 +28,10 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make vllm-env sets it
 TRAIN = [sys.executable, "-m", "trimtab", "train", "model.tiny.heads=2"]
 
 
-def group_is_gone(leader: int) -> bool:
-    """Whether no process of a session is left."""
-    try:
-        os.killpg(leader, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def servers_of(run: int) -> list[int]:
-    """Process ids of the servers that a run started."""
-    found: list[int] = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == run and b"api_server" in command:
-            found.append(int(folder.name))
-    return found
+def servers_of(run: int) -> list[tuple[int, int]]:
+    """Of each server that a run started: the leader of its group, and the server itself."""
+    guards = [each for each in children_of(run) if b"guard.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return [(guard, server) for guard in guards for server in children_of(guard)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +51,7 @@ def test_a_server_samples_with_each_version_is_replaced_when_killed_and_leaves_n
     backend: ServersBackend, models: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend.begin(named(models[0]).items(), 0)
-    (first,) = backend.pids
+    ((first, server),) = servers_of(os.getpid())
     groups: list[Group] = []
     for version in range(4):
         if version:
@@ -93,7 +75,7 @@ def test_a_server_samples_with_each_version_is_replaced_when_killed_and_leaves_n
     assert differences(models[1:], groups, keep_cache=True).mean() > 0.1  # the control
 
     backend.give(jobs(8, first=900, max_tokens=60))
-    os.kill(first, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
     news = gathered(backend, lambda news: bool(news.lost))
     done = {group.job.group for group in news.groups}
     assert set(news.lost) | done == set(range(900, 908))
@@ -107,7 +89,7 @@ def test_a_server_samples_with_each_version_is_replaced_when_killed_and_leaves_n
     (second,) = backend.pids
     backend.close()
     assert second != first
-    assert group_is_gone(second)
+    until(lambda: group_is_gone(second), "a server that was closed")
 
 
 def test_a_run_learns_on_vllm_in_process(tmp_path: Path) -> None:
@@ -130,14 +112,13 @@ def test_a_run_whose_server_is_killed_in_the_middle_ends_and_trains_nothing_twic
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 4))
-        (first,) = servers_of(process.pid)
-        os.kill(first, signal.SIGKILL)
+        ((first, server),) = servers_of(process.pid)
+        os.kill(server, signal.SIGKILL)
         assert process.wait(LIMIT) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         process.kill()
         process.wait()
     until(lambda: group_is_gone(first), "the engine of a killed server")
-    assert servers_of(os.getpid()) == []
     events = (tmp_path / "run/events.jsonl").read_text()
     assert "Sampler 0 was ended by SIGKILL" in events
     rows = [row for file in (tmp_path / "run/rollouts").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
@@ -153,8 +134,8 @@ def test_a_server_ends_with_the_run_that_started_it(tmp_path: Path) -> None:
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 0))
-        (server,) = servers_of(process.pid)
+        ((leader, _),) = servers_of(process.pid)
     finally:
         process.kill()
         process.wait()
-    until(lambda: group_is_gone(server), "the processes of the server")
+    until(lambda: group_is_gone(leader), "the processes of the server")

@@ -31,10 +31,7 @@ from trimtab.train.weights.protocol import NamedTensors
 
 
 class ServersBackend(SamplerPool):
-    """Servers beside the learner. One that dies is started again, or awaited at its address; its groups are reported lost.
-
-    To be used from one thread, which outlives it: the kernel ends servers with the thread that started them.
-    """
+    """Servers beside the learner. One that dies is started again, or awaited at its address; its groups are reported lost."""
 
     def __init__(
         self,
@@ -75,8 +72,8 @@ class ServersBackend(SamplerPool):
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the servers that this run started."""
-        return [seat.server.process.pid for seat in self._own_seats if seat.server is not None]
+        """Process ids of the servers that this run started, each the leader of its group."""
+        return [seat.server.leader for seat in self._own_seats if seat.server is not None]
 
     @property
     def differences(self) -> list[float]:

@@ -7,11 +7,8 @@ transfer below, behind the same four calls as vLLM's own `nccl` and `ipc`.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
-import signal
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,9 +20,6 @@ from torch import Tensor
 
 NAME = "trimtab"
 """What vLLM calls the transfer."""
-PARENT = "TRIMTAB_SERVER_PARENT"
-"""Process id of the run, set for servers that it started: none of their processes outlives its own parent."""
-SET_PARENT_DEATH_SIGNAL = 1
 
 
 @dataclass
@@ -64,7 +58,6 @@ def register() -> None:
     if NAME not in factory.WeightTransferEngineFactory._registry:
         factory.WeightTransferEngineFactory.register_engine(NAME, transfer_class())
     _believe_the_limit()
-    _end_with_parent()
 
 
 @cache
@@ -106,15 +99,3 @@ def _believe_the_limit() -> None:
     if limit and "AMX" not in limit.upper():
         asked: Any = torch.cpu
         asked._is_amx_tile_supported = lambda: False
-
-
-def _end_with_parent() -> None:
-    """Be ended when the process that started this one ends; at once where the run itself is gone already."""
-    run = os.environ.get(PARENT)
-    if run is None or sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
-    try:
-        os.kill(int(run), 0)
-    except ProcessLookupError:
-        os._exit(1)
