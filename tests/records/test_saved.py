@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trimtab.errors import InputError
+from trimtab.records.saved import Origin, SavedBatch
+
+ORIGIN = Origin(framework="columns", files=("batch.npz",))
+
+
+def made(**columns: object) -> SavedBatch:
+    offsets, trained = np.array([0, 4, 7]), np.array([0, 0, 1, 1, 0, 1, 0], bool)
+    return SavedBatch(origin=ORIGIN, offsets=offsets, trained=trained, **columns)  # pyright: ignore[reportArgumentType]
+
+
+def test_tokens_know_their_sequence():
+    batch = made(reward=np.array([1.0, 0.0]), tokens=np.arange(7))
+    assert len(batch) == 2
+    assert batch.lengths.tolist() == [4, 3]
+    assert batch.sequence.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert batch.columns == ("tokens", "trained", "reward")
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("behavior", np.zeros(6, np.float32)), ("reward", np.zeros(3)), ("finish", ("stop",))]
+)
+def test_a_column_of_another_length_is_refused(name: str, column: object):
+    with pytest.raises(InputError, match=f"needs {name} with"):
+        made(**{name: column})
