@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,6 +62,10 @@ class Rollouts:
             return schema.empty_table()
         names = None if columns is None else list(columns)
         return pa.concat_tables([schema.empty_table(), *(_read(path, keep, names) for path in self.files())])
+
+    def blocks(self) -> Iterator[pa.Table]:
+        """The rows on disk, a file at a time."""
+        return map(_read, self.files())
 
     def files(self) -> list[Path]:
         """Every rollout file, by step."""

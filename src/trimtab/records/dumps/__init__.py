@@ -1,0 +1,5 @@
+"""Saved batches of every framework, read as one table; nothing in a file is ever run."""
+
+from trimtab.records.dumps.loading import load_batch as load
+
+__all__ = ["load"]

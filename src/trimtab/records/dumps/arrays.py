@@ -1,0 +1,61 @@
+"""Files of named arrays: npz and safetensors, without running anything that stands in them."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.errors import RecordError
+from trimtab.records.dumps.dump_file import DumpFile
+
+_SIGNS = {"F": "f", "I": "i", "U": "u"}
+_TYPES = {
+    f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
+    for sign, kind in _SIGNS.items()
+    for size in (8, 16, 32, 64)
+    if size > 8 or sign != "F"
+}
+_TYPES |= {"BOOL": np.dtype(np.bool_), "BF16": np.dtype("<u2")}
+
+
+def named_arrays(file: DumpFile) -> dict[str, NDArray[Any]]:
+    """Every array of the file."""
+    try:
+        return _npz(file) if file.kind == "npz" else _safetensors(file)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise RecordError(f"{file.path} needs to be a whole file of arrays, got a damaged one: {error}.") from error
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """bfloat16 as float32, of which it is the upper half."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _npz(file: DumpFile) -> dict[str, NDArray[Any]]:
+    with np.load(file.path, allow_pickle=False) as arrays:  # an array of objects is refused, as it would be unpickled
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _safetensors(file: DumpFile) -> dict[str, NDArray[Any]]:
+    with file.path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        header.pop("__metadata__", None)
+        return {name: _tensor(name, entry, data, 8 + size) for name, entry in header.items()}
+
+
+def _tensor(name: str, entry: dict[str, Any], data: Any, base: int) -> NDArray[Any]:
+    if entry["dtype"] not in _TYPES:
+        raise ValueError(f"{name} is of type {entry['dtype']}")
+    kind, shape = _TYPES[entry["dtype"]], [int(side) for side in entry["shape"]]
+    start, end = (base + int(offset) for offset in entry["data_offsets"])
+    if min([0, *shape]) < 0 or start < base or end > len(data) or end - start != math.prod(shape) * kind.itemsize:
+        raise ValueError(f"{name} does not fit into the file")
+    values = np.frombuffer(data[start:end], kind).reshape(shape)
+    return from_bfloat16(values) if entry["dtype"] == "BF16" else values

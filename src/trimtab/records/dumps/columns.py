@@ -1,0 +1,197 @@
+"""Any parquet, JSON Lines, npz or safetensors file, by the names of its columns.
+
+A record is a sequence with lists per token (parquet, JSON Lines), a padded array has a sequence per row, a packed one has all
+behind each other and says where they end (npz, safetensors). Index t of a column is token t's; a column of log-probs that is
+one shorter than the tokens begins with the second token. Columns of the response alone need the prompt's tokens named beside them.
+"""
+
+# pyarrow carries no types.
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trimtab.errors import RecordError, nearest
+from trimtab.records.dumps.arrays import named_arrays
+from trimtab.records.dumps.dump_file import DumpFile
+from trimtab.records.dumps.reader import DumpReader, lines
+from trimtab.records.dumps.row import DumpRow, after, bools, floats, ints
+from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
+
+LAYOUT = ("prompt", "attention", "lengths", "offsets")
+"""Columns that say how the others lie: tokens of the prompt, 1 where a token is no padding, tokens per row, ends of packed rows."""
+NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
+_CONVERT = {"tokens": ints, "trained": bools, "versions": ints, "prompt": ints, "attention": bools}
+_WORDS = ("finish", "source", "text")
+_ROWS_AT_ONCE = 64
+
+
+def columns_reader(columns: Mapping[str, str]) -> DumpReader:
+    """A reader of files whose columns are called so: ours to theirs. Those of our own names need not be said."""
+    for name in columns:
+        if name not in NAMES:
+            raise RecordError(f"Columns need names that trimtab has, got {name!r}. {nearest(name, NAMES)}")
+    return replace(COLUMNS, rows=lambda record, _: _rows(record, columns), records=lambda file: _records(file, columns))
+
+
+def _knows(file: DumpFile) -> bool:
+    return bool({"behavior", "proximal", "current"} & set(file.names)) and file.kind in ("jsonl", "parquet")
+
+
+def _theirs(names: Iterable[str], columns: Mapping[str, str], file: DumpFile) -> dict[str, str]:
+    """Our name to theirs, of all that the file has."""
+    names = set(names)
+    for ours, theirs in columns.items():
+        if theirs not in names:
+            raise RecordError(
+                f"{file.path} needs a column {theirs!r} for {ours}, got none. {nearest(theirs, sorted(names))}"
+            )
+    return {name: columns.get(name, name) for name in NAMES if columns.get(name, name) in names}
+
+
+def _records(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
+    """Sequences with our names."""
+    if file.kind == "jsonl":
+        return _from_lines(file, columns)
+    if file.kind == "parquet":
+        return _from_parquet(file, columns)
+    if file.kind in ("npz", "safetensors"):
+        arrays = named_arrays(file)
+        wanted = _theirs(arrays, columns, file)
+        return _from_arrays({name: arrays[key] for name, key in wanted.items()}, file)
+    raise RecordError(
+        f"{file.path} needs to be parquet, JSON Lines, npz or safetensors to be read by its columns, got a file of kind {file.kind}."
+    )
+
+
+def _from_lines(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
+    _theirs(file.first, columns, file)
+    for record in lines(file):
+        if isinstance(record, RecordError):
+            yield record
+        else:
+            yield {name: record[columns.get(name, name)] for name in NAMES if columns.get(name, name) in record}
+
+
+def _from_parquet(file: DumpFile, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    wanted = _theirs(file.names, columns, file)
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            for block in parquet.iter_batches(_ROWS_AT_ONCE, columns=list(wanted.values())):
+                yield from _table_rows(block, wanted)
+    except (pa.ArrowException, OSError) as error:
+        raise RecordError(f"{file.path} cannot be read to its end: {error}.") from error
+
+
+def _table_rows(block: Any, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    cells = {name: block.column(key) for name, key in wanted.items()}
+    for index in range(block.num_rows):
+        yield {name: _cell(column[index]) for name, column in cells.items()}
+
+
+def _cell(scalar: Any) -> Any:
+    if scalar.is_valid and pa.types.is_list(scalar.type) | pa.types.is_large_list(scalar.type):
+        return scalar.values.to_numpy(zero_copy_only=False)
+    return scalar.as_py()
+
+
+def _from_arrays(arrays: dict[str, Any], file: DumpFile) -> Iterator[dict[str, Any]]:
+    """Rows of a padded array, or stretches of a packed one."""
+    shapes = {name: array.shape for name, array in arrays.items() if name in PER_TOKEN}
+    if not shapes:
+        raise RecordError(
+            f"{file.path} needs a column per token, got {', '.join(arrays) or 'none'}. Name one with --columns."
+        )
+    if all(len(shape) == 2 for shape in shapes.values()):
+        count = next(iter(shapes.values()))[0]
+        return ({name: array[index] for name, array in arrays.items()} for index in range(count))
+    ends = _ends(arrays, file)
+    return (
+        {
+            name: array[start:end] if name in PER_TOKEN else array[index]
+            for name, array in arrays.items()
+            if name not in LAYOUT
+        }
+        for index, (start, end) in enumerate(pairwise(ends))
+    )
+
+
+def _ends(arrays: Mapping[str, Any], file: DumpFile) -> list[int]:
+    if "offsets" in arrays:
+        return [int(end) for end in arrays["offsets"]]
+    if "lengths" in arrays:
+        return [0, *np.cumsum(arrays["lengths"]).tolist()]
+    raise RecordError(
+        f"{file.path} needs the ends of its sequences, as its arrays have one dimension. "
+        "Name the array that has them: --columns offsets=… (0, then each end) or lengths=…"
+    )
+
+
+def _rows(record: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[DumpRow]:
+    per_token = {
+        name: _CONVERT.get(name, floats)(record[name])
+        for name in (*PER_TOKEN, "attention")
+        if name in record and record[name] is not None and not (name == "advantage" and np.ndim(record[name]) == 0)
+    }
+    prompt = ints(record["prompt"]) if record.get("prompt") is not None else None
+    if prompt is not None:
+        per_token = _with_prompt(prompt, per_token)
+    length = max(len(column) for column in per_token.values())
+    per_token = {name: _aligned(name, column, length) for name, column in per_token.items()}
+    if "trained" not in per_token:
+        per_token["trained"] = _told(per_token, length)
+    if record.get("advantage") is not None and "advantage" not in per_token:
+        per_token["advantage"] = np.full(length, float(record["advantage"]), np.float32)
+    yield DumpRow(**_present(per_token, record.get("lengths")), **_facts(record))
+
+
+def _with_prompt(prompt: Any, columns: dict[str, Any]) -> dict[str, Any]:
+    whole = {name: after(len(prompt), column, name) for name, column in columns.items()}
+    if "tokens" in whole:
+        whole["tokens"][: len(prompt)] = prompt
+    return whole
+
+
+def _aligned(name: str, column: Any, length: int) -> Any:
+    """A column of log-probs that is one short begins with the second token."""
+    return after(1, column, name) if name in LOG_PROBS and len(column) == length - 1 else column
+
+
+def _told(columns: Mapping[str, Any], length: int) -> Any:
+    """Without a mask, what the sampler gave a log-prob counts as trained."""
+    for name in ("behavior", "proximal", "current"):
+        if name in columns:
+            return np.isfinite(columns[name])
+    return np.zeros(length, bool)
+
+
+def _present(columns: dict[str, Any], length: Any) -> dict[str, Any]:
+    """The columns without padding, where it is known which tokens are padding."""
+    attention = columns.pop("attention", None)
+    if attention is not None:
+        return {name: column[attention] for name, column in columns.items()}
+    return columns if length is None else {name: column[: int(length)] for name, column in columns.items()}
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: record[name] for name in PER_SEQUENCE if record.get(name) is not None}
+    for name, value in facts.items():
+        value = value.item() if isinstance(value, np.generic | np.ndarray) else value
+        facts[name] = str(value) if name in _WORDS else value
+    return facts
+
+
+COLUMNS = DumpReader(
+    framework="columns",
+    files="any parquet, JSON Lines, npz or safetensors",
+    option="`--columns behavior=…,proximal=…`",
+    knows=_knows,
+    records=lambda file: _records(file, {}),
+    rows=lambda record, _: _rows(record, {}),
+)

@@ -1,0 +1,90 @@
+"""A file that holds a dump: what kind it is by its first bytes, and enough of it to tell who wrote it."""
+
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false
+from __future__ import annotations
+
+import re
+import zipfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trimtab.errors import RecordError
+from trimtab.records.dumps.jsonl import codec_of, json_lines
+
+_LINES_TRIED = 20
+
+
+class DumpFile:
+    """A path with what can be told of it without reading all; looked at when asked for, once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def kind(self) -> str:
+        """run, jsonl, parquet, npz, torch, pickle, safetensors, or other."""
+        if self.path.is_dir():
+            return "run" if (self.path / "run.json").is_file() else "folder"
+        head = self._head
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if head.startswith(b"PK\x03\x04"):
+            return self._archive
+        if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
+            return "pickle"
+        if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < self.path.stat().st_size:
+            return "safetensors"
+        return "jsonl" if head.lstrip().startswith(b"{") or codec_of(head) else "other"
+
+    @cached_property
+    def first(self) -> dict[str, Any]:
+        """The first record of a file of JSON Lines; of others an empty one."""
+        if self.kind != "jsonl":
+            return {}
+        for _, record in zip(range(_LINES_TRIED), json_lines(self.path), strict=False):
+            if isinstance(record, dict):
+                return record
+        return {}
+
+    @cached_property
+    def schema(self) -> pa.Schema | None:
+        """The schema of a parquet file; of others None."""
+        if self.kind != "parquet":
+            return None
+        try:
+            return pq.read_schema(self.path)
+        except (pa.ArrowException, OSError) as error:
+            raise RecordError(f"{self.path} needs to be a whole parquet file, got a damaged one: {error}.") from error
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns, where it has any."""
+        return tuple(self.first) if self.schema is None else tuple(self.schema.names)
+
+    @property
+    def number(self) -> int | None:
+        """The last number in its name: a step, where the writer puts one there."""
+        found = re.findall(r"\d+", self.path.name.partition(".")[0])
+        return int(found[-1]) if found else None
+
+    @cached_property
+    def _head(self) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                return file.read(64)
+        except OSError as error:
+            raise RecordError(f"{self.path} cannot be read: {error.strerror}. Check the path.") from None
+
+    @cached_property
+    def _archive(self) -> str:
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                names = archive.namelist()
+        except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+            raise RecordError(f"{self.path} needs to be a whole file, got one that was cut off: {error}.") from None
+        return "torch" if any(name.endswith("data.pkl") for name in names) else "npz"

@@ -1,0 +1,69 @@
+"""JSON Lines of any size, a line at a time."""
+
+# pyarrow carries no types.
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from trimtab.config.bounded import json_data
+from trimtab.errors import RecordError
+
+MOST_LINE = 1 << 30
+"""Bytes of one line; a longer one is no record of a sequence but a file without lines."""
+_BLOCK = 1 << 20
+_CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any] | RecordError]:
+    """The objects of a file, compressed or not; in place of a line that is none, why it is none."""
+    number = 0
+    for number, (line, whole) in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json_data(line)
+        except ValueError:
+            yield RecordError(f"line {number} {'is no JSON' if whole else 'was cut off'}")
+            continue
+        if isinstance(record, dict):
+            yield cast("dict[str, Any]", record)
+        else:
+            yield RecordError(f"line {number} is no JSON object")
+
+
+def codec_of(head: bytes) -> str | None:
+    """How a file is compressed, by its first bytes."""
+    return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Each line, and whether it has its end."""
+    waiting: list[bytes] = []
+    size = 0
+    try:
+        with path.open("rb") as file:
+            for block in _blocks(file):
+                *ended, rest = block.split(b"\n")
+                for line in ended:
+                    yield b"".join([*waiting, line]), True
+                    waiting, size = [], 0
+                waiting.append(rest)
+                size += len(rest)
+                if size > MOST_LINE:
+                    raise RecordError(f"{path} needs lines of at most {MOST_LINE >> 20} MB, got a longer one.")
+    except (OSError, pa.ArrowException) as error:
+        raise RecordError(f"{path} cannot be read to its end: {error}.") from error
+    if size:
+        yield b"".join(waiting), False
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    codec = codec_of(file.read(4))
+    file.seek(0)
+    stream: Any = file if codec is None else pa.CompressedInputStream(pa.PythonFile(file), codec)
+    while block := stream.read(_BLOCK):
+        yield block

@@ -1,0 +1,178 @@
+"""Paths to one batch: each file by its reader, what cannot be read told in notes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.errors import RecordError, TrimtabError, nearest
+from trimtab.records.dumps.columns import columns_reader
+from trimtab.records.dumps.dump_file import DumpFile
+from trimtab.records.dumps.fill import without_fills
+from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.readers import FRAMEWORKS, READERS
+from trimtab.records.dumps.row import DumpRow, Gathering
+from trimtab.records.saved import Origin, SavedBatch
+
+SUFFIXES = (".jsonl", ".parquet", ".pt", ".pkl", ".dp", ".npz", ".safetensors", ".gz", ".zst")
+"""Files of a folder that are looked at."""
+_SPOILT = (TrimtabError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)
+
+
+def load_batch(
+    paths: Sequence[Path],
+    framework: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    most_tokens: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SavedBatch:
+    """The sequences of all files as one batch.
+
+    The framework is recognised by the file where it is not named. `columns` names the columns of any other file, ours to theirs.
+    A file, line or sequence that cannot be read is a note of the batch's origin; a RecordError where nothing could be.
+    Reading stops after `most_tokens`; `progress` is told sequences and tokens now and then.
+    """
+    found = [pair for path in paths for pair in _readers_of(Path(path), framework, columns)]
+    kinds = list(dict.fromkeys(reader.framework for _, reader in found))
+    if len(kinds) > 1:
+        raise RecordError(
+            f"A batch needs files of one framework, got {' and '.join(kinds)}. Give those of one, or name it with --from."
+        )
+    if not found:
+        raise RecordError("An audit needs at least one file, got none.")
+    gathering, notes = Gathering(), list(dict.fromkeys(note for _, reader in found for note in reader.notes))
+    for file, reader in found:
+        notes += _gather(file, reader, gathering, most_tokens, progress)
+        if most_tokens is not None and gathering.tokens >= most_tokens:
+            notes.append(f"Reading stopped after {gathering.tokens} tokens, as asked for.")
+            break
+    if not len(gathering):
+        raise RecordError(notes[-1] if notes else f"{found[0][0].path} needs sequences to judge, got none.")
+    absent = {name: remedy for _, reader in found for name, remedy in reader.absent.items()}
+    files = tuple(str(file.path) for file, _ in found)
+    origin = Origin(framework=kinds[0], files=files, notes=tuple(notes))
+    batch = without_fills(gathering.batch(origin))
+    lacking = {name: remedy for name, remedy in absent.items() if getattr(batch, name) is None}
+    batch.origin.absent.update(lacking)
+    return batch
+
+
+def _gather(
+    file: DumpFile,
+    reader: DumpReader,
+    gathering: Gathering,
+    most: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> list[str]:
+    """Take in the rows of a file; notes on what could not be read."""
+    before, spoilt = len(gathering), Counter[str]()
+    notes: list[str] = []
+    try:
+        for row in _file_rows(file, reader, spoilt):
+            gathering.add(row)
+            if progress is not None:
+                progress(len(gathering), gathering.tokens)
+            if most is not None and gathering.tokens >= most:
+                break
+    except (TrimtabError, OSError) as error:
+        notes.append(_sentence(error, file))
+    if spoilt:
+        reason, _ = spoilt.most_common(1)[0]
+        count = spoilt.total()
+        notes.append(
+            f"{file.path}: {count} {'record' if count == 1 else 'records'} could not be read, the first: {reason}."
+        )
+    if len(gathering) == before and not notes:
+        notes.append(f"{file.path} needs sequences to judge, got none.")
+    return notes
+
+
+def _file_rows(file: DumpFile, reader: DumpReader, spoilt: Counter[str]) -> Iterator[DumpRow]:
+    for record in reader.records(file):
+        if isinstance(record, RecordError):
+            spoilt[str(record)] += 1
+            continue
+        try:
+            rows = list(reader.rows(record, file))
+        except _SPOILT as error:
+            spoilt[_reason(error)] += 1
+        else:
+            yield from rows
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _sentence(error: BaseException, file: DumpFile) -> str:
+    text = str(error)
+    return text if str(file.path) in text else f"{file.path}: {text}"
+
+
+def _readers_of(
+    path: Path, framework: str | None, columns: Mapping[str, str] | None
+) -> Iterator[tuple[DumpFile, DumpReader]]:
+    if framework is not None and framework not in FRAMEWORKS:
+        raise RecordError(
+            f"--from needs a framework whose dumps are read, got {framework!r}. {nearest(framework, FRAMEWORKS)}"
+        )
+    if not path.exists():
+        raise RecordError(f"{path} needs to exist, got nothing there. Check the path.")
+    given = [reader for reader in READERS if framework is None or reader.framework == framework]
+    chosen = [columns_reader(columns)] if columns else given
+    file = DumpFile(path)
+    if file.kind != "folder":
+        yield file, _reader_of(file, chosen, named=bool(columns))
+        return
+    known = [
+        (each, reader) for each in _files_in(path) if (reader := _recognise(each, chosen, bool(columns))) is not None
+    ]
+    if not known:
+        raise RecordError(
+            f"{path} needs a file that a framework saved, got none that is recognised. Name a file, or --columns."
+        )
+    yield from known
+
+
+def _files_in(folder: Path) -> list[DumpFile]:
+    files = [path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file() and path.stat().st_size]
+    return [DumpFile(path) for path in sorted(files, key=_natural)]
+
+
+def _natural(path: Path) -> tuple[Any, ...]:
+    """Step 9 before step 10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)))
+
+
+def _recognise(file: DumpFile, readers: Sequence[DumpReader], named: bool) -> DumpReader | None:
+    if named:
+        return readers[0]
+    try:
+        return next((reader for reader in readers if reader.knows(file)), None)
+    except RecordError:
+        return None
+
+
+def _reader_of(file: DumpFile, readers: Sequence[DumpReader], *, named: bool) -> DumpReader:
+    if file.kind not in ("run", "folder") and not file.path.stat().st_size:
+        raise RecordError(
+            f"{file.path} needs sequences, got an empty file. Its writer may have been stopped before it wrote."
+        )
+    if named:
+        return readers[0]
+    reader = next((reader for reader in readers if reader.knows(file)), None)
+    if reader is None:
+        raise RecordError(_unknown(file, readers))
+    return reader
+
+
+def _unknown(file: DumpFile, readers: Sequence[DumpReader]) -> str:
+    wanted = readers[0].files if len(readers) == 1 else "a dump of a framework that is read"
+    found = f"columns {', '.join(file.names[:12])}" if file.names else f"a file of kind {file.kind}"
+    return f"{file.path} needs to be {wanted}, got {found}. Name its columns with --columns behavior=…,proximal=…"

@@ -1,0 +1,164 @@
+"""One sequence as a file has it, and many of them gathered as a `SavedBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.errors import RecordError
+from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, Origin, SavedBatch
+
+_KINDS: dict[str, tuple[type[np.generic], float]] = {
+    "tokens": (np.int64, -1),
+    "trained": (np.bool_, False),
+    "versions": (np.int64, -1),
+    "reward": (np.float64, np.nan),
+    "step": (np.int64, -1),
+    "learner_version": (np.int64, -1),
+}
+"""The type of a column and what stands in it where a row says nothing; others are float32 and NaN."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DumpRow:
+    """One sequence, prompt and response together; the columns of `SavedBatch` where a file has them."""
+
+    trained: NDArray[Any]
+    tokens: NDArray[Any] | None = None
+    behavior: NDArray[Any] | None = None
+    proximal: NDArray[Any] | None = None
+    current: NDArray[Any] | None = None
+    reference: NDArray[Any] | None = None
+    advantage: NDArray[Any] | None = None
+    versions: NDArray[Any] | None = None
+    group: Hashable = None
+    """Whatever tells the prompts of one step apart; equal values are one group, None is no answer."""
+    reward: float | None = None
+    step: int | None = None
+    learner_version: int | None = None
+    finish: str | None = None
+    source: str | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in PER_TOKEN:
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.trained):
+                raise RecordError(
+                    f"A sequence of {len(self.trained)} tokens needs as many values of {name}, got {len(column)}."
+                )
+
+
+class Gathering:
+    """Rows on their way to a batch: one array per row and column, joined once."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._lengths: list[int] = []
+        self._columns: dict[str, list[Any]] = {name: [] for name in (*PER_TOKEN, *PER_SEQUENCE)}
+        self._groups: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self._lengths)
+
+    def add(self, row: DumpRow) -> None:
+        """Take in a row."""
+        self._lengths.append(len(row.trained))
+        self.tokens += len(row.trained)
+        for name in PER_TOKEN:
+            column = getattr(row, name)
+            self._columns[name].append(None if column is None else np.asarray(column, _kind(name)[0]))
+        for name in PER_SEQUENCE:
+            self._columns[name].append(getattr(row, name))
+
+    def batch(self, origin: Origin) -> SavedBatch:
+        """All rows as one batch. It takes them out: what they held is free once it is joined."""
+        partly = [name for name, column in self._columns.items() if 0 < sum(map(_absent, column)) < len(self)]
+        offsets = np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]).astype(np.int64)
+        per_token = {name: self._joined(name) for name in PER_TOKEN}
+        per_sequence = {name: self._listed(name) for name in PER_SEQUENCE}
+        notes = list(origin.notes)
+        if per_sequence["group"] is None and per_token["tokens"] is not None:
+            per_sequence["group"] = _groups_of(offsets, per_token["tokens"], per_token["trained"], per_sequence["step"])
+            notes.append("Groups are the sequences of a step with the same prompt tokens: the file names none.")
+        if partly:
+            notes.append(f"Only some sequences have {', '.join(partly)}; the others count as unknown.")
+        told = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
+        return SavedBatch(origin=told, offsets=offsets, **cast("dict[str, Any]", per_token | per_sequence))
+
+    def _joined(self, name: str) -> NDArray[Any] | None:
+        column = self._columns.pop(name)
+        if name != "trained" and all(map(_absent, column)):
+            return None
+        dtype, fill = _kind(name)
+        parts = [
+            np.full(length, fill, dtype) if part is None else part
+            for part, length in zip(column, self._lengths, strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+    def _listed(self, name: str) -> Any:
+        column = self._columns.pop(name)
+        if all(map(_absent, column)):
+            return None
+        if name == "group":
+            return np.array([self._group(key) for key in column], np.int64)
+        if name in ("finish", "source", "text"):
+            return tuple("" if value is None else str(value) for value in column)
+        dtype, fill = _kind(name)
+        return np.array([fill if value is None else value for value in column], dtype)
+
+    def _group(self, key: Hashable) -> int:
+        """A number for each key; a sequence without one is a group of its own."""
+        return self._groups.setdefault(object() if key is None else key, len(self._groups))
+
+
+def floats(values: object) -> NDArray[np.float32]:
+    """Numbers as float32; what is null or no number counts as unknown."""
+    return np.asarray(values, np.float32).reshape(-1)
+
+
+def ints(values: object) -> NDArray[np.int64]:
+    """Whole numbers."""
+    return np.asarray(values, np.int64).reshape(-1)
+
+
+def bools(values: object) -> NDArray[np.bool_]:
+    """True where a number is not 0."""
+    return np.asarray(values, np.float32).reshape(-1) > 0
+
+
+def after(prompt: int, values: NDArray[Any] | None, name: str) -> NDArray[Any] | None:
+    """A column of the response alone, with the prompt's places in front of it, which hold nothing."""
+    if values is None:
+        return None
+    dtype, fill = _kind(name)
+    return np.concatenate([np.full(prompt, fill, dtype), np.asarray(values, dtype)])
+
+
+def _kind(name: str) -> tuple[type[np.generic], float]:
+    return _KINDS.get(name, (np.float32, np.nan))
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+def _groups_of(
+    offsets: NDArray[np.int64], tokens: NDArray[Any], trained: NDArray[Any], steps: Sequence[int] | None
+) -> NDArray[np.int64]:
+    """Sequences of one step that begin with the same tokens up to the first that was trained."""
+    seen: dict[tuple[int, bytes], int] = {}
+    groups: list[int] = []
+    for index, (start, end) in enumerate(pairwise(offsets.tolist())):
+        chosen = trained[start:end]
+        first = int(chosen.argmax()) if chosen.any() else end - start
+        key = -1 if steps is None else int(steps[index]), tokens[start : start + first].tobytes()
+        groups.append(seen.setdefault(key, len(seen)))
+    return np.array(groups, np.int64)
