@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
+from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.dump_file import DumpFile
 
 _SIGNS = {"F": "f", "I": "i", "U": "u"}
@@ -30,11 +31,6 @@ def named_arrays(file: DumpFile) -> dict[str, NDArray[Any]]:
         return _npz(file) if file.kind == "npz" else _safetensors(file)
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise RecordError(f"{file.path} needs to be a whole file of arrays, got a damaged one: {error}.") from error
-
-
-def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """bfloat16 as float32, of which it is the upper half."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _npz(file: DumpFile) -> dict[str, NDArray[Any]]:

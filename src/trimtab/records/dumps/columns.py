@@ -80,7 +80,11 @@ def _from_lines(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
 
 
 def _from_parquet(file: DumpFile, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    wanted = _theirs(file.names, columns, file)
+    return parquet_rows(file, _theirs(file.names, columns, file))
+
+
+def parquet_rows(file: DumpFile, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file with some of its columns under names of ours."""
     try:
         with pq.ParquetFile(file.path) as parquet:
             for block in parquet.iter_batches(_ROWS_AT_ONCE, columns=list(wanted.values())):

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.jsonl import codec_of, json_lines
+from trimtab.records.dumps.pickles import pickle_content, torch_content
+from trimtab.records.dumps.pickles.archive import LEGACY
 
 _LINES_TRIED = 20
 
@@ -60,6 +62,27 @@ class DumpFile:
             return pq.read_schema(self.path)
         except (pa.ArrowException, OSError) as error:
             raise RecordError(f"{self.path} needs to be a whole parquet file, got a damaged one: {error}.") from error
+
+    @cached_property
+    def content(self) -> Any:
+        """The data of a `.pt` or `.pkl` file, see `pickles`; of others None."""
+        if self.kind == "torch":
+            return torch_content(self.path, self.path)
+        if self.kind != "pickle":
+            return None
+        content = pickle_content(self.path)
+        if content == LEGACY if isinstance(content, int) else False:
+            raise RecordError(
+                f"{self.path} needs to be written by torch 1.6 or later, got the older form of torch.save. "
+                "Load it where it was made and save it again."
+            )
+        return content
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """The list `samples` of a `.pt` file that has one."""
+        found = self.content.get("samples") if isinstance(self.content, dict) else None
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
     @property
     def names(self) -> tuple[str, ...]:

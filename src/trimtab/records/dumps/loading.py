@@ -36,7 +36,8 @@ def load_batch(
     A file, line or sequence that cannot be read is a note of the batch's origin; a RecordError where nothing could be.
     Reading stops after `most_tokens`; `progress` is told sequences and tokens now and then.
     """
-    found = [pair for path in paths for pair in _readers_of(Path(path), framework, columns)]
+    refused: list[str] = []
+    found = [pair for path in paths for pair in _readers_of(Path(path), framework, columns, refused)]
     kinds = list(dict.fromkeys(reader.framework for _, reader in found))
     if len(kinds) > 1:
         raise RecordError(
@@ -44,12 +45,16 @@ def load_batch(
         )
     if not found:
         raise RecordError("An audit needs at least one file, got none.")
-    gathering, notes = Gathering(), list(dict.fromkeys(note for _, reader in found for note in reader.notes))
+    gathering, notes = Gathering(), list(dict.fromkeys([*refused, *(note for _, each in found for note in each.notes)]))
     for file, reader in found:
         notes += _gather(file, reader, gathering, most_tokens, progress)
         if most_tokens is not None and gathering.tokens >= most_tokens:
             notes.append(f"Reading stopped after {gathering.tokens} tokens, as asked for.")
             break
+    if gathering.copies:
+        notes.append(
+            f"{gathering.copies} sequences stood in several files, as ranks of one group write them, and count once."
+        )
     if not len(gathering):
         raise RecordError(notes[-1] if notes else f"{found[0][0].path} needs sequences to judge, got none.")
     absent = {name: remedy for _, reader in found for name, remedy in reader.absent.items()}
@@ -73,6 +78,8 @@ def _gather(
     notes: list[str] = []
     try:
         for row in _file_rows(file, reader, spoilt):
+            if reader.copies and not gathering.is_new(row):
+                continue
             gathering.add(row)
             if progress is not None:
                 progress(len(gathering), gathering.tokens)
@@ -86,7 +93,7 @@ def _gather(
         notes.append(
             f"{file.path}: {count} {'record' if count == 1 else 'records'} could not be read, the first: {reason}."
         )
-    if len(gathering) == before and not notes:
+    if len(gathering) == before and not notes and not gathering.copies:
         notes.append(f"{file.path} needs sequences to judge, got none.")
     return notes
 
@@ -116,7 +123,7 @@ def _sentence(error: BaseException, file: DumpFile) -> str:
 
 
 def _readers_of(
-    path: Path, framework: str | None, columns: Mapping[str, str] | None
+    path: Path, framework: str | None, columns: Mapping[str, str] | None, refused: list[str]
 ) -> Iterator[tuple[DumpFile, DumpReader]]:
     if framework is not None and framework not in FRAMEWORKS:
         raise RecordError(
@@ -150,12 +157,14 @@ def _natural(path: Path) -> tuple[Any, ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)))
 
 
-def _recognise(file: DumpFile, readers: Sequence[DumpReader], named: bool) -> DumpReader | None:
+def _recognise(file: DumpFile, readers: Sequence[DumpReader], named: bool, refused: list[str]) -> DumpReader | None:
+    """Who reads a file of a folder, if anybody; a file that is damaged or refused is told and left out."""
     if named:
         return readers[0]
     try:
         return next((reader for reader in readers if reader.knows(file)), None)
-    except RecordError:
+    except RecordError as error:
+        refused.append(str(error))
         return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.reader import RECORDER, DumpReader
 from trimtab.records.dumps.row import DumpRow, bools, floats, ints
 
 _LOG_PROBS = {
@@ -21,22 +21,27 @@ _LOG_PROBS = {
 
 
 def _knows(file: DumpFile) -> bool:
-    return {"token_ids", "generation_logprobs", "prev_logprobs"} <= file.first.keys()
+    return {"token_ids", "token_loss_mask", "generation_logprobs", "input_lengths"} <= file.first.keys()
+
+
+def _knows_first(file: DumpFile) -> bool:
+    return {"generation_logprobs", "prev_logprobs", "input_lengths"} <= file.first.keys()
 
 
 def _rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    tokens = ints(record["token_ids"])
-    length = int(_one(record.get("input_lengths"), len(tokens)))
+    tokens = ints(record["token_ids"]) if "token_ids" in record else None
+    width = len(floats(record["generation_logprobs"]))
+    length = int(_one(record.get("input_lengths"), width))
     known = {name: floats(record[key])[:length] for name, key in _LOG_PROBS.items() if key in record}
+    trained = bools(record["token_loss_mask"])[:length] if "token_loss_mask" in record else known["behavior"] != 0
     for column in known.values():
         column[:1] = float("nan")  # nothing comes before the first token
-    trained = bools(record["token_loss_mask"])[:length]
     if float(_one(record.get("sample_loss_mask"), 1.0)) == 0:
         trained[:] = False
     yield DumpRow(
-        tokens=tokens[:length],
+        tokens=None if tokens is None else tokens[:length],
         trained=trained,
-        advantage=_advantage(record, len(tokens), length),
+        advantage=_advantage(record, width, length),
         reward=_one(record.get("rewards"), None),
         step=int(record.get("step", file.number if file.number is not None else -1)),
         text=_text(record.get("content")),
@@ -64,14 +69,26 @@ def _text(content: Any) -> str | None:
     return "".join(map(str, content)) if isinstance(content, list) else content
 
 
+_ABSENT = {
+    "versions": f"{RECORDER}: NeMo-RL writes no version of the sampling weights",
+    "current": f"{RECORDER}: NeMo-RL writes the log-probs of the start of the step only",
+}
+
 NEMO_RL = DumpReader(
     framework="nemo-rl",
     files="train_data_step{N}.jsonl",
     option="written by default; `env.should_log_nemo_gym_responses` switches it off",
     knows=_knows,
     rows=_rows,
-    absent={
-        "versions": "trimtab.Recorder in the training loop: NeMo-RL writes no version of the sampling weights",
-        "current": "trimtab.Recorder in the loss: NeMo-RL writes the log-probs of the start of the step only",
-    },
+    absent=_ABSENT,
+)
+
+NEMO_RL_FIRST = DumpReader(
+    framework="nemo-rl",
+    files="train_data_step{N}.jsonl of 2025, without tokens and mask",
+    option="written by default",
+    knows=_knows_first,
+    rows=_rows,
+    absent=_ABSENT | {"tokens": "NeMo-RL of 2026 writes token_ids and token_loss_mask", "advantage": "NeMo-RL of 2026"},
+    notes=("The file has no mask: tokens whose generation_logprobs are not 0.0 count as trained.",),
 )

@@ -11,6 +11,18 @@ from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.jsonl import json_lines
 from trimtab.records.dumps.row import DumpRow
 
+RECORDER = "trimtab.Recorder, three lines in the training loop"
+
+
+def samples(file: DumpFile) -> Iterator[dict[str, Any]]:
+    """The samples of a `.pt` file."""
+    return iter(file.samples)
+
+
+def whole(file: DumpFile) -> Iterator[Any]:
+    """A `.pt` or `.pkl` file as one record."""
+    return iter([file.content])
+
 
 def lines(file: DumpFile) -> Iterator[dict[str, Any] | RecordError]:
     """The records of a file of JSON Lines."""
@@ -34,5 +46,7 @@ class DumpReader:
     """A file in parts, one at a time; a RecordError it gives is a part that cannot be read, one it raises ends the file."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Columns that such a file never has, each with what brings them."""
+    copies: bool = False
+    """Whether several files may hold the same sequence, as ranks of one group do."""
     notes: tuple[str, ...] = ()
     """What holds of every such file and a reader of the audit should know."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import hashlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -59,6 +60,8 @@ class Gathering:
 
     def __init__(self) -> None:
         self.tokens = 0
+        self.copies = 0
+        self._seen: set[bytes] = set()
         self._lengths: list[int] = []
         self._columns: dict[str, list[Any]] = {name: [] for name in (*PER_TOKEN, *PER_SEQUENCE)}
         self._groups: dict[Hashable, int] = {}
@@ -66,6 +69,17 @@ class Gathering:
     def __len__(self) -> int:
         """How many rows."""
         return len(self._lengths)
+
+    def is_new(self, row: DumpRow) -> bool:
+        """Whether no row asked about before held the same numbers; copies are counted."""
+        columns = (getattr(row, name) for name in PER_TOKEN)
+        digest = hashlib.blake2b(
+            b"|".join(b"" if each is None else np.ascontiguousarray(each).tobytes() for each in columns)
+        )
+        known = digest.digest() in self._seen
+        self._seen.add(digest.digest())
+        self.copies += known
+        return not known
 
     def add(self, row: DumpRow) -> None:
         """Take in a row."""
@@ -140,6 +154,29 @@ def after(prompt: int, values: NDArray[Any] | None, name: str) -> NDArray[Any] |
         return None
     dtype, fill = _kind(name)
     return np.concatenate([np.full(prompt, fill, dtype), np.asarray(values, dtype)])
+
+
+def told(words: str, **facts: Any) -> DumpRow:
+    """A sequence of which there is only text."""
+    return DumpRow(trained=np.empty(0, bool), text=words, **facts)
+
+
+def padded_rows(
+    tokens: NDArray[Any],
+    attention: NDArray[Any],
+    columns: Mapping[str, NDArray[Any]],
+    facts: Sequence[Mapping[str, Any]],
+) -> Iterator[DumpRow]:
+    """Rows of a padded batch without their padding.
+
+    A column that is narrower than the tokens is of the last of them: column j of R stands at place S - R + j of S, wherever the
+    padding is. That holds for responses that end with their row and for those that are padded behind.
+    """
+    wide = tokens.shape[1]
+    for index, present in enumerate(attention.astype(bool)):
+        cut = {name: after(wide - column.shape[1], column[index], name) for name, column in columns.items()}
+        known = {name: column[present] for name, column in cut.items() if column is not None}
+        yield DumpRow(tokens=tokens[index][present], **known, **facts[index])
 
 
 def _kind(name: str) -> tuple[type[np.generic], float]:

@@ -1,0 +1,243 @@
+"""The machine that runs a pickle's operations: Python's own, with only those that build plain data left in it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from trimtab.errors import RecordError
+from trimtab.records.dumps.pickles.admitted import ADMITTED
+from trimtab.records.dumps.pickles.husk import Husk, StandIn
+
+PersistentLoad = Callable[[Any], Any]
+
+# The one in Python, not the one in C: that one allocates memory for any place in its memo that a file names.
+_Machine: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+_PLAIN = (
+    *(
+        "PROTO",
+        "FRAME",
+        "STOP",
+        "MARK",
+        "POP",
+        "POP_MARK",
+        "DUP",
+        "MEMOIZE",
+        "PUT",
+        "BINPUT",
+        "LONG_BINPUT",
+        "GET",
+        "BINGET",
+    ),
+    *(
+        "LONG_BINGET",
+        "NONE",
+        "NEWTRUE",
+        "NEWFALSE",
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+    ),
+    *("BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+    *(
+        "BINUNICODE8",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "TUPLE",
+        "EMPTY_TUPLE",
+        "TUPLE1",
+        "TUPLE2",
+        "TUPLE3",
+        "LIST",
+    ),
+    *("EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "GLOBAL", "STACK_GLOBAL", "BINPERSID"),
+)
+_KEYS = str | int | float | bool | bytes | None
+_BROKEN = (
+    EOFError,
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    pickle.PickleError,
+)
+
+
+class RefusedError(RecordError):
+    """A pickle that asks for more than data."""
+
+
+class PlainUnpickler(_Machine):
+    """Builds numbers, text, lists, dictionaries and tensors; refuses the rest by name."""
+
+    def __init__(self, file: BinaryIO, size: int, persistent: PersistentLoad | None = None) -> None:
+        super().__init__(_Bounded(file, size), encoding="latin1")
+        self._persistent = persistent
+
+    def find_class(self, module: str, name: str) -> StandIn:
+        """The stand-in of a name; nothing is imported."""
+        if (found := ADMITTED.get(f"{module}.{name}")) is None:
+            raise RefusedError(
+                f"it asks for {module}.{name}, which is none of the containers and tensors that are admitted"
+            )
+        return found
+
+    def persistent_load(self, pid: Any) -> Any:
+        """A storage of the archive that the pickle stands in."""
+        if self._persistent is None:
+            raise RefusedError("it asks for objects that stand outside the file")
+        return self._persistent(pid)
+
+    def _reduce(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = _called(self.stack[-1], arguments)
+
+    def _new(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = _called(self.stack[-1], arguments)
+
+    def _new_named(self) -> None:
+        named, arguments = self.stack.pop(), self.stack.pop()
+        if named:
+            raise RefusedError("it makes an object with named arguments")
+        self.stack[-1] = _called(self.stack[-1], arguments)
+
+    def _build(self) -> None:
+        state = self.stack.pop()
+        thing = self.stack[-1]
+        if isinstance(thing, Husk):
+            thing.state = state
+        elif not isinstance(thing, dict):  # a dictionary's attributes say nothing about its items
+            raise RefusedError(f"it sets attributes of {_named(thing)}")
+
+    def _set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        _put(self.stack[-1], [key, value])
+
+    def _set_items(self) -> None:
+        items = self.pop_mark()
+        _put(self.stack[-1], items)
+
+    def _dict(self) -> None:
+        items = self.pop_mark()
+        made: dict[Any, Any] = {}
+        _put(made, items)
+        self.append(made)
+
+    def _add_items(self) -> None:
+        items = self.pop_mark()
+        if not isinstance(self.stack[-1], list):
+            raise RefusedError(f"it adds items to {_named(self.stack[-1])}")
+        self.stack[-1].extend(items)
+
+    def _set(self) -> None:
+        self.append([])
+
+    def _frozen_set(self) -> None:
+        items = self.pop_mark()
+        self.append(items)
+
+
+def _refused(name: str) -> Callable[[Any], None]:
+    def refuse(machine: Any) -> None:
+        raise RefusedError(f"it has the operation {name}, which plain data does not need")
+
+    return refuse
+
+
+def _dispatch() -> dict[int, Callable[[Any], None]]:
+    """Python's operations on plain data, ours in place of those that call or set something, and a refusal for the rest."""
+    ours: dict[str, Any] = {
+        "REDUCE": PlainUnpickler._reduce,
+        "NEWOBJ": PlainUnpickler._new,
+        "NEWOBJ_EX": PlainUnpickler._new_named,
+        "BUILD": PlainUnpickler._build,
+        "SETITEM": PlainUnpickler._set_item,
+        "SETITEMS": PlainUnpickler._set_items,
+        "DICT": PlainUnpickler._dict,
+        "EMPTY_SET": PlainUnpickler._set,
+        "ADDITEMS": PlainUnpickler._add_items,
+        "FROZENSET": PlainUnpickler._frozen_set,
+    }
+    codes = {name: getattr(pickle, name)[0] for name in (*_PLAIN, *ours)}
+    table = {code: _refused(f"{code:#04x}") for code in range(256)}
+    table |= {codes[name]: _Machine.dispatch[codes[name]] for name in _PLAIN}
+    return table | {codes[name]: ours[name] for name in ours}
+
+
+PlainUnpickler.dispatch = _dispatch()
+
+
+class _Bounded:
+    """A file that never makes room for more than it has."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, count: int) -> bytes:
+        if not 0 <= count <= self._left:
+            raise EOFError("it was cut off")
+        self._left -= count
+        return self._file.read(count)
+
+    def readline(self) -> bytes:
+        line = self._file.readline(self._left)
+        self._left -= len(line)
+        return line
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def unpickle(file: BinaryIO, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
+    """What a pickle of `size` bytes builds, with stand-ins for objects; one sentence where it cannot be read."""
+    try:
+        return PlainUnpickler(file, size, persistent).load()
+    except RecordError as error:
+        raise RefusedError(
+            f"{path} needs to hold data only and was not opened further: {error}. Nothing of it was run."
+        ) from None
+    except _BROKEN as error:
+        raise RecordError(
+            f"{path} needs to be a whole pickle, got one that is damaged or was cut off: {error}."
+        ) from None
+
+
+def pickle_content(path: Path) -> Any:
+    """The data of a `.pkl` file."""
+    with path.open("rb") as file:
+        return unpickle(file, path.stat().st_size, path)
+
+
+def _called(function: Any, arguments: Any) -> Any:
+    if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
+        raise RefusedError(f"it calls {_named(function)}")
+    return function.make(*cast("tuple[Any, ...]", arguments))
+
+
+def _put(into: Any, items: list[Any]) -> None:
+    """Keys and values in turn. Plain keys only: a key is hashed, and what is nested a million deep cannot be."""
+    if not isinstance(into, dict):
+        raise RefusedError(f"it sets items of {_named(into)}")
+    made = cast("dict[Any, Any]", into)
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not isinstance(key, _KEYS):
+            raise RefusedError(f"it has {_named(key)} as a key")
+        made[key] = value
+
+
+def _named(thing: Any) -> str:
+    return thing.name if isinstance(thing, StandIn | Husk) else f"a {type(thing).__name__}"
