@@ -21,7 +21,7 @@ from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import DumpReader, line_records
-from trimtab.records.dumps.row import DumpRow, after, bool_column, float_column, int_column
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
 LAYOUT = ("prompt", "attention", "lengths", "offsets")
@@ -29,10 +29,10 @@ LAYOUT = ("prompt", "attention", "lengths", "offsets")
 NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
 _CONVERT = {
     "tokens": int_column,
-    "trained": bool_column,
+    "trained": mask_column,
     "versions": int_column,
     "prompt": int_column,
-    "attention": bool_column,
+    "attention": mask_column,
 }
 _WORDS = ("finish", "source", "text")
 _ROWS_AT_ONCE = 64

@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, bool_column, float_column, int_column
+from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _LOG_PROBS = {
     "behavior": "generation_logprobs",
@@ -34,7 +34,7 @@ def _rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     width = len(wide["behavior"])
     length = int(_one(record.get("input_lengths"), width))
     known = {name: column[:length] for name, column in wide.items()}
-    trained = bool_column(record["token_loss_mask"])[:length] if "token_loss_mask" in record else known["behavior"] != 0
+    trained = mask_column(record["token_loss_mask"])[:length] if "token_loss_mask" in record else known["behavior"] != 0
     for column in known.values():
         column[:1] = float("nan")  # nothing comes before the first token
     if float(_one(record.get("sample_loss_mask"), 1.0)) == 0:

@@ -17,7 +17,7 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.jsonl import json_lines
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, bool_column, float_column, int_column
+from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _STREAMS = {"current": "trainer_logprobs", "advantage": "advantages"}
 Streams = dict[str, dict[int, dict[str, Any]]]
@@ -33,7 +33,7 @@ def _export_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]
     rewards = [value for value in record.get("rewards") or () if value is not None]
     yield DumpRow(
         tokens=int_column(record["token_ids"]),
-        trained=bool_column(record["loss_mask"]),
+        trained=mask_column(record["loss_mask"]),
         behavior=behavior,
         current=current,
         advantage=float_column(record["advantages"]) if record.get("advantages") is not None else None,
@@ -67,7 +67,7 @@ def _trace_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
 
 def _branch(nodes: list[dict[str, Any]], streams: Mapping[str, Any], trace: Mapping[str, Any], group: Any) -> DumpRow:
     tokens = np.concatenate([int_column(node.get("token_ids") or []) for node in nodes])
-    sampled = np.concatenate([bool_column(node.get("mask") or []) for node in nodes])
+    sampled = np.concatenate([mask_column(node.get("mask") or []) for node in nodes])
     if len(sampled) != len(tokens):
         raise RecordError(f"a mask of {len(sampled)} values for {len(tokens)} tokens")
     known = {"behavior": _expanded(nodes, "logprobs", sampled)}
@@ -97,7 +97,7 @@ def _expanded(nodes: list[dict[str, Any]], key: str, sampled: Any) -> Any:
         return None
     parts: list[Any] = []
     for node in nodes:
-        count = int(bool_column(node.get("mask") or []).sum())
+        count = int(mask_column(node.get("mask") or []).sum())
         values = float_column(node.get(key) or [])
         if len(values) not in (0, count):
             raise RecordError(f"{len(values)} {key} for {count} sampled tokens of a message")

@@ -143,7 +143,7 @@ def int_column(values: object) -> NDArray[np.int64]:
     return np.asarray(values, np.int64).reshape(-1)
 
 
-def bool_column(values: object) -> NDArray[np.bool_]:
+def mask_column(values: object) -> NDArray[np.bool_]:
     """True where a number is not 0."""
     return np.asarray(values, np.float32).reshape(-1) > 0
 

@@ -14,7 +14,7 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles.tensors import plain
 from trimtab.records.dumps.reader import RECORDER, DumpReader, sample_records
-from trimtab.records.dumps.row import DumpRow, after, bool_column, float_column, int_column
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 
 _TRAINED = {
     "behavior": "rollout_log_probs",
@@ -79,7 +79,7 @@ def _row(
     known = {
         name: _response(sample.get(key), length, key) for name, key in columns.items() if sample.get(key) is not None
     }
-    trained = bool_column(plain(sample[mask])) if sample.get(mask) is not None else np.ones(length, bool)
+    trained = mask_column(plain(sample[mask])) if sample.get(mask) is not None else np.ones(length, bool)
     reward = sample.get("rewards", sample.get("reward"))
     return DumpRow(
         tokens=tokens,

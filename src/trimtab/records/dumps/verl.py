@@ -13,7 +13,7 @@ from trimtab.records.dumps.pickles import torch_content
 from trimtab.records.dumps.pickles.husk import Husk
 from trimtab.records.dumps.pickles.tensors import plain, typed_bytes
 from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
-from trimtab.records.dumps.row import DumpRow, after, bool_column, float_column, int_column, padded_rows, told
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column, padded_rows, told
 
 _COLUMNS = {
     "trained": "response_mask",
@@ -43,7 +43,7 @@ def _queue_rows(saved: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
         version = _version(tags[index] if index < len(tags) else {})
         yield DumpRow(
             tokens=np.concatenate([prompt, response]),
-            trained=np.concatenate([np.zeros(len(prompt), bool), bool_column(fields["response_mask"][index])]),
+            trained=np.concatenate([np.zeros(len(prompt), bool), mask_column(fields["response_mask"][index])]),
             versions=None if version is None else after(len(prompt), np.full(len(response), version), "versions"),
             group=(step, str(key).partition("_")[0]),
             reward=float(float_column(fields["rm_scores"][index]).sum()) if "rm_scores" in fields else None,
