@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -77,7 +78,7 @@ def _lines(path: Path, start: int, end: int | None) -> Iterator[tuple[bytes, boo
         yield b"".join(waiting), False
 
 
-def _blocks(file: BinaryIO, start: int, end: int | None) -> Iterator[bytes]:
+def _blocks(file: BufferedIOBase, start: int, end: int | None) -> Iterator[bytes]:
     codec = codec_of(file.read(4))
     file.seek(start)
     stream: Any = file if codec is None else pa.CompressedInputStream(pa.PythonFile(file), codec)

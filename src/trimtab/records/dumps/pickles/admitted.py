@@ -59,11 +59,12 @@ def _husk(name: str) -> StandIn:
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    numpy = {
-        f"numpy.{core}.{name}": function
-        for core in ("core.multiarray", "_core.multiarray")
-        for name, function in (("_reconstruct", tensors.PickledArray), ("scalar", tensors.number_of))
+    made = {
+        "multiarray._reconstruct": tensors.PickledArray,
+        "multiarray.scalar": tensors.number_of,
+        "numeric._frombuffer": tensors.from_buffer,
     }
+    numpy = {f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in made.items()}
     return numpy | {
         "collections.OrderedDict": _ordered,
         "builtins.set": _listed,
@@ -112,4 +113,5 @@ ADMITTED: dict[str, StandIn] = {
     **{name: StandIn(name, function) for name, function in _functions().items()},
     **{name: _husk(name) for name in _CLASSES},
     **{f"torch.{name}": StandIn(f"torch.{name}", _uncalled) for name in tensors.STORAGES},
+    "torch.storage.UntypedStorage": StandIn("torch.UntypedStorage", _uncalled),
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.admitted import ADMITTED
@@ -81,7 +82,7 @@ class NotDataError(RecordError):
 class PlainUnpickler(_Machine):
     """Builds numbers, text, lists, dictionaries and tensors; refuses the rest by name."""
 
-    def __init__(self, file: BinaryIO, size: int, persistent: PersistentLoad | None = None) -> None:
+    def __init__(self, file: BufferedIOBase, size: int, persistent: PersistentLoad | None = None) -> None:
         super().__init__(_Bounded(file, size), encoding="latin1")
         self._persistent = persistent
 
@@ -182,7 +183,7 @@ PlainUnpickler.dispatch = _dispatch()
 class _Bounded:
     """A file that never makes room for more than it has."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: BufferedIOBase, size: int) -> None:
         self._file, self._left = file, size
 
     def read(self, count: int) -> bytes:
@@ -202,7 +203,7 @@ class _Bounded:
         return len(data)
 
 
-def unpickle(file: BinaryIO, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
+def unpickle(file: BufferedIOBase, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
     """What a pickle of `size` bytes builds, with stand-ins for objects; one sentence where it cannot be read."""
     try:
         return PlainUnpickler(file, size, persistent).load()
