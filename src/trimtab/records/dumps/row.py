@@ -15,12 +15,12 @@ from trimtab.errors import RecordError
 from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, Origin, SavedBatch
 
 _KINDS: dict[str, tuple[type[np.generic], float]] = {
-    "tokens": (np.int64, -1),
-    "trained": (np.bool_, False),
-    "versions": (np.int64, -1),
+    "tokens": (np.int64, -1.0),
+    "trained": (np.bool_, 0.0),
+    "versions": (np.int64, -1.0),
     "reward": (np.float64, np.nan),
-    "step": (np.int64, -1),
-    "learner_version": (np.int64, -1),
+    "step": (np.int64, -1.0),
+    "learner_version": (np.int64, -1.0),
 }
 """The type of a column and what stands in it where a row says nothing; others are float32 and NaN."""
 
@@ -188,7 +188,7 @@ def _absent(value: object) -> bool:
 
 
 def _groups_of(
-    offsets: NDArray[np.int64], tokens: NDArray[Any], trained: NDArray[Any], steps: Sequence[int] | None
+    offsets: NDArray[np.int64], tokens: NDArray[Any], trained: NDArray[Any], steps: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
     """Sequences of one step that begin with the same tokens up to the first that was trained."""
     seen: dict[tuple[int, bytes], int] = {}
