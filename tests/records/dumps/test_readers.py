@@ -145,10 +145,11 @@ def test_a_branch_of_a_trace_is_a_path_and_a_short_stream_knows_nothing_of_the_r
     ]
     traces = tmp_path / "traces"
     made.jsonl(traces / "stream.jsonl", [{"id": "e", "traces": [{"id": "t", "nodes": nodes, "info": {}}]}])
-    made.jsonl(
-        traces / "annotations" / "trainer.jsonl",
-        [{"trace_id": "t", "branches": [{"index": 1, "trainer_logprobs": [None, None]}, {"index": 0, "trainer_logprobs": [None, None, None, -0.75]}]}],
-    )  # fmt: skip
+    branches = [
+        {"index": 1, "trainer_logprobs": [None, None]},
+        {"index": 0, "trainer_logprobs": [None, None, None, -0.75]},
+    ]
+    made.jsonl(traces / "annotations" / "trainer.jsonl", [{"trace_id": "t", "branches": branches}])
     batch = load([traces])
     assert batch.tokens is not None
     assert batch.tokens.tolist() == [1, 2, 3, 4, 1, 2, 5]
