@@ -15,14 +15,16 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.dump_file import DumpFile
 
-_SIGNS = {"F": "f", "I": "i", "U": "u"}
 _TYPES = {
-    f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
-    for sign, kind in _SIGNS.items()
-    for size in (8, 16, 32, 64)
-    if size > 8 or sign != "F"
+    **{
+        f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
+        for sign, kind in (("I", "i"), ("U", "u"))
+        for size in (8, 16, 32, 64)
+    },
+    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
+    "BOOL": np.dtype(np.bool_),
+    "BF16": np.dtype("<u2"),
 }
-_TYPES |= {"BOOL": np.dtype(np.bool_), "BF16": np.dtype("<u2")}
 
 
 def named_arrays(file: DumpFile) -> dict[str, NDArray[Any]]:

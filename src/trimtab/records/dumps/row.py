@@ -95,7 +95,7 @@ class Gathering:
         """All rows as one batch. It takes them out: what they held is free once it is joined."""
         partly = [name for name, column in self._columns.items() if 0 < sum(map(_absent, column)) < len(self)]
         offsets = np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]).astype(np.int64)
-        per_token = {name: self._joined(name) for name in PER_TOKEN}
+        per_token: dict[str, Any] = {name: self._joined(name) for name in PER_TOKEN}
         per_sequence = {name: self._listed(name) for name in PER_SEQUENCE}
         notes = list(origin.notes)
         if per_sequence["group"] is None and per_token["tokens"] is not None:
@@ -148,7 +148,7 @@ def mask_column(values: object) -> NDArray[np.bool_]:
     return np.asarray(values, np.float32).reshape(-1) > 0
 
 
-def after(prompt: int, values: NDArray[Any] | None, name: str) -> NDArray[Any] | None:
+def after(prompt: int, values: NDArray[Any] | None, name: str) -> Any:
     """A column of the response alone, with the prompt's places in front of it, which hold nothing."""
     if values is None:
         return None
