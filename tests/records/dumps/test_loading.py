@@ -256,6 +256,19 @@ def test_files_of_two_frameworks_are_refused_unless_one_is_named(tmp_path: Path)
     assert load([tmp_path], framework="nemo-rl").origin.framework == "nemo-rl"
 
 
+def test_of_a_folder_with_several_files_of_the_same_sequences_the_ones_that_know_most_are_taken(tmp_path: Path):
+    made.slime_train(tmp_path)
+    for name, writer in (("rollout_data", made.slime_rollout), ("policy_loss_debug", made.miles_loss)):
+        (tmp_path / name).mkdir()
+        writer(tmp_path / name)
+    batch = load([tmp_path])
+    assert len(batch) == 2
+    assert {"tokens", "behavior", "proximal"} <= set(batch.columns)
+    assert sum("Left out" in note for note in batch.origin.notes) == 2
+    assert load([tmp_path], framework="miles").current is not None
+    assert load([tmp_path / "rollout_data"]).versions is not None
+
+
 def test_a_refused_file_in_a_folder_leaves_the_others_standing(tmp_path: Path):
     import pickle
 

@@ -166,7 +166,27 @@ def readers_of(
         raise RecordError(
             f"{path} needs a file that a framework saved, got none that is recognised. Name a file, or --columns."
         )
-    yield from known
+    yield from _first_of_families(known, refused)
+
+
+def _first_of_families(
+    known: list[tuple[DumpFile, DumpReader]], refused: list[str]
+) -> list[tuple[DumpFile, DumpReader]]:
+    """Of files that may hold the same sequences, those of the reader that knows most."""
+    first: dict[str, DumpReader] = {}
+    for _, reader in known:
+        name = reader.family or reader.framework
+        first[name] = min(first.get(name, reader), reader, key=_place)
+    taken = [(file, reader) for file, reader in known if reader is first[reader.family or reader.framework]]
+    left = dict.fromkeys(reader.files for _, reader in known if reader is not first[reader.family or reader.framework])
+    refused += [
+        f"Left out, as they may hold the same sequences: {files}. Name them to read them instead." for files in left
+    ]
+    return taken
+
+
+def _place(reader: DumpReader) -> int:
+    return READERS.index(reader) if reader in READERS else len(READERS)
 
 
 def _files_in(folder: Path) -> list[DumpFile]:

@@ -117,6 +117,7 @@ _CURRENT = f"miles' policy_loss_debug, or {RECORDER}"
 
 SLIME_TRAIN = DumpReader(
     framework="slime",
+    family="slime",
     files="train_data/{rollout_id}.pt",
     option="`--save-debug-train-data PATH` or `--dump-details DIR`",
     knows=_knows_train,
@@ -126,6 +127,7 @@ SLIME_TRAIN = DumpReader(
 )
 SLIME_RANKS = DumpReader(
     framework="slime",
+    family="slime",
     files="train data of one rank, {rollout_id}_{rank}.pt (before 2026)",
     option="`--save-debug-train-data PATH`",
     knows=_knows_ranks,
@@ -136,6 +138,7 @@ SLIME_RANKS = DumpReader(
 )
 SLIME_ROLLOUT = DumpReader(
     framework="slime",
+    family="slime",
     files="rollout_data/{rollout_id}.pt",
     option="`--save-debug-rollout-data PATH` or `--dump-details DIR`",
     knows=_knows_rollout,
