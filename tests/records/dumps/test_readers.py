@@ -11,7 +11,7 @@ import pytest
 from tests.records.dumps import made
 from trimtab.records.dumps import load
 from trimtab.records.dumps.readers import READERS
-from trimtab.records.saved import SavedBatch
+from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, SavedBatch
 
 NAN = float("nan")
 TOKENS = [11, 12, 21, 22, 23, 11, 12, 31, 32]
@@ -179,3 +179,12 @@ def test_streams_in_sealed_chunks_are_read_in_order(tmp_path: Path):
 def test_each_reader_says_who_writes_its_file_and_no_two_say_the_same():
     assert len({(reader.framework, reader.files) for reader in READERS}) == len(READERS)
     assert all(reader.option for reader in READERS)
+
+
+def test_the_page_lists_every_reader_and_every_column():
+    page = (Path(__file__).parents[3] / "docs" / "records.md").read_text()
+    for reader in READERS:
+        absent = ", ".join(reader.absent) or "–"
+        assert f"| {reader.framework} | {reader.files} | {reader.option} | {absent} |" in page
+    for name in (*PER_TOKEN, *PER_SEQUENCE):
+        assert f"| `{name}` |" in page
