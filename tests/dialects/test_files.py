@@ -165,6 +165,32 @@ EXPECTED: dict[str, Expected] = {
     "slime/other_loss.sh": Expected(
         {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss cannot be said", "fipo_clip_ratio")
     ),
+    "slime/trust_region.sh": Expected(
+        {
+            "use_tis": True,
+            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+            "tis_binary_kl_threshold": 2e-3,
+        },
+        ("advantage",),
+        ("flash_reinforce cannot be said",),
+    ),
+    "slime/centred_scores.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "grpo_std_normalization": False,
+            "pg_loss_type": "reinforce",
+            "calculate_per_token_loss": True,
+        },
+        ("correction",),
+        ("--use-score-centering cannot be said", "score_centering_top_k"),
+    ),
+    "slime/teachers.sh": Expected(
+        {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd cannot be said", "mopd_eps_low, mopd_eps_high")
+    ),
+    "slime/elected_head.sh": Expected(
+        {"advantage_estimator": "grpo", "kl_loss_coef": 0.01, "eps_clip": 0.1},
+        said=("no effect without --use-kl-loss",),
+    ),
     "slime/mis.yaml": Expected(
         {"use_tis": True, "tis_level": "sequence", "tis_upper_bound": 3.0, "tis_batch_normalize": False}
     ),
