@@ -416,6 +416,16 @@ EXPECTED: dict[str, Expected] = {
         ("advantage",),
         ("step_reinforce cannot be said",),
     ),
+    "prime-rl/today.toml": Expected({"trainer.loss.type": "icepop", "trainer.loss.ratio_high": 4.0}),
+    "prime-rl/centred.toml": Expected(
+        {"trainer.loss.type": "ipo", "trainer.loss.eps": 0.2, "orchestrator.algo.type": "grpo"},
+        ("correction",),
+        ("score_centering cannot be said",),
+    ),
+    "prime-rl/clipped.toml": Expected(
+        {"trainer.loss.type": "ppo", "trainer.loss.ratio_high": 1.28, "trainer.loss.adv_tau": 0.5},
+        said=("clips the ratio to the sampler",),
+    ),
     "prime-rl/shaped.toml": Expected(
         {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty cannot be said",)
     ),
