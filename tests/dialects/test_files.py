@@ -165,6 +165,32 @@ EXPECTED: dict[str, Expected] = {
     "slime/other_loss.sh": Expected(
         {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss cannot be said", "fipo_clip_ratio")
     ),
+    "slime/trust_region.sh": Expected(
+        {
+            "use_tis": True,
+            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+            "tis_binary_kl_threshold": 2e-3,
+        },
+        ("advantage",),
+        ("flash_reinforce cannot be said",),
+    ),
+    "slime/centred_scores.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "grpo_std_normalization": False,
+            "pg_loss_type": "reinforce",
+            "calculate_per_token_loss": True,
+        },
+        ("correction",),
+        ("--use-score-centering cannot be said", "score_centering_top_k"),
+    ),
+    "slime/teachers.sh": Expected(
+        {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd cannot be said", "mopd_eps_low, mopd_eps_high")
+    ),
+    "slime/elected_head.sh": Expected(
+        {"advantage_estimator": "grpo", "kl_loss_coef": 0.01, "eps_clip": 0.1},
+        said=("no effect without --use-kl-loss",),
+    ),
     "slime/mis.yaml": Expected(
         {"use_tis": True, "tis_level": "sequence", "tis_upper_bound": 3.0, "tis_batch_normalize": False}
     ),
@@ -389,6 +415,16 @@ EXPECTED: dict[str, Expected] = {
         },
         ("advantage",),
         ("step_reinforce cannot be said",),
+    ),
+    "prime-rl/today.toml": Expected({"trainer.loss.type": "icepop", "trainer.loss.ratio_high": 4.0}),
+    "prime-rl/centred.toml": Expected(
+        {"trainer.loss.type": "ipo", "trainer.loss.eps": 0.2, "orchestrator.algo.type": "grpo"},
+        ("correction",),
+        ("score_centering cannot be said",),
+    ),
+    "prime-rl/clipped.toml": Expected(
+        {"trainer.loss.type": "ppo", "trainer.loss.ratio_high": 1.28, "trainer.loss.adv_tau": 0.5},
+        said=("clips the ratio to the sampler",),
     ),
     "prime-rl/shaped.toml": Expected(
         {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty cannot be said",)
