@@ -10,7 +10,7 @@ from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION
-from trimtab.dialects.prime_rl.kinds import REMOVED, kind_of, ratio_bounds, threshold
+from trimtab.dialects.prime_rl.kinds import REMOVED, loss_kind, ratio_bounds, threshold
 
 
 def correction_of(given: Given) -> Correction | None:
@@ -20,7 +20,7 @@ def correction_of(given: Given) -> Correction | None:
         "prime-rl score_centering",
         "it subtracts the mean score over the sampler's mask. Leave it out to read the rest",
     )
-    if kind_of(given) == "custom":
+    if loss_kind(given) == "custom":
         return None
     if given.has(*REMOVED):
         return _removed_keys(given)
@@ -28,7 +28,7 @@ def correction_of(given: Given) -> Correction | None:
 
 
 def _gates(given: Given) -> Gates:
-    kind = kind_of(given)
+    kind = loss_kind(given)
     if kind == "ipo":
         return (Gate(metric="tv", upper=threshold(given)),)
     if kind == "icepop":

@@ -22,7 +22,7 @@ REMOVED = (
 """Keys of the loss before 02bdca2e4."""
 
 
-def kind_of(given: Given) -> str:
+def loss_kind(given: Given) -> str:
     """The type of the loss; `default` where keys of its own, or its penalty, are said without one."""
     if given.has("type"):
         return given["type"]
@@ -31,7 +31,7 @@ def kind_of(given: Given) -> str:
 
 def is_replaced(given: Given) -> bool:
     """Whether the loss is one of 559b4477."""
-    return kind_of(given) == "default" or (kind_of(given) == "ipo" and given.has(*REPLACED))
+    return loss_kind(given) == "default" or (loss_kind(given) == "ipo" and given.has(*REPLACED))
 
 
 def threshold(given: Given) -> float:
@@ -42,7 +42,7 @@ def threshold(given: Given) -> float:
 
 def ratio_bounds(given: Given) -> tuple[float, float]:
     """The bounds of the ratio, where the loss has some."""
-    low, high = RATIOS[kind_of(given)]
+    low, high = RATIOS[loss_kind(given)]
     return (
         given["ratio_low"] if given["ratio_low"] is not None else low,
         given["ratio_high"] if given["ratio_high"] is not None else high,

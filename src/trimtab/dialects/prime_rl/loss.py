@@ -9,12 +9,12 @@ from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, is_replaced, kind_of, ratio_bounds
+from trimtab.dialects.prime_rl.kinds import REMOVED, is_replaced, loss_kind, ratio_bounds
 
 
 def loss_of(given: Given) -> LossPart:
     """adv_tau scales the advantages; kl_tau·ℓ², where there still is one, is twice k2 to behavior on every trained token."""
-    if kind_of(given) == "custom":
+    if loss_kind(given) == "custom":
         return LossPart()
     if given.has(*REMOVED):
         return _removed_keys(given)
@@ -30,7 +30,7 @@ def loss_of(given: Given) -> LossPart:
 
 def _loss(given: Given) -> Objective:
     """A cap far below the usual one is said by its gradient, which is CISPO's."""
-    kind, cap = kind_of(given), given["max_importance_ratio"]
+    kind, cap = loss_kind(given), given["max_importance_ratio"]
     if kind == "ppo":
         low, high = ratio_bounds(given)
         refuse(cap < CAP, f"prime-rl max_importance_ratio {cap:g} with ppo", "the capped side keeps its gradient")

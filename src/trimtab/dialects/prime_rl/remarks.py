@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, kind_of
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
@@ -12,7 +12,7 @@ def _is_removed(given: Given) -> bool:
 
 
 def _is_custom(given: Given) -> bool:
-    return kind_of(given) == "custom"
+    return loss_kind(given) == "custom"
 
 
 def _is_unsaid(given: Given) -> bool:
@@ -70,7 +70,7 @@ REMARKS = (
         "A ratio above {max_importance_ratio} is held there with its gradient kept; ours goes on, which differs beyond a log-ratio of "
         "9.2 only.",
         lambda given: (
-            kind_of(given) in ("ipo", "ppo") and not is_replaced(given) and given["max_importance_ratio"] >= CAP
+            loss_kind(given) in ("ipo", "ppo") and not is_replaced(given) and given["max_importance_ratio"] >= CAP
         ),
     ),
     Remark(
@@ -78,14 +78,14 @@ REMARKS = (
         "surprise",
         "A ratio above {max_importance_ratio} is held there with its gradient kept; that is the gradient of CISPO, read as such: the "
         "value of the loss differs, its gradient does not.",
-        lambda given: kind_of(given) == "ipo" and not is_replaced(given) and given["max_importance_ratio"] < CAP,
+        lambda given: loss_kind(given) == "ipo" and not is_replaced(given) and given["max_importance_ratio"] < CAP,
     ),
     Remark(
         "type",
         "surprise",
         "ppo clips the ratio to the sampler, not to the start of the step: under staleness tokens arrive already clipped, and none of "
         "them is weighed.",
-        lambda given: kind_of(given) == "ppo",
+        lambda given: loss_kind(given) == "ppo",
     ),
     Remark("type", "note", "A custom loss is a function of your own and cannot be read.", _is_custom),
     Remark(
