@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
-from trimtab.core.add import sum_of
+from trimtab.core.add import number_of
 from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
@@ -29,6 +29,19 @@ def _no_edits() -> dict[str, int | None]:
 def _edits(tensor: Tensor) -> int | None:
     """How often a tensor was changed in place, where torch counts."""
     return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
+@dataclass(frozen=True, eq=False)
+class LogRatio:
+    """The log-ratio of a pair, and its sum over each sequence: gates, weight and metrics ask for the same one."""
+
+    layout: Layout
+    per_token: Float[Tensor, "*tokens"]
+
+    @once
+    def per_sequence(self) -> Float[Tensor, " rows"]:
+        """In float64."""
+        return self.layout.sums(self.per_token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +61,7 @@ class Batch:
         None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
     )
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
+    _ratios: tuple[LogRatio, ...] = ()
 
     @once
     def lengths(self) -> Float[Tensor, " rows"]:
@@ -59,11 +73,22 @@ class Batch:
         """The contiguous runs of `valid` as units."""
         return turn_units(self.layout, run_index(self.layout, self.valid))
 
-    def log_r_within(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
-        """The log-ratio of a pair, held within a limit that bites on tokens."""
-        if limit is None or limit.at != "token":
-            return self.log_r[pair]
-        return self.log_r[pair].clamp(-limit.bound, limit.bound)
+    def count(self, units: Layout, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """How many tokens of each unit are in `scope`."""
+        return self.lengths if units is self.layout and scope is self.valid else units.count(scope)
+
+    def sums(self, units: Layout, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The sum over each unit, in float64; that of a log-ratio over sequences is worked out once."""
+        known = (each.per_sequence for each in self._ratios if each.per_token is value and units is self.layout)
+        found = next(known, None)
+        return units.sums(value) if found is None else found
+
+    def log_r_over(self, scope: Float[Tensor, "*tokens"], pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
+        """The log-ratio of a pair on the tokens in `scope`, 0 elsewhere, held within a limit that bites on tokens."""
+        held = self.log_r[pair]
+        if limit is not None and limit.at == "token":
+            held = held.clamp(-limit.bound, limit.bound)
+        return held if scope is self.valid else held * scope  # a log-ratio is 0 outside `valid` already
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
@@ -75,7 +100,7 @@ class Batch:
         marks = [above(each, rounding(each.dtype)).to(kind) for each in given]
         for mark in marks[1:]:
             torch.maximum(marks[0], mark, out=marks[0])
-        return sum_of(marks[0].mul_(self.valid))
+        return number_of(marks[0].mul_(self.valid))
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
@@ -113,7 +138,7 @@ def batch(
     valid = indicator(masked, kind)
     for difference in differences.values():
         valid.mul_(is_finite(difference))
-    log_r = {pair: zero_outside(difference, valid) for pair, difference in differences.items()}
+    log_r = {pair: zero_outside(difference, valid, out=difference) for pair, difference in differences.items()}
     valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
     return Batch(
         layout=layout,
@@ -125,6 +150,7 @@ def batch(
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
         _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
+        _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
 
 
