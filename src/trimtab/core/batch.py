@@ -26,9 +26,19 @@ def _no_edits() -> dict[str, int | None]:
     return {}
 
 
-def _edits(tensor: Tensor) -> int | None:
+def edits(tensor: Tensor) -> int | None:
     """How often a tensor was changed in place, where torch counts."""
     return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
+def check_unchanged(policy: str, log_probs: Tensor, before: int | None) -> None:
+    """Log-probs are what they were when they had been changed `before` times."""
+    now = edits(log_probs)
+    if before is not None and now is not None and before != now:
+        raise InputError(
+            f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
+            "Read them before, or pass a copy."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +59,7 @@ class Batch:
     """Finite log-ratios and indicators of one batch. `valid` is the mask less the tokens whose log-probs are missing."""
 
     layout: Layout
-    mask: Bool[Tensor, "*tokens"]  # a copy: metrics read it later, when the caller's may have changed
+    mask: Bool[Tensor, "*tokens"]  # a copy
     valid: Float[Tensor, "*tokens"]
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
     policies: Mapping[str, Tensor]  # as given; read by `log_probs`
@@ -105,12 +115,7 @@ class Batch:
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
         given = self.policies[policy].detach()
-        before, now = self._edits.get(policy), _edits(given)
-        if before is not None and now is not None and before != now:
-            raise InputError(
-                f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
-                "Read them before, or pass a copy."
-            )
+        check_unchanged(policy, given, self._edits.get(policy))
         return given
 
 
@@ -124,16 +129,8 @@ def batch(
     ranks: Ranks,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
-    layout = layout_of(mask, cu_seqlens, ranks)
-    for name, log_probs in policies.items():
-        _check_like(name, log_probs, mask)
-        if not log_probs.is_floating_point():
-            raise InputError(
-                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
-            )
-        check_log_probs(name, log_probs, mask)
-    kind = working_type(*policies.values())
-    masked = mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
+    layout = checked_layout(policies, mask, cu_seqlens, ranks)
+    kind, masked = working_type(*policies.values()), as_mask(mask)
     differences = {pair: _difference(policies, pair, kind) for pair in pairs}
     valid = indicator(masked, kind)
     for difference in differences.values():
@@ -149,9 +146,27 @@ def batch(
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
-        _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
+        _edits={name: edits(log_probs) for name, log_probs in policies.items()},
         _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
+
+
+def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
+    """Where sequences lie, with every tensor checked against the mask."""
+    layout = layout_of(mask, cu_seqlens, ranks)
+    for name, log_probs in policies.items():
+        _check_like(name, log_probs, mask)
+        if not log_probs.is_floating_point():
+            raise InputError(
+                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
+            )
+        check_log_probs(name, log_probs, mask)
+    return layout
+
+
+def as_mask(mask: Tensor) -> Bool[Tensor, "*tokens"]:
+    """A copy of a mask of any type: metrics read it later, when the caller's may have changed."""
+    return mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
 
 
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:

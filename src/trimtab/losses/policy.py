@@ -191,7 +191,7 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
         return terms, {}
     if isinstance(correction, Correction):
         found = decide(correction, tokens)
-        kept, weight, seen = found.kept, found.weight, Metrics(found)
+        kept, weight, seen = found.kept, found.weight, Metrics(correction, lambda: found, valued=True)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = zero_outside(correction.weight, kept), correction.metrics
