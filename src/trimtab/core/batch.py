@@ -136,7 +136,7 @@ def batch(
     for difference in differences.values():
         valid.mul_(is_finite(difference))
     log_r = {pair: zero_outside(difference, valid, out=difference) for pair, difference in differences.items()}
-    valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
+    valued = None if advantages is None else per_token(advantages, mask, layout).to(kind)
     return Batch(
         layout=layout,
         mask=masked,
@@ -174,8 +174,9 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
     return policies[target].detach().to(kind) - policies[base].detach().to(kind)
 
 
-def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) -> Tensor:
-    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them)."""
+def per_token(advantages: Tensor, mask: Tensor, layout: Layout) -> Tensor:
+    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them); detached."""
+    advantages = advantages.detach()
     rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
     check_device("advantages", advantages, mask.device, plural=True)
     advantages = column_per_token(advantages, rows, mask, layout)
@@ -185,7 +186,7 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
                 f"advantages need shape {tuple(mask.shape)} (per token) or ({rows},) (per sequence), got {tuple(advantages.shape)}."
             )
         advantages = layout.spread(advantages)
-    return advantages.to(valid.dtype)
+    return advantages
 
 
 def column_per_token(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:

@@ -45,7 +45,7 @@ def fold_rows(rows, gates, bounds, sums, tops):
             at[7] += 1.0
             at[8] += 1.0 if own[4] == own[0] else 0.0
             if gates[g, 1] == 1:
-                value = shown_value(own[1], own[2], bounds[g, 0], bounds[g, 1], gates[g, 0] == 0)
+                value = np.float64(shown_value(own[1], own[2], bounds[g, 0], bounds[g, 1], gates[g, 0] == 0))
                 at[2] += own[4] if own[2] > bounds[g, 1] else 0.0
                 at[3] += own[4] if own[1] < bounds[g, 0] else 0.0
                 at[4] += 1.0

@@ -37,7 +37,7 @@ class QuickDecisions:
 
         Over ranks all of them are made so: each rank has to send what the others wait for, and another may have had to be plain.
         """
-        known = {} if self.layout.ranks.whole is not None else self._sections()
+        known = {} if self.layout.ranks.whole is not None else self.sections()
         return Metrics(self.rule, partial(self._decisions, plain), valued=False, known=known)
 
     def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
@@ -45,7 +45,8 @@ class QuickDecisions:
             check_unchanged(name, log_probs, self.before[name])
         return plain(self.masked)
 
-    def _sections(self) -> dict[str, Section]:
+    def sections(self) -> dict[str, Section]:
+        """Metrics by name that are worked out from the sums and the decisions of the pass."""
         names = [gate_name(index, gate) for index, gate in enumerate(self.rule.gates)]
         moments = partial(figures.figures, self.rule, names, self.found, self.partial, self.layout.ranks)
         found: dict[str, Section] = dict.fromkeys(figures.moment_names(self.rule, names), moments)
@@ -67,11 +68,34 @@ def one_pass(
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
     if not fits(rule, tuple(policies.values()), mask, layout):
         return None
+    return run_pass(rule, policies, rule.pair, mask, layout)
+
+
+def run_pass(
+    rule: Correction, policies: Mapping[str, Tensor], also: str, mask: Tensor, layout: Layout
+) -> QuickDecisions | None:
+    """The decisions of a rule that fits, about the tokens that have the log-probs of the pair `also` too.
+
+    Without policies of its own (it looks at none), a rule is run on that pair.
+    """
     masked = as_mask(mask)
-    target, base = (policies[name] for name in rule.pair.split("/"))
-    found = row_pass(rule, target, base, masked, layout)
+    pair = rule.pair if all(name in policies for name in rule.pair.split("/")) else also
+    target, base = (policies[name] for name in pair.split("/"))
+    found = row_pass(rule, target, base, masked if pair == also else _with_both(policies, also, masked), layout)
     if found is None:
         return None
+    if pair != also:
+        found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)  # the tokens asked for, with and without log-probs
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum()
     before = {name: edits(log_probs) for name, log_probs in policies.items()}
     return QuickDecisions(rule, layout, policies, masked, partial, found, before)
+
+
+def _with_both(policies: Mapping[str, Tensor], pair: str, masked: Bool[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
+    """The mask less the tokens without both log-probs of a pair."""
+    from trimtab.core.fast import clip_rows
+
+    out = torch.empty_like(masked)
+    arrays = [each.detach().view(-1).numpy() for each in (*(policies[name] for name in pair.split("/")), masked, out)]
+    clip_rows.mask_missing(*arrays)
+    return out

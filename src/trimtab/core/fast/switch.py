@@ -36,8 +36,8 @@ def fits(rule: Correction, policies: tuple[Tensor, ...], mask: Tensor, layout: L
     """Whether the pass gives the numbers of the plain form for this call: a rule it can run, and float32 on a CPU, whole and eager."""
     if torch.compiler.is_compiling() or os.environ.get(VARIABLE) == "0" or not has_compiler():
         return False
-    here = _is_in_memory(mask) and mask.numel() > 0 and _is_whole(layout)
-    return here and all(_is_in_memory(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
+    here = is_in_memory(mask) and mask.numel() > 0 and _is_whole(layout)
+    return here and all(is_in_memory(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
 
 
 def _is_whole(layout: Layout) -> bool:
@@ -45,7 +45,7 @@ def _is_whole(layout: Layout) -> bool:
     return isinstance(layout, Padded | Packed) and layout.ranks.context is None
 
 
-def _is_in_memory(tensor: Tensor) -> bool:
+def is_in_memory(tensor: Tensor) -> bool:
     """Numbers on the host that stand where they seem to: no subclass, no transform of torch.func, nothing strided or conjugate."""
     own = type(tensor) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
     return own and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg()
