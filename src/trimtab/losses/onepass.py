@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective, Reduction
+from trimtab.config.presets import preset
 from trimtab.core.batch import check_unchanged
 from trimtab.core.checks import rounding
 from trimtab.core.fast.figures import as_tensors
@@ -29,8 +29,10 @@ from trimtab.core.reduce import Denominator, denominator_of, share
 from trimtab.losses.metrics import Measured, PolicyMetrics
 from trimtab.losses.terms import Surrogate, Terms
 
-NOTHING = Correction()
+NOTHING = preset("off")
 """Without a correction every token that has its log-probs is kept, at weight 1."""
+DRIFT = ("policy/k1", "policy/k3", "policy/ratio")
+"""Metrics that come last, as in the plain form."""
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
 
 
@@ -43,7 +45,7 @@ class LossCall:
     anchor: str
     reduction: Reduction
     policies: Mapping[str, Tensor]
-    advantages: Float[Tensor, "*tokens"]
+    advantages: Tensor  # of each token, or such that they broadcast over the tokens
     mask: Tensor
     layout: Layout
     denominator: Denominator | None
@@ -62,9 +64,8 @@ def loss_fits(call: LossCall) -> bool:
         return False
     if call.correction is not None and call.correction.pairs != ("proximal/behavior",) and call.anchor != "behavior":
         return False
-    advantages = call.advantages
-    aligned = is_in_memory(advantages) and advantages.dtype == torch.float32 and advantages.shape == call.mask.shape
-    return aligned and fits(call.rule, tuple(call.policies.values()), call.mask, call.layout)
+    whole = is_in_memory(call.advantages.contiguous())
+    return whole and fits(call.rule, tuple(call.policies.values()), call.mask, call.layout)
 
 
 class QuickPolicyMetrics(PolicyMetrics):
@@ -135,7 +136,9 @@ def one_pass_loss(
     return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
 
 
-def _clip_pass(call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+def _clip_pass(
+    call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor
+) -> tuple[Tensor, Tensor, Tensor] | None:
     from trimtab.core.fast import clip_rows
 
     assert isinstance(call.loss, Clip)
@@ -143,7 +146,8 @@ def _clip_pass(call: LossCall, quick: QuickDecisions, current: Tensor, anchor: T
     settings = torch.tensor([1.0 - call.loss.low, 1.0 + call.loss.high, dual], dtype=torch.float32)
     scratch, grad = torch.empty(clip_rows.PARTS * clip_rows.BLOCK), torch.empty_like(current)
     sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
-    given = (current, anchor, call.advantages, quick.found.weight, quick.found.trained, quick.found.kept)
+    advantages = call.advantages.to(torch.float32).expand_as(current).contiguous()
+    given = (current, anchor, advantages, quick.found.weight, quick.found.trained, quick.found.kept)
     arrays = [each.detach().view(-1).numpy() for each in (*given, settings, scratch, grad)]
     return (grad, sums, tops) if clip_rows.clip_rows(*arrays, sums.numpy(), tops.numpy()) else None
 
@@ -167,9 +171,14 @@ def _metrics(
     valid = float(quick.found.sums[1])
     own = _own_figures(call, sums, tops, valid)
     table: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}}
-    table |= dict.fromkeys(own, lambda: as_tensors(own))
-    doubtful = partial(_doubtful, call, quick)
-    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), doubtful)
+    measured = partial(as_tensors, own)
+    table |= dict.fromkeys(own, measured)
+    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), partial(_doubtful, call, quick))
+    order = [
+        *[name for name in table if not name.startswith(DRIFT)],
+        *[name for name in table if name.startswith(DRIFT)],
+    ]
+    table = {name: table[name] for name in order}
     found = QuickPolicyMetrics(table, {}, made)
     if call.correction is not None:
         selected = _selection(sums, valid)

@@ -23,6 +23,7 @@ class RowPass:
     """What the pass found: per token, per row, and of the batch (`figures.py` names the places of `sums` and `tops`)."""
 
     program: RowProgram
+    offsets: Any  # where each row starts and ends in memory
     log_r: Float[Tensor, "*tokens"]
     weight: Float[Tensor, "*tokens"]
     trained: Bool[Tensor, "*tokens"]
@@ -32,7 +33,9 @@ class RowPass:
     tops: Float[Tensor, " tops"]
 
 
-def row_pass(rule: Correction, target: Tensor, base: Tensor, masked: Bool[Tensor, "*tokens"], layout: Layout) -> RowPass | None:
+def row_pass(
+    rule: Correction, target: Tensor, base: Tensor, masked: Bool[Tensor, "*tokens"], layout: Layout
+) -> RowPass | None:
     """Run a rule that fits. None: this batch holds numbers that only the plain form may judge."""
     from trimtab.core.fast import fold, rows  # compiled code is loaded when it is first needed
 
@@ -51,7 +54,7 @@ def row_pass(rule: Correction, target: Tensor, base: Tensor, masked: Bool[Tensor
     if not rows.decide_rows(*given, codes, bounds, *weighs, scratch, *found):
         return None
     fold.fold_rows(found[4], codes, bounds, found[5], found[6])
-    return RowPass(program, log_r, weight, trained, kept, by_row, sums, tops)
+    return RowPass(program, offsets, log_r, weight, trained, kept, by_row, sums, tops)
 
 
 def _program(rule: Correction) -> RowProgram:

@@ -23,9 +23,13 @@ GATES, GATE, TOPS = 25, 9, 10
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 
 
-def figures(rule: Correction, names: Sequence[str], found: RowPass, partial: Tensor | None, ranks: Ranks) -> dict[str, Tensor]:
+def figures(
+    rule: Correction, names: Sequence[str], found: RowPass, partial: Tensor | None, ranks: Ranks
+) -> dict[str, Tensor]:
     """Every metric but quantiles. `names`: how the gates are called; `partial`: tokens of a mask that is neither 0 nor 1."""
-    whole = torch.cat([found.sums, torch.zeros(1, dtype=torch.float64) if partial is None else partial.double().reshape(1)])
+    whole = torch.cat(
+        [found.sums, torch.zeros(1, dtype=torch.float64) if partial is None else partial.double().reshape(1)]
+    )
     *sums, partials = ranks.total(whole).tolist()
     tops = ranks.greatest(found.tops.clone()).tolist()
     values = _counts(sums, partials) | _drift(sums, tops) | _perplexities(sums, tops) | _weight(rule, sums, tops)
@@ -61,7 +65,9 @@ def _per(total: float, number: float) -> float:
     return total / number if number else 0.0
 
 
-def _described(prefix: str, number: float, total: float, squares: float, least: float, greatest: float) -> dict[str, float]:
+def _described(
+    prefix: str, number: float, total: float, squares: float, least: float, greatest: float
+) -> dict[str, float]:
     mean = _per(total, number)
     return {
         f"{prefix}mean": mean,
@@ -107,7 +113,10 @@ def _drift(sums: list[float], tops: list[float]) -> dict[str, float]:
 def _perplexities(sums: list[float], tops: list[float]) -> dict[str, float]:
     names = ("behavior", "target", "ratio", "log_diff", "log_diff_abs")
     values = {f"perplexity/{name}": _per(sums[19 + place], sums[17]) for place, name in enumerate(names)}
-    ends = {"perplexity/log_diff_max": tops[8] if sums[17] else 0.0, "perplexity/log_diff_min": -tops[9] if sums[17] else 0.0}
+    ends = {
+        "perplexity/log_diff_max": tops[8] if sums[17] else 0.0,
+        "perplexity/log_diff_min": -tops[9] if sums[17] else 0.0,
+    }
     return values | ends | {"drift/chi2_sequence": _per(sums[24], sums[17])}
 
 
@@ -124,7 +133,9 @@ def ratio_points(found: RowPass) -> dict[str, Tensor]:
     middle = _points(found.log_r, found.trained, [0.5], magnitude=True)
     points = _points(found.log_r, found.trained, list(POINTS.values()))
     values = {f"ratio/{name}": math.exp(value) for name, value in zip(POINTS, points, strict=True)} if points else {}
-    return as_tensors(dict.fromkeys((f"ratio/{name}" for name in POINTS), 0.0) | values | {"drift/abs_log_r_p50": sum(middle)})
+    return as_tensors(
+        dict.fromkeys((f"ratio/{name}" for name in POINTS), 0.0) | values | {"drift/abs_log_r_p50": sum(middle)}
+    )
 
 
 def weight_points(found: RowPass) -> dict[str, Tensor]:
@@ -143,6 +154,21 @@ def gate_points(found: RowPass, index: int, name: str) -> dict[str, Tensor]:
     number = fold.shown_values(found.rows.numpy(), index, is_log, lower, upper, values.numpy())
     order = values[:number].sort().values
     points = [float(order[max(math.ceil(q * number), 1) - 1]) if number else 0.0 for q in POINTS.values()]
+    return as_tensors({f"{name}/{point}": value for point, value in zip(POINTS, points, strict=True)})
+
+
+def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, Tensor]:
+    """The same of a gate on tokens."""
+    from trimtab.core.fast import fold
+
+    value, scope = torch.empty_like(found.log_r), torch.empty_like(found.trained)
+    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows.numpy())
+    program = (found.program.gate_codes.numpy(), found.program.gate_numbers.numpy())
+    fold.measured_again(index, *given, *program, value.view(-1).numpy(), scope.view(-1).numpy())
+    points = _points(value, scope, list(POINTS.values()))
+    if int(found.program.gate_codes[index, 0]) == 0:
+        points = [math.exp(point) for point in points]
+    points = points or [0.0] * len(POINTS)
     return as_tensors({f"{name}/{point}": value for point, value in zip(POINTS, points, strict=True)})
 
 

@@ -128,3 +128,37 @@ def _ordered(bits, magnitude):
 def _upper(bits, magnitude):
     """The bin of a number by the upper half of its bits."""
     return (_ordered(bits, magnitude) >> 16) + 32768
+
+
+@compiled()
+@no_type_check
+def measured_again(g, log_r, trained, offsets, rows, gates, bounds, value, scope):
+    """What a gate on tokens measured and which of them it looked at: every trained one, or those that earlier gates kept."""
+    for row in range(len(rows)):
+        open_ = True
+        for before in range(g):
+            own = rows[row, ROW + before * ROW_GATE :]
+            open_ &= not (gates[g, 4] == 1 and gates[before, 1] == 1 and gates[before, 3] == 0 and own[3] == 0.0)
+        for i in range(offsets[row], offsets[row + 1]):
+            counts = open_ and trained[i]
+            for before in range(g):
+                if counts and gates[g, 4] == 1 and gates[before, 1] == 0 and gates[before, 3] == 0:
+                    found = token_value(gates[before], bounds[before], log_r[i])
+                    counts = bounds[before, 0] <= found <= bounds[before, 1]
+            scope[i] = counts
+            value[i] = token_value(gates[g], bounds[g], log_r[i])
+
+
+@compiled()
+@no_type_check
+def token_value(gate, bounds, x):
+    """A divergence of one token that needs no exponential, by its code."""
+    x = min(max(x, -bounds[2]), bounds[2]) if gate[5] == 1 else x
+    metric = gate[0]
+    if metric == 1:
+        return -x
+    if metric == 3:
+        return x * x * f32(0.5)
+    if metric == 4:
+        return x * x
+    return abs(x) if metric == 5 else x

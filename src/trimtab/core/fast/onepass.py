@@ -56,15 +56,14 @@ class QuickDecisions:
             weights = partial(figures.weight_points, self.found)
             found |= dict.fromkeys([f"weight/{point}" for point in figures.POINTS], weights)
         for index, (name, gate) in enumerate(zip(names, self.rule.gates, strict=True)):
-            if gate.level == "sequence":
-                of_gate = partial(figures.gate_points, self.found, index, name)
-                found |= dict.fromkeys([f"{name}/{point}" for point in figures.POINTS], of_gate)
+            measure = figures.gate_points if gate.level == "sequence" else figures.token_gate_points
+            found |= dict.fromkeys(
+                [f"{name}/{point}" for point in figures.POINTS], partial(measure, self.found, index, name)
+            )
         return found
 
 
-def one_pass(
-    rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout
-) -> QuickDecisions | None:
+def one_pass(rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout) -> QuickDecisions | None:
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
     if not fits(rule, tuple(policies.values()), mask, layout):
         return None
@@ -85,7 +84,9 @@ def run_pass(
     if found is None:
         return None
     if pair != also:
-        found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)  # the tokens asked for, with and without log-probs
+        found.sums[0] = masked.view(torch.uint8).sum(
+            dtype=torch.int64
+        )  # the tokens asked for, with and without log-probs
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum()
     before = {name: edits(log_probs) for name, log_probs in policies.items()}
     return QuickDecisions(rule, layout, policies, masked, partial, found, before)

@@ -82,7 +82,12 @@ def row_program(rule: Correction) -> RowProgram:
     most = torch.finfo(torch.float32).max
     bounds = [weight.lower or 0.0, most if weight.upper is None else weight.upper]
     logs = _sides(log_bound(weight.lower), log_bound(weight.upper))
-    kind = [LEVELS.index(weight.level), int(weight.outside == "zero"), int(weight.scope == "kept"), _where(weight.limit)]
+    kind = [
+        LEVELS.index(weight.level),
+        int(weight.outside == "zero"),
+        int(weight.scope == "kept"),
+        _where(weight.limit),
+    ]
     return _tensors(codes, numbers, kind, [*bounds, *logs, _bound(weight.limit)])
 
 

@@ -85,7 +85,9 @@ def of_scratch(scratch, name, n):
 
 @compiled()
 @no_type_check
-def decide_rows(a, b, mask, offsets, gates, bounds, weight, limits, scratch, log_r, weights, trained, kept, rows, sums, tops):
+def decide_rows(
+    a, b, mask, offsets, gates, bounds, weight, limits, scratch, log_r, weights, trained, kept, rows, sums, tops
+):
     """Run a program over all rows. False: numbers too far out, or too close to a bound to say, for any form but the plain one."""
     first, number = 0, len(offsets) - 1
     while first < number:

@@ -37,7 +37,9 @@ def fits(rule: Correction, policies: tuple[Tensor, ...], mask: Tensor, layout: L
     if torch.compiler.is_compiling() or os.environ.get(VARIABLE) == "0" or not has_compiler():
         return False
     here = is_in_memory(mask) and mask.numel() > 0 and _is_whole(layout)
-    return here and all(is_in_memory(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
+    return (
+        here and all(is_in_memory(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
+    )
 
 
 def _is_whole(layout: Layout) -> bool:
