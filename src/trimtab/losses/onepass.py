@@ -1,6 +1,7 @@
 """The hand-over of `policy_loss`: PPO's clip in one pass, which writes the gradient; backward is one multiplication.
 
-What it cannot do is the plain form's: other losses, KL and entropy terms, reductions by row, corrections made beforehand, second derivatives.
+What it cannot do is the plain form's: other losses, KL and entropy terms, reductions by row, corrections made beforehand, and second
+derivatives.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from trimtab.config.losses import Clip, Objective, Reduction
 from trimtab.config.presets import preset
 from trimtab.core.batch import check_unchanged
 from trimtab.core.checks import rounding
+from trimtab.core.decisions import Decisions
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
 from trimtab.core.fast.switch import fits, is_in_memory
@@ -132,7 +134,7 @@ def one_pass_loss(
     step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
     factor = share(call.reduction, lengths, step, None).factor
     value = (sums[0] * factor.double()).to(torch.float32)
-    loss: Tensor = _Written.apply(current, value, grad, factor, lambda leaf: plain(leaf)[0])  # pyright: ignore
+    loss: Tensor = _Written.apply(current, value, grad, factor, lambda leaf: plain(leaf)[0])  # pyright: ignore[reportAssignmentType]
     return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
 
 
@@ -183,7 +185,12 @@ def _metrics(
     if call.correction is not None:
         selected = _selection(sums, valid)
         known = quick.sections() | dict.fromkeys(selected, lambda: as_tensors(selected))
-        found.correction = Metrics(call.correction, lambda: found.made.correction.decisions, valued=True, known=known)  # pyright: ignore
+
+        def decisions() -> Decisions:
+            assert isinstance(found.made.correction, Metrics)
+            return found.made.correction.decisions
+
+        found.correction = Metrics(call.correction, decisions, valued=True, known=known)
     return found
 
 

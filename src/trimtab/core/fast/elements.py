@@ -211,44 +211,54 @@ def distance(probability, excess, out):
 
 @compiled()
 @no_type_check
+def scaled(x, factor, out):
+    """x times a number."""
+    for i in range(len(out)):
+        out[i] = x[i] * factor
+
+
+@compiled()
+@no_type_check
+def scaled_square(x, factor, out):
+    """x² times a number."""
+    for i in range(len(out)):
+        out[i] = x[i] * x[i] * factor
+
+
+@compiled()
+@no_type_check
+def magnitude(x, out):
+    """|x|."""
+    for i in range(len(out)):
+        out[i] = abs(x[i])
+
+
+@compiled()
+@no_type_check
 def divergence(metric, x, here, one, two, three, out):
     """A divergence of each token into `out`, by its code; the numbered arrays are scratch. mult_prob_error is 0 outside `here`."""
-    n = len(out)
-    if metric == 0 or metric == 2:  # ratio, k1 reverse
-        for i in range(n):
-            out[i] = x[i]
-    elif metric == 1:  # k1 forward
-        for i in range(n):
-            out[i] = -x[i]
-    elif metric == 3:  # k2
-        for i in range(n):
-            out[i] = x[i] * x[i] * HALF
-    elif metric == 4:  # second moment
-        for i in range(n):
-            out[i] = x[i] * x[i]
+    if metric < 3:  # ratio and k1, forward and reverse
+        scaled(x, -ONE if metric == 1 else ONE, out)
+    elif metric < 5:  # k2, second moment
+        scaled_square(x, HALF if metric == 3 else ONE, out)
     elif metric == 5:  # abs log ratio
-        for i in range(n):
-            out[i] = abs(x[i])
-    elif metric == 6:  # k3 forward
-        exponentials(x, one, out, three)
-    elif metric == 7:  # k3 reverse
-        for i in range(n):
-            two[i] = -x[i]
-        exponentials(two, one, out, three)
-    elif metric == 8:  # k3 max
-        for i in range(n):
-            two[i] = abs(x[i])
-        exponentials(two, one, out, three)
-    elif metric == 9:  # ratio deviation
-        exponentials(x, one, two, three)
-        for i in range(n):
-            out[i] = abs(one[i])
-    else:  # mult prob error
-        for i in range(n):
-            two[i] = abs(x[i])
-        exponentials(two, one, out, three)
-        for i in range(n):
-            out[i] = three[i] * here[i]
+        magnitude(x, out)
+    else:
+        _exponential_divergence(metric, x, here, one, two, three, out)
+
+
+@compiled()
+@no_type_check
+def _exponential_divergence(metric, x, here, one, two, three, out):
+    if metric == 8 or metric == 10:  # k3 max, mult prob error
+        magnitude(x, two)
+    else:  # k3 reverse; k3 forward, ratio deviation
+        scaled(x, -ONE if metric == 7 else ONE, two)
+    exponentials(two, one, out, three)
+    if metric == 9:
+        magnitude(one, out)
+    elif metric == 10:
+        times(three, here, out)
 
 
 # --- sums and extremes ------------------------------------------------------------------------------------------------

@@ -49,5 +49,6 @@ def _is_whole(layout: Layout) -> bool:
 
 def is_in_memory(tensor: Tensor) -> bool:
     """Numbers on the host that stand where they seem to: no subclass, no transform of torch.func, nothing strided or conjugate."""
-    own = type(tensor) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+    own = type(tensor) in (Tensor, torch.nn.Parameter) and not wrapped
     return own and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg()
