@@ -87,7 +87,7 @@ def run_pass(
         found.sums[0] = masked.view(torch.uint8).sum(
             dtype=torch.int64
         )  # the tokens asked for, with and without log-probs
-    partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum()
+    partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
     before = {name: edits(log_probs) for name, log_probs in policies.items()}
     return QuickDecisions(rule, layout, policies, masked, partial, found, before)
 
