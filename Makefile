@@ -49,6 +49,7 @@ parity-env: .venv-parity/ready
 bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/correction.py
 	.venv-parity/bin/python benchmarks/loss.py
+	.venv-parity/bin/python benchmarks/scaling.py
 	.venv-parity/bin/python benchmarks/logprobs.py
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py

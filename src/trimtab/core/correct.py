@@ -19,8 +19,9 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.decisions import Decisions
+from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.observe import Metrics
 from trimtab.core.weight import Weighing, over_mean, weighing
@@ -78,8 +79,20 @@ def correct(
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)
-    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-    return _result(rule, tokens)
+    layout = checked_layout(found, mask, cu_seqlens, ranks)
+
+    def plain(mask: Tensor) -> Decisions:
+        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        return decide(rule, tokens)
+
+    quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
+    if quick is not None:
+        out = quick.found
+        return Corrected(out.weight, out.kept, out.trained, out.log_r, quick.metrics(plain), rule)
+    made = plain(mask)
+    kept, trained = made.kept.bool(), made.batch.valid.bool()
+    metrics = Metrics(rule, lambda: made, valued=advantages is not None)
+    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule)
 
 
 def required_log_probs(
@@ -104,18 +117,6 @@ def required_log_probs(
             "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
     return found
-
-
-def _result(rule: Correction, tokens: Batch) -> Corrected:
-    found = decide(rule, tokens)
-    return Corrected(
-        weight=found.weight,
-        kept=found.kept.bool(),
-        trained=tokens.valid.bool(),
-        log_r=found.log_r,
-        metrics=Metrics(found),
-        rule=rule,
-    )
 
 
 def decide(rule: Correction, tokens: Batch) -> Decisions:
