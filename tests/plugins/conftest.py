@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # peers.py: importing a framework without what it only mentions
 FRAMEWORKS = {
     "verl": "verl",
     "trl": "trl",

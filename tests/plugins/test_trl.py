@@ -11,7 +11,7 @@ import torch
 import torch.multiprocessing as mp
 import trl
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl.trainer import grpo_trainer
 
 import trimtab
@@ -41,7 +41,8 @@ class Sampler:
         completions, log_probs = [], []
         for place, prompt in enumerate(prompts):
             length = int(torch.randint(2, WIDTH, (), generator=make))
-            words = torch.randint(2, VOCABULARY, (length,), generator=make).tolist() + [EOS]
+            words = torch.randint(2, VOCABULARY, (length,), generator=make).tolist()
+            words.append(EOS)
             model = trainer.accelerator.unwrap_model(trainer.model)
             with torch.no_grad():
                 logits = model(input_ids=torch.tensor([prompt + words])).logits[0, len(prompt) - 1 : -1]
@@ -65,7 +66,6 @@ def sampler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stand_in(put: Any) -> None:
     put(grpo_trainer, "VLLMGeneration", Sampler)
-    put(grpo_trainer, "is_vllm_available", lambda *_, **__: True)
 
 
 def reward(completions: list[str], **_: Any) -> list[float]:
@@ -102,7 +102,7 @@ def trainer_of(model: Path, kind: type, folder: str, plan: Any = None, **setting
     torch.manual_seed(0)
     made = kind(
         model=AutoModelForCausalLM.from_pretrained(model, attn_implementation="eager"),
-        processing_class=AutoTokenizer.from_pretrained(model),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(model),
         reward_funcs=reward,
         args=trl.GRPOConfig(**(common | settings)),
         train_dataset=Dataset.from_dict({"prompt": words}),
@@ -112,16 +112,24 @@ def trainer_of(model: Path, kind: type, folder: str, plan: Any = None, **setting
     return made
 
 
+class Gradients(TrainerCallback):
+    """What the optimiser is handed, step by step."""
+
+    def __init__(self) -> None:
+        self.found: list[torch.Tensor] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.found.append(torch.cat([each.grad.flatten().clone() for each in model.parameters()]))
+
+
 def run(model: Path, kind: type, tmp_path: Path, plan: Any = None, **settings: Any) -> Step:
-    trainer = trainer_of(model, kind, str(tmp_path), plan, **settings)
-    before = torch.cat([each.detach().flatten().clone() for each in trainer.model.parameters()])
+    trainer, seen = trainer_of(model, kind, str(tmp_path), plan, **settings), Gradients()
+    trainer.add_callback(seen)
     trainer.train()
-    after = torch.cat(
-        [each.detach().flatten() for each in trainer.accelerator.unwrap_model(trainer.model).parameters()]
-    )
     logs = [each for each in trainer.state.log_history if "loss" in each]
     metrics = {f"{name}@{number}": value for number, each in enumerate(logs) for name, value in each.items()}
-    return Step(after - before, float(logs[0]["loss"]), {k: v for k, v in metrics.items() if isinstance(v, float)})
+    floats = {name: value for name, value in metrics.items() if isinstance(value, float)}
+    return Step(torch.cat(seen.found), float(logs[0]["loss"]), floats)
 
 
 IS = "vllm_importance_sampling_"
@@ -135,6 +143,7 @@ OWN = (
     ("dr_grpo", {**TRUNCATE, "loss_type": "dr_grpo"}),
     ("cispo", {**TRUNCATE, "loss_type": "cispo", "epsilon_high": 5.0}),
     ("gspo", {**MASK, "loss_type": "grpo", "importance_sampling_level": "sequence"}),
+    ("two iterations, clipped", {**TRUNCATE, "loss_type": "dapo", "num_iterations": 2, "epsilon": 0.01}),
     ("kl", {**TRUNCATE, "loss_type": "dapo", "beta": 0.1}),
 )
 
@@ -221,10 +230,7 @@ def test_a_rollout_function_without_vllm_is_corrected_too(model: Path, tmp_path:
         }
 
     def step(plan: Any) -> Step:
-        made = trainer_of(model, _with_rollout(rollout), str(tmp_path), plan, use_vllm=False, max_steps=1)
-        before = torch.cat([each.detach().flatten().clone() for each in made.model.parameters()])
-        made.train()
-        return Step(torch.cat([each.detach().flatten() for each in made.model.parameters()]) - before, 0.0, {})
+        return run(model, _with_rollout(rollout), tmp_path, plan, use_vllm=False, max_steps=1)
 
     on, off = step("token-tis"), step(None)
     assert (on.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max() > 0
@@ -263,7 +269,7 @@ def test_how_many_metrics_are_logged_is_a_setting(model: Path, tmp_path: Path):
             {"off_policy_mask_threshold": 0.1},
             "Two corrections would multiply",
         ),
-        ("token-tis", {"loss_type": "vespo"}, "add `loss: vespo`"),
+        ("token-tis", {"loss_type": "vespo", f"{IS}mode": "token_truncate"}, "add `loss: vespo`"),
         ({"advantage": "gae"}, {}, "got gae"),
         ({"shaping": {"scale": 2.0}}, {}, "needs an advantage beside shaping"),
         ({"record": "x"}, {}, "needs a plan without record"),
