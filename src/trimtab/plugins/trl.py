@@ -27,7 +27,7 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
-from trimtab.plugins.logging import chosen
+from trimtab.plugins.logged import chosen
 from trimtab.plugins.presence import require
 
 TRIED = ("1.16.0",)

@@ -30,7 +30,7 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError, FrameworkError
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.logging import as_floats, chosen
+from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
 
 TRIED = ("0.9.1",)
