@@ -72,8 +72,8 @@ class Actor:
         self.engine.initialize(None, FinetuneSpec(total_train_epochs=1, dataset_size=64, train_batch_size=8))
         self.first = {name: each.detach().clone() for name, each in self.engine.model.named_parameters()}
 
-    def weights(self) -> torch.Tensor:
-        found = [each.detach() for each in self.engine.model.parameters()]
+    def gradient(self) -> torch.Tensor:
+        found = [each.grad for each in self.engine.model.parameters()]
         return torch.cat([(each.full_tensor() if hasattr(each, "full_tensor") else each).flatten() for each in found]).clone()
 
     def step(self, config: Any, plan: Any = None, data: Rollouts = DATA) -> Step:
@@ -89,14 +89,16 @@ class Actor:
         exchange = plugin.TrimtabEngine._exchange
         if plan is None:  # AReaL's own loss goes through as it came
             plugin.TrimtabEngine._exchange = lambda _, loss: (loss, lambda x: x["loss_mask"].count_nonzero())
+        stepping, found = engine.optimizer_step, []
+        engine.optimizer_step = lambda: (found.append(self.gradient()), stepping())[1]
         try:
-            before, metrics = self.weights(), self._update(data)
+            metrics = self._update(data)
         finally:
-            plugin.TrimtabEngine._exchange = exchange
-        return Step(self.weights() - before, metrics["ppo_actor/update/actor_loss/avg"], metrics)
+            plugin.TrimtabEngine._exchange, engine.optimizer_step = exchange, stepping
+        return Step(torch.cat(found), metrics["ppo_actor/update/actor_loss/avg"], metrics)
 
     def _update(self, data: Rollouts) -> dict[str, float]:
-        prompt, shift = data.prompts.shape[1], torch.zeros(len(data.mask), data.prompts.shape[1])
+        prompt = data.prompts.shape[1]
         batch = {
             "input_ids": data.tokens,
             "attention_mask": data.attention.bool(),
@@ -112,12 +114,10 @@ class Actor:
             moved[:, prompt - 1 : -1] = data.noise[place]
             row["prox_logp"] = score
             row["logprobs"] = torch.roll(score + moved, 1, -1)
-        del shift
-        stats_tracker.export_all(reset=True) if hasattr(stats_tracker, "export_all") else None
+        stats_tracker.export_all()
         ready = self.engine.compute_advantages(rows)
         self.engine.ppo_update(ready)
-        found = stats_tracker.export_all() if hasattr(stats_tracker, "export_all") else stats_tracker.export()
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in stats_tracker.export_all().items()}
 
 
 def read(rejection: dict[str, Any]) -> Any:
@@ -144,7 +144,7 @@ def actor(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
 @pytest.mark.parametrize("rejection", [MASK, CLAMP, GEOMETRIC, K2], ids=["mask", "clamp", "geometric", "k2"])
 def test_the_update_of_the_actor_is_areals(actor: Actor, rejection: dict[str, Any]):
     theirs = actor.step(configuration(actor.path, rejection))
-    off = actor.step(configuration(actor.path, CLAMP | {"upper": 1e6}) if False else configuration(actor.path, None, use_decoupled_loss=True))
+    off = actor.step(configuration(actor.path))
     ours = actor.step(configuration(actor.path), {"correction": read(rejection).settings(), "metrics": "all"})
     kept = ours.metrics["ppo_actor/update/trimtab/kept_fraction"]
     assert (kept < 1) == (rejection["action"] == "mask"), "the gate has to fire"
@@ -190,7 +190,7 @@ def test_a_reduction_a_loss_and_a_rule_that_areal_does_not_have(actor: Actor):
         ({"advantage": "grpo"}, {}, "needs a plan without advantage"),
         ({"reduction": "prompt-mean"}, {}, "got reduction prompt-mean"),
         ("m2po", {}, "a correction of single sequences"),
-        ({}, {"m2_threshold": 0.1}, "a correction of single sequences"),
+        ({}, {"m2_threshold": 0.1}, "needs denominator trained, got denominator kept"),
         ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, {}, "needs denominator trained"),
         ("token-tis", {"use_decoupled_loss": False, "recompute_logprob": False}, "needs actor.use_decoupled_loss true"),
         ("bypass-token-tis", {"use_decoupled_loss": False}, "needs actor.recompute_logprob false"),
@@ -202,18 +202,38 @@ def test_what_cannot_be_honoured_is_refused_before_an_engine_is_made(tmp_path: P
         plugin.with_plan(configuration(tmp_path, **settings), Plan.of(plan))
 
 
-def test_the_trainer_makes_our_engine_and_the_controller_finds_it_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("single_controller", [True, False])
+def test_the_trainer_makes_our_engine_and_the_controller_finds_it_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single_controller: bool
+):
     from importlib import import_module
     from types import SimpleNamespace
 
-    trainer = object.__new__(plugin.PPOTrainer)
-    config = plugin.with_plan(configuration(tmp_path), Plan.of("token-tis"))
-    made = SimpleNamespace(create_process_group=lambda parallel_strategy: None)
-    monkeypatch.setattr(plugin, "FSDPActor", lambda config: made)
-    allocation = SimpleNamespace(backend="fsdp", parallel=None)
-    assert trainer._create_train_engine(config, allocation) is made
-    monkeypatch.undo()
+    from areal.utils import environ
+
     assert getattr(import_module(plugin.FSDPActor.__module__), plugin.FSDPActor.__name__) is plugin.FSDPActor
+    asked: list[str] = []
+
+    class Engine:
+        def __init__(self, config: Any) -> None:
+            asked.append("alone")
+
+        @classmethod
+        def as_controller(cls, config: Any, scheduler: Any) -> Any:
+            asked.append("controller")
+            return cls.__new__(cls)
+
+        def create_process_group(self, parallel_strategy: Any) -> None:
+            asked.append("group")
+
+    trainer = object.__new__(plugin.PPOTrainer)
+    trainer.scheduler = None
+    monkeypatch.setattr(plugin, "FSDPActor", Engine)
+    monkeypatch.setattr(environ, "is_single_controller", lambda: single_controller)
+    config = plugin.with_plan(configuration(tmp_path), Plan.of("token-tis"))
+    made = trainer._create_train_engine(config, SimpleNamespace(backend="fsdp", parallel=None))
+    assert isinstance(made, Engine)
+    assert asked == ["controller" if single_controller else "alone", "group"]
 
 
 def test_what_is_exchanged_or_called_still_looks_the_same():

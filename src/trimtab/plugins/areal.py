@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """AReaL: `from trimtab.plugins.areal import PPOTrainer`, with one argument more: `PPOTrainer(config, trimtab="geo-rs+token-tis", …)`.
 
 AReaL's actor hands its engine a loss and what weighs it; the engines here put trimtab's in their place. They stand at module level,

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """NeMo-RL: `loss_fn = trimtab.plugins.nemo_rl.PolicyLossFn(plan)` in the run script, in place of the one that `setup` returns.
 
 Tokens arrive padded, log-probs of the next token; counts of the whole step come with each call.

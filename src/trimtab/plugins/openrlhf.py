@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """OpenRLHF: `python -m trimtab.plugins.openrlhf --trimtab geo-rs+token-tis …`, the rest being the arguments of its own program.
 
 OpenRLHF builds its loss inside Ray actors and has no hook for it: the launcher starts Ray so that every worker puts `TrimtabPolicyLoss`

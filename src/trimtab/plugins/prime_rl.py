@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """prime-rl: `[trainer.loss] type = "custom"`, `import_path = "trimtab.plugins.prime_rl.loss"`, the plan as `kwargs`.
 
 One sample at a time arrives, [tokens]; the sum over its tokens is returned, and prime-rl divides by the tokens of the step.

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """SkyRL: `trainer.override_entrypoint=trimtab.plugins.skyrl`, `trainer.algorithm.policy_loss_type=trimtab`, `trainer.algorithm.trimtab=…`.
 
 Advantages arrive divided by the counts of the step, so that the loss is a plain sum over tokens.

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """slime: `--use-tis --custom-tis-function-path trimtab.plugins.slime.tis`, the plan under `trimtab:` in the file of `--custom-config-path`.
 
 slime multiplies the weights into its own loss; log-probs and masks arrive as one tensor per sample, the loss as one for all tokens.

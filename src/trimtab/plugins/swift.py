@@ -1,4 +1,6 @@
-"""ms-swift: `--external_plugins FILE`, a file of yours with two lines: `from trimtab.plugins.swift import register`, `register("token-tis")`.
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
+"""ms-swift: `--external_plugins FILE`, a file of yours with two lines: `from trimtab.plugins.swift import register_trainer`, `register_trainer("token-tis")`.
 
 Weight only: ms-swift multiplies the weight into its own loss and, with it, into its KL term.
 """
@@ -78,7 +80,7 @@ def plan_of(source: Any) -> Plan:
     return plan
 
 
-def register(plan: Any) -> None:
+def register_trainer(plan: Any) -> None:
     """Make ms-swift's trainer factory hand out this trainer for GRPO; `plan` is a preset's name, a mapping, or a YAML path."""
     from swift.trainers.trainer_factory import TrainerFactory
 

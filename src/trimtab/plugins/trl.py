@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """TRL: `from trimtab.plugins.trl import GRPOTrainer`, with one argument more: `trimtab="geo-rs+token-tis"`, a mapping or a YAML path.
 
 A plan of a correction alone replaces the weight that TRL multiplies its own loss by, where vLLM samples. Any other plan replaces the

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
 """verl: `policy_loss.loss_mode=trimtab`, `+algorithm.rollout_correction.trimtab=…`, `algorithm.adv_estimator=trimtab`.
 
 verl loads this by itself, in the driver and in every worker, through the entry point group `verl.plugins`.
