@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # peers.py: importing a framework without what it only mentions
+sys.path.append(
+    str(Path(__file__).parents[2] / "benchmarks")
+)  # peers.py: importing a framework without what it only mentions
 FRAMEWORKS = {
     "verl": "verl",
     "trl": "trl",

@@ -15,15 +15,29 @@ import torch.multiprocessing as mp
 
 os.environ["AREAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "areal")  # made on import
 
-from peers import absent  # noqa: E402
+from peers import absent
 
-import trimtab  # noqa: E402
-from tests.plugins.comparison import Step, same_metrics, same_step  # noqa: E402
-from tests.plugins.tiny import Rollouts, rollouts, save_model  # noqa: E402
-from trimtab.config.plan import Plan  # noqa: E402
-from trimtab.errors import ConfigError  # noqa: E402
+import trimtab
+from tests.plugins.comparison import Step, same_metrics, same_step
+from tests.plugins.tiny import Rollouts, rollouts, save_model
+from trimtab.config.plan import Plan
+from trimtab.errors import ConfigError
 
-LOGGERS_AND_SERVERS = "uvloop swanlab wandb trackio tensorboardX flask werkzeug openai numba torchdata PIL pybase64 datasets".split()
+LOGGERS_AND_SERVERS = [
+    "uvloop",
+    "swanlab",
+    "wandb",
+    "trackio",
+    "tensorboardX",
+    "flask",
+    "werkzeug",
+    "openai",
+    "numba",
+    "torchdata",
+    "PIL",
+    "pybase64",
+    "datasets",
+]
 with absent(*LOGGERS_AND_SERVERS, asked_by=("areal",)):
     from areal.api.cli_args import MicroBatchSpec, OptimizerConfig, PPOActorConfig, RejectionSamplingConfig
     from areal.api.io_struct import FinetuneSpec
@@ -50,7 +64,14 @@ def configuration(path: Path, rejection: dict[str, Any] | None = None, rows: int
         "gradient_checkpointing": False,
         "disable_dropout": True,
         "backend": "fsdp:d1",
-        "optimizer": OptimizerConfig(type="sgd", lr=0.3, weight_decay=0.0, gradient_clipping=1e9, warmup_steps_proportion=0.0, lr_scheduler_type="constant"),
+        "optimizer": OptimizerConfig(
+            type="sgd",
+            lr=0.3,
+            weight_decay=0.0,
+            gradient_clipping=1e9,
+            warmup_steps_proportion=0.0,
+            lr_scheduler_type="constant",
+        ),
         "mb_spec": MicroBatchSpec(n_mbs=8 // rows),
         "ppo_n_minibatches": 1,
         "use_decoupled_loss": True,
@@ -74,7 +95,9 @@ class Actor:
 
     def gradient(self) -> torch.Tensor:
         found = [each.grad for each in self.engine.model.parameters()]
-        return torch.cat([(each.full_tensor() if hasattr(each, "full_tensor") else each).flatten() for each in found]).clone()
+        return torch.cat(
+            [(each.full_tensor() if hasattr(each, "full_tensor") else each).flatten() for each in found]
+        ).clone()
 
     def step(self, config: Any, plan: Any = None, data: Rollouts = DATA) -> Step:
         """One update by AReaL's own actor: without a plan its own loss, with one ours."""
@@ -121,7 +144,9 @@ class Actor:
 
 
 def read(rejection: dict[str, Any]) -> Any:
-    return trimtab.dialects.read("areal", {"actor": {"rejection_sampling": rejection, "use_decoupled_loss": True}}).correction
+    return trimtab.dialects.read(
+        "areal", {"actor": {"rejection_sampling": rejection, "use_decoupled_loss": True}}
+    ).correction
 
 
 def start(rank: int, world: int, store: Path) -> None:
@@ -150,7 +175,11 @@ def test_the_update_of_the_actor_is_areals(actor: Actor, rejection: dict[str, An
     assert (kept < 1) == (rejection["action"] == "mask"), "the gate has to fire"
     assert kept > 0
     same_step("AReaL", " ".join(f"{k}={v}" for k, v in rejection.items()), theirs, ours, off)
-    compared = {k: v for k, v in theirs.metrics.items() if k.startswith("ppo_actor/") and "/rs_" not in k.replace("rs_filtered", "")}
+    compared = {
+        k: v
+        for k, v in theirs.metrics.items()
+        if k.startswith("ppo_actor/") and "/rs_" not in k.replace("rs_filtered", "")
+    }
     assert same_metrics(compared, ours.metrics | _settings_of(theirs)) > 20
 
 
@@ -175,7 +204,10 @@ def test_a_reduction_a_loss_and_a_rule_that_areal_does_not_have(actor: Actor):
     off = actor.step(configuration(actor.path))
     steps = [
         actor.step(configuration(actor.path), plan)
-        for plan in ({"reduction": "seq-mean-token-mean"}, {"loss": "cispo", "correction": {"preset": "geo-rs+token-mis", "lower": 0.95, "upper": 1.05}})
+        for plan in (
+            {"reduction": "seq-mean-token-mean"},
+            {"loss": "cispo", "correction": {"preset": "geo-rs+token-mis", "lower": 0.95, "upper": 1.05}},
+        )
     ]
     for step in steps:
         assert (step.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max() > 0
@@ -191,13 +223,19 @@ def test_a_reduction_a_loss_and_a_rule_that_areal_does_not_have(actor: Actor):
         ({"reduction": "prompt-mean"}, {}, "got reduction prompt-mean"),
         ("m2po", {}, "a correction of single sequences"),
         ({}, {"m2_threshold": 0.1}, "needs denominator trained, got denominator kept"),
-        ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, {}, "needs denominator trained"),
+        (
+            {"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}},
+            {},
+            "needs denominator trained",
+        ),
         ("token-tis", {"use_decoupled_loss": False, "recompute_logprob": False}, "needs actor.use_decoupled_loss true"),
         ("bypass-token-tis", {"use_decoupled_loss": False}, "needs actor.recompute_logprob false"),
         ({"record": "x"}, {}, "needs a plan without record"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_before_an_engine_is_made(tmp_path: Path, plan: Any, settings: Any, words: str):
+def test_what_cannot_be_honoured_is_refused_before_an_engine_is_made(
+    tmp_path: Path, plan: Any, settings: Any, words: str
+):
     with pytest.raises(ConfigError, match=words):
         plugin.with_plan(configuration(tmp_path, **settings), Plan.of(plan))
 
@@ -244,9 +282,24 @@ def test_what_is_exchanged_or_called_still_looks_the_same():
     wanted = {
         FSDPPPOActor.train_batch: ["self", "input_", "loss_fn", "loss_weight_fn"],
         PPOTrainer._create_train_engine: ["self", "actor_config", "alloc"],
-        theirs._resolve_proximal_logp: ["prox_logp_gt", "prox_logp_method", "old_logp", "logprobs", "versions", "current_version"],
+        theirs._resolve_proximal_logp: [
+            "prox_logp_gt",
+            "prox_logp_method",
+            "old_logp",
+            "logprobs",
+            "versions",
+            "current_version",
+        ],
         theirs._log_version_staleness_stats: ["versions", "current_version", "version_metrics_mask"],
-        theirs._log_proximal_approximation_stats: ["prox_logp_method", "prox_logp_gt", "old_logp", "logprobs", "versions", "current_version", "compute_logp_mask"],
+        theirs._log_proximal_approximation_stats: [
+            "prox_logp_method",
+            "prox_logp_gt",
+            "old_logp",
+            "logprobs",
+            "versions",
+            "current_version",
+            "compute_logp_mask",
+        ],
     }
     for function, names in wanted.items():
         assert list(inspect.signature(function).parameters) == names

@@ -67,7 +67,9 @@ def ours(monkeypatch: pytest.MonkeyPatch, plan: Any, **settings: Any) -> Any:
 
 
 def read(settings: dict[str, Any]) -> Any:
-    return trimtab.dialects.read("openrlhf", {f"algo.advantage.{name}": value for name, value in settings.items()}).correction
+    return trimtab.dialects.read(
+        "openrlhf", {f"algo.advantage.{name}": value for name, value in settings.items()}
+    ).correction
 
 
 @pytest.mark.parametrize("by_token", [True, False], ids=["token-mean", "seq-mean"])
@@ -79,7 +81,13 @@ def test_the_loss_is_openrlhfs(monkeypatch: pytest.MonkeyPatch, own: dict[str, A
     assert 0 < theirs.metrics["is_filter_ratio"] < 1, "the gate has to fire"
     for plan in ({}, {"correction": read(own).settings()}):
         found = step(ours(monkeypatch, plan, **own, **shape))
-        same_step("OpenRLHF", f"{' '.join(map(str, own.values()))} {'token' if by_token else 'seq'} plan={bool(plan)}", theirs, found, off)
+        same_step(
+            "OpenRLHF",
+            f"{' '.join(map(str, own.values()))} {'token' if by_token else 'seq'} plan={bool(plan)}",
+            theirs,
+            found,
+            off,
+        )
         assert same_metrics(theirs.metrics, found.metrics) == 4
 
 
@@ -104,16 +112,24 @@ def test_a_rule_and_a_loss_that_openrlhf_does_not_have(monkeypatch: pytest.Monke
         ({"kl": 0.1}, {}, "needs a plan without kl"),
         ({"reduction": "token-sum"}, {}, "got reduction token-sum"),
         ({"correction": "m2po"}, MASK, "single sequences"),
-        ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, MASK, "denominator trained"),
+        (
+            {"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}},
+            MASK,
+            "denominator trained",
+        ),
         ({"record": "x"}, {}, "needs a plan without record"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_when_the_loss_is_made(monkeypatch: pytest.MonkeyPatch, plan: Any, settings: Any, words: str):
+def test_what_cannot_be_honoured_is_refused_when_the_loss_is_made(
+    monkeypatch: pytest.MonkeyPatch, plan: Any, settings: Any, words: str
+):
     with pytest.raises(ConfigError, match=words):
         ours(monkeypatch, plan, **settings)
 
 
-def test_the_launcher_starts_ray_with_the_hook_and_runs_the_program_with_its_own_arguments(monkeypatch: pytest.MonkeyPatch):
+def test_the_launcher_starts_ray_with_the_hook_and_runs_the_program_with_its_own_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+):
     import ray
 
     seen: dict[str, Any] = {}
@@ -124,7 +140,10 @@ def test_the_launcher_starts_ray_with_the_hook_and_runs_the_program_with_its_own
     plugin.main()
     assert seen["runtime_env"]["worker_process_setup_hook"] == "trimtab.plugins.openrlhf.install"
     assert json.loads(seen["runtime_env"]["env_vars"][plugin.VARIABLE])["correction"]
-    assert (seen["program"], seen["words"]) == ("openrlhf.cli.train_ppo_ray", ["openrlhf.cli.train_ppo_ray", "--actor.lr", "1e-6", "--x"])
+    assert (seen["program"], seen["words"]) == (
+        "openrlhf.cli.train_ppo_ray",
+        ["openrlhf.cli.train_ppo_ray", "--actor.lr", "1e-6", "--x"],
+    )
     with pytest.raises(ConfigError, match="needs --trimtab"):
         plugin.arguments(["--actor.lr", "1e-6"])
 
@@ -135,5 +154,7 @@ def test_the_class_stands_where_the_actor_imports_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(models, "PolicyLoss", models.PolicyLoss)
     plugin.install()
     assert models.PolicyLoss is plugin.TrimtabPolicyLoss
-    theirs, mine = (inspect.signature(each.forward).parameters for each in (openrlhf().loss.PolicyLoss, plugin.TrimtabPolicyLoss))
+    theirs, mine = (
+        inspect.signature(each.forward).parameters for each in (openrlhf().loss.PolicyLoss, plugin.TrimtabPolicyLoss)
+    )
     assert list(theirs) == list(mine)

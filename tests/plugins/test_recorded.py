@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -57,7 +58,7 @@ def prime_step(plugin: Any, case: Case, **kwargs: Any) -> Step:
     leaf = x["current"].clone().requires_grad_()
     total, bounds = torch.zeros(()), x["cu_seqlens"].tolist()
     metrics: dict[str, list[float]] = {}
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in itertools.pairwise(bounds):
         inputs = SimpleNamespace(
             trainer_logprobs=leaf[first:last],
             inference_logprobs=x["behavior"][first:last],
@@ -165,7 +166,9 @@ def test_slimes_weights_and_masks_come_out_of_the_hook(case: Case):
     assert torch.equal(torch.cat(masks).bool(), case.outputs["kept"] & case.inputs["mask"])
     make = torch.Generator().manual_seed(2)
     values = torch.randn(expected.shape, generator=make)
-    theirs = Step(torch.where(case.inputs["mask"], expected, 0.0), float((expected * values * case.inputs["mask"]).sum()), {})
+    theirs = Step(
+        torch.where(case.inputs["mask"], expected, 0.0), float((expected * values * case.inputs["mask"]).sum()), {}
+    )
     same_step("slime", f"recorded {case.id}", theirs, step, off)
 
 
@@ -190,7 +193,13 @@ def test_samples_in_parts_are_refused():
 
     one = [torch.zeros(2)]
     with pytest.raises(ConfigError, match="context_parallel_size 1, got 2"):
-        tis(args=SimpleNamespace(trimtab="token-tis", context_parallel_size=2), pg_loss=one[0], train_log_probs=one, rollout_log_probs=one, loss_masks=one)
+        tis(
+            args=SimpleNamespace(trimtab="token-tis", context_parallel_size=2),
+            pg_loss=one[0],
+            train_log_probs=one,
+            rollout_log_probs=one,
+            loss_masks=one,
+        )
 
 
 # --- NeMo-RL ------------------------------------------------------------------------------------------------------------
@@ -282,9 +291,12 @@ def test_nemo_rls_loss_object_refuses_by_name(nemo_rl: Any, plan: Any, words: st
 def test_a_framework_that_is_not_here_is_one_error_that_names_the_versions_tried():
     from trimtab.plugins.presence import require, require_module
 
-    with pytest.raises(FrameworkError, match=r"needs nothing-here, got no package.*tried with 1\.0, 1\.1: pip install nothing-here==1\.1"):
+    with pytest.raises(
+        FrameworkError,
+        match=r"needs nothing-here, got no package.*tried with 1\.0, 1\.1: pip install nothing-here==1\.1",
+    ):
         require("nothing-here", "nothing-here", "1.0", "1.1")
     with pytest.raises(FrameworkError, match=r"needs torch 0\.1, got 2.*tried with 0\.1"):
         require("torch", "torch", "0.1")
-    with pytest.raises(ImportError, match="got no module nothing_here.inside.*tried with revision abc"):
+    with pytest.raises(ImportError, match=r"got no module nothing_here.inside.*tried with revision abc"):
         require_module("Nothing", "nothing_here.inside", "abc")

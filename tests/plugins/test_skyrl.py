@@ -67,7 +67,10 @@ class Worker:
 
     def step(self, config: Any, data: Rollouts = DATA, rows: int = 2, moved: float = 0.1) -> Step:
         from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
-        from skyrl.backends.skyrl_train.utils.ppo_utils import PolicyLossRegistry, apply_loss_reduction_to_advantages_minibatch
+        from skyrl.backends.skyrl_train.utils.ppo_utils import (
+            PolicyLossRegistry,
+            apply_loss_reduction_to_advantages_minibatch,
+        )
         from skyrl.backends.skyrl_train.workers.worker import PolicyWorkerBase
 
         algorithm = config.trainer.algorithm
@@ -102,7 +105,9 @@ class Worker:
         batch.metadata = {"response_length": width}
         worker = object.__new__(PolicyWorkerBase)
         worker.__dict__ |= {
-            "cfg": SimpleNamespace(algorithm=algorithm, micro_train_batch_size_per_gpu=rows, max_tokens_per_microbatch=-1),
+            "cfg": SimpleNamespace(
+                algorithm=algorithm, micro_train_batch_size_per_gpu=rows, max_tokens_per_microbatch=-1
+            ),
             "model": self.model,
             "strategy": Strategy(),
             "optimizer": None,
@@ -144,7 +149,9 @@ def read(settings: dict[str, Any]) -> Any:
     return trimtab.dialects.read("skyrl", {"trainer.algorithm.off_policy_correction": settings}).correction
 
 
-@pytest.mark.parametrize(("settings", "reduction"), CASES, ids=lambda each: each if isinstance(each, str) else "+".join(each))
+@pytest.mark.parametrize(
+    ("settings", "reduction"), CASES, ids=lambda each: each if isinstance(each, str) else "+".join(each)
+)
 def test_the_step_of_the_worker_is_skyrls(worker: Worker, settings: dict[str, Any], reduction: str):
     how = f"trainer.algorithm.loss_reduction={reduction}"
     theirs, off = worker.step(own(settings, how)), worker.step(own({}, how))
@@ -167,7 +174,9 @@ def test_the_split_into_micro_batches_changes_nothing(worker: Worker):
     config = ours({"correction": read({**TOKEN, **GEOMETRIC}).settings()})
     one, other = (worker.step(config, rows=rows) for rows in (2, 8))
     assert (one.gradient - other.gradient).abs().max() <= 1e-6 * one.gradient.abs().max()
-    assert one.metrics["loss_metrics/trimtab/weight_max"] == pytest.approx(other.metrics["loss_metrics/trimtab/weight_max"])
+    assert one.metrics["loss_metrics/trimtab/weight_max"] == pytest.approx(
+        other.metrics["loss_metrics/trimtab/weight_max"]
+    )
 
 
 def test_a_rule_that_skyrl_does_not_have(worker: Worker):
@@ -219,7 +228,10 @@ def test_the_entry_point_checks_and_starts_what_skyrl_starts(monkeypatch: pytest
         ({"reduction": "token-mean"}, "needs a plan without reduction.*loss_reduction"),
         ({"advantage": "grpo"}, "needs a plan without advantage"),
         ({"kl": 0.1}, "needs a plan without kl.*use_kl_loss"),
-        ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, "needs denominator trained"),
+        (
+            {"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}},
+            "needs denominator trained",
+        ),
         ("m2po", "a correction of single sequences"),
         ({"record": "x"}, "needs a plan without record"),
     ],
@@ -245,5 +257,9 @@ def test_what_is_called_still_looks_the_same():
     theirs, mine = (inspect.signature(each).parameters for each in (ppo_policy_loss, plugin.skyrl_loss))
     assert list(theirs) == list(mine)
     assert PolicyLossRegistry.get("trimtab") is plugin.skyrl_loss
-    assert reduce_metrics({"a_max": [1.0, 3.0], "b_min": [1.0, 3.0], "c": [1.0, 3.0]}) == {"a_max": 3.0, "b_min": 1.0, "c": 2.0}
+    assert reduce_metrics({"a_max": [1.0, 3.0], "b_min": [1.0, 3.0], "c": [1.0, 3.0]}) == {
+        "a_max": 3.0,
+        "b_min": 1.0,
+        "c": 2.0,
+    }
     assert "import_module(override_entrypoint).main()" in inspect.getsource(main_base.main)

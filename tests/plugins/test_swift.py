@@ -34,7 +34,9 @@ def step(settings: dict[str, Any]) -> Step:
     proximal = -torch.rand(DATA.mask.shape, generator=make) * 3 - 0.6
     current = (proximal + 0.2 * torch.randn(proximal.shape, generator=make)).requires_grad_()
     advantages = DATA.advantages[:, None].expand(proximal.shape).contiguous()
-    loss, metrics = peers.swift_loss(current, proximal, advantages, DATA.mask, behavior=proximal + DATA.noise, **settings)
+    loss, metrics = peers.swift_loss(
+        current, proximal, advantages, DATA.mask, behavior=proximal + DATA.noise, **settings
+    )
     loss.backward()
     assert current.grad is not None
     return Step(current.grad, loss.item(), {name: float(value) for name, value in metrics.items()})
@@ -86,7 +88,10 @@ def test_what_a_weight_cannot_honour_is_refused(plan: Any, words: str):
 
 @pytest.mark.parametrize(
     ("beta", "mode", "words"),
-    [(0.1, "token_mask", "needs applies_to policy\\+kl beside beta 0.1"), (0.0, None, "needs rollout_importance_sampling_mode set")],
+    [
+        (0.1, "token_mask", "needs applies_to policy\\+kl beside beta 0.1"),
+        (0.0, None, "needs rollout_importance_sampling_mode set"),
+    ],
 )
 def test_settings_of_swifts_beside_which_the_plan_would_not_act_are_refused(beta: float, mode: str | None, words: str):
     trainer = SimpleNamespace(plan=plugin.plan_of("token-tis"), beta=beta, rollout_importance_sampling_mode=mode)

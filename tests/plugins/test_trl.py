@@ -16,6 +16,7 @@ from trl.trainer import grpo_trainer
 
 import trimtab
 from tests.plugins.comparison import Step, same_metrics, same_step
+from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import EOS, VOCABULARY, save_model
 from trimtab.config.plan import Plan
 from trimtab.errors import ConfigError
@@ -272,7 +273,6 @@ def test_how_many_metrics_are_logged_is_a_setting(model: Path, tmp_path: Path):
         ("token-tis", {"loss_type": "vespo", f"{IS}mode": "token_truncate"}, "add `loss: vespo`"),
         ({"advantage": "gae"}, {}, "got gae"),
         ({"shaping": {"scale": 2.0}}, {}, "needs an advantage beside shaping"),
-        ({"record": "x"}, {}, "needs a plan without record"),
         (
             "m2po",
             {"steps_per_generation": 4},
@@ -286,6 +286,29 @@ def test_what_cannot_be_honoured_is_refused_when_the_trainer_is_made(
 ):
     with pytest.raises(ConfigError, match=words):
         trainer_of(model, GRPOTrainer, str(tmp_path), plan, **settings)
+
+
+def test_a_record_is_every_generation_batch_with_its_log_probs(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kept = RecordStandIn.put(monkeypatch)
+    run(model, GRPOTrainer, tmp_path, {"correction": "token-tis", "record": str(tmp_path / "records")})
+    assert [each["step"] for each in kept] == [0, 1]
+    first = kept[0]
+    rows, width = first["mask"].shape
+    assert first["tokens"].shape == first["attention"].shape
+    assert first["tokens"].shape[1] > width
+    assert first["behavior"].shape == first["proximal"].shape == (rows, width)
+    assert (first["behavior"] - first["proximal"])[first["mask"]].abs().max() > 0.1
+    assert len(first["rewards"]) == len(first["groups"]) == len(first["advantages"]) == rows
+
+
+def test_a_record_without_a_recorder_is_refused_when_the_trainer_is_made(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("trimtab.plugins.record.HOME", "trimtab.records.nowhere")
+    with pytest.raises(ConfigError, match=r"needs trimtab\.Recorder for record"):
+        trainer_of(model, GRPOTrainer, str(tmp_path), {"correction": "token-tis", "record": str(tmp_path / "other")})
 
 
 def test_the_private_methods_still_look_the_same():

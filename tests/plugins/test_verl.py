@@ -14,6 +14,7 @@ from omegaconf import OmegaConf, open_dict
 
 import trimtab
 from tests.plugins.comparison import Step, same_metrics, same_step
+from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import Rollouts, rollouts, save_model
 from tests.plugins.verl_worker import Trainer, composed, configuration, reset, start
 from trimtab.config.algebra import Correction
@@ -236,6 +237,19 @@ def test_without_our_key_verl_corrects_by_itself(runs: Runs):
     assert not any(name.startswith("trimtab/") for name in logged)
 
 
+def test_a_record_is_the_batch_before_rejection(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kept = RecordStandIn.put(monkeypatch)
+    config = runs.configuration(rule=read({**TIS, **K3}))
+    with open_dict(config):
+        config.algorithm.rollout_correction.trimtab.record = str(tmp_path / "records")
+    runs.step(config)
+    (batch,) = kept
+    assert torch.equal(batch["mask"].bool(), DATA.mask)
+    assert torch.equal(batch["tokens"], DATA.tokens)
+    torch.testing.assert_close(batch["behavior"] - batch["proximal"], DATA.noise)
+    torch.testing.assert_close(batch["rewards"], DATA.rewards)
+
+
 # --- advantages ---------------------------------------------------------------------------------------------------------
 
 
@@ -320,7 +334,6 @@ def test_the_worker_refuses_counts_it_cannot_take_and_rules_over_the_step():
         ({"trimtab": {"loss": "clip"}}, {}, "policy_loss.trimtab"),
         ({"trimtab": "opsm"}, {}, "does not look at the advantage|Current log-probs"),
         ({"trimtab": "token-tis", "rollout_is": "token"}, {}, "needs rollout_is null beside it"),
-        ({"trimtab": {"correction": {"preset": "geo-rs"}, "record": "x"}}, {}, "needs a plan without record"),
     ],
 )
 def test_the_driver_refuses_by_name(settings: dict[str, Any], root: dict[str, Any], words: str):

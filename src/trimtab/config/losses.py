@@ -69,7 +69,7 @@ class Objective(Config):
 
     @property
     def proportional_to_advantage(self) -> bool:
-        """Whether c > 0 times the advantages of a sequence is c times its loss and gradient: some trainers divide advantages, not losses."""
+        """Whether c > 0 times the advantages of a sequence is c times its loss and gradient: some trainers divide those, not losses."""
         return not self.acts_without_advantage
 
     def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:

@@ -16,7 +16,19 @@ from torch import Tensor
 Combination = Literal["mean", "max", "min", "sum"]
 
 SUMS = frozenset(
-    ["tokens", "sequences", "policy/loss", "rows", "nonvoting_rows", "failed_rows", "truncated_rows", "groups", "singleton_groups", "zero_variance_groups", "silent_groups"]
+    [
+        "tokens",
+        "sequences",
+        "policy/loss",
+        "rows",
+        "nonvoting_rows",
+        "failed_rows",
+        "truncated_rows",
+        "groups",
+        "singleton_groups",
+        "zero_variance_groups",
+        "silent_groups",
+    ]
 )
 """Counts, and the loss: each micro-batch holds its share of it."""
 ENDS: dict[str, Combination] = {"max": "max", "min": "min", "all_rejected": "min"}

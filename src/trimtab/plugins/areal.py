@@ -12,6 +12,7 @@ import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -45,15 +46,29 @@ OWN = "AReaL pays it in the reward: set actor.kl_ctl."
 LOSS = Hook(
     place="AReaL's trimtab",
     keys=frozenset({"correction", "loss", "reduction"}),
-    elsewhere={"kl": OWN, "entropy_bonus": "Entropies arrive without gradient.", "advantage": "Set actor.adv_norm and reward_norm."},
+    elsewhere={
+        "kl": OWN,
+        "entropy_bonus": "Entropies arrive without gradient.",
+        "advantage": "Set actor.adv_norm and reward_norm.",
+    },
     reductions=BY_ROWS_AND_TOKENS,
     counts_kept="AReaL weighs a micro-batch by its tokens before the loss is called.",
     whole_step=False,
 )
 LOSS_KEYS = (
-    "eps_clip eps_clip_higher c_clip rejection_sampling m2_threshold importance_sampling_level use_sapo_loss sapo_tau_pos sapo_tau_neg "
-    "use_decoupled_loss recompute_logprob prox_logp_method"
-).split()
+    "eps_clip",
+    "eps_clip_higher",
+    "c_clip",
+    "rejection_sampling",
+    "m2_threshold",
+    "importance_sampling_level",
+    "use_sapo_loss",
+    "sapo_tau_pos",
+    "sapo_tau_neg",
+    "use_decoupled_loss",
+    "recompute_logprob",
+    "prox_logp_method",
+)
 """What of the actor's configuration says its loss."""
 
 
@@ -94,7 +109,11 @@ def settled(config: Any) -> tuple[Plan, Reading]:
 
 
 def _plain(value: Any) -> Any:
-    return {each.name: getattr(value, each.name) for each in fields(value)} if hasattr(value, "__dataclass_fields__") else value
+    return (
+        {each.name: getattr(value, each.name) for each in fields(value)}
+        if hasattr(value, "__dataclass_fields__")
+        else value
+    )
 
 
 class TrimtabEngine:
@@ -123,17 +142,19 @@ class FSDPActor(TrimtabEngine, FSDPPPOActor):
 
 def __getattr__(name: str) -> Any:  # pyright: ignore[reportUnusedFunction]
     """The same for engines that need packages of their own; made when asked for, and found by name."""
-    if name == "MegatronActor":
-        from areal.engine.megatron_engine import MegatronPPOActor as base
-    elif name == "ArchonActor":
-        from areal.experimental.engine.archon_engine import ArchonPPOActor as base
-    else:
+    if name not in ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, engine = ELSEWHERE[name]
+    base = getattr(import_module(module), engine)
     made = type(name, (TrimtabEngine, base), {"__module__": __name__, "__doc__": FSDPActor.__doc__})
     globals()[name] = made
     return made
 
 
+ELSEWHERE = {
+    "MegatronActor": ("areal.engine.megatron_engine", "MegatronPPOActor"),
+    "ArchonActor": ("areal.experimental.engine.archon_engine", "ArchonPPOActor"),
+}
 ENGINES = {"fsdp": "FSDPActor", "megatron": "MegatronActor", "archon": "ArchonActor"}
 
 
@@ -151,7 +172,11 @@ class PPOTrainer(_PPOTrainer):
         from areal.utils.environ import is_single_controller
 
         engine = _engine(ENGINES[alloc.backend])
-        made = engine.as_controller(actor_config, self.scheduler) if is_single_controller() else engine(config=actor_config)
+        made = (
+            engine.as_controller(actor_config, self.scheduler)
+            if is_single_controller()
+            else engine(config=actor_config)
+        )
         made.create_process_group(parallel_strategy=alloc.parallel)
         return made
 
@@ -225,7 +250,9 @@ def areal_loss(
         compute_logp_mask=stays,
     )
     if versions is not None and current_version is not None:
-        theirs._log_version_staleness_stats(versions=versions, current_version=current_version, version_metrics_mask=stays)
+        theirs._log_version_staleness_stats(
+            versions=versions, current_version=current_version, version_metrics_mask=stays
+        )
     # the tracker averages scalars over micro-batches, whatever they are
     stats_tracker.scalar(**as_floats(chosen(plan, found.metrics, frozenset({"mean"}))))
     return found.loss
@@ -245,7 +272,9 @@ def _log_as_areal(
         dual_clipped_tokens=per_token["dual_clip_ratio"].bool(),
     )
     plain = {"new_logp": current, "old_logp": behavior, "entropy": entropy.detach().float()}
-    stats_tracker.stat(**{name: value.float() for name, value in (per_token | plain).items()}, denominator="n_valid_tokens")
+    stats_tracker.stat(
+        **{name: value.float() for name, value in (per_token | plain).items()}, denominator="n_valid_tokens"
+    )
     clipped = per_token["clip_ratio"].bool()
     stats_tracker.stat(
         clipped_new_logp=torch.where(clipped, current, 0.0),

@@ -12,7 +12,30 @@ from trimtab.core.combine import Combination, combination
 
 PREFIX = "trimtab/"
 FEW = frozenset(
-    ["kept_fraction", "kept_sequence_fraction", "missing_fraction", "all_rejected", "drift/kl", "drift/k3", "drift/abs_log_r_max", "ratio/max", "ratio/p99", "weight/mean", "weight/max", "weight/ess", "policy/clip_high", "policy/clip_low", "policy/k1", "policy/ratio_max", "policy/kl", "policy/entropy", "selection/net_advantage", "nonvoting_rows", "silent_groups", "zero_variance_groups"]
+    [
+        "kept_fraction",
+        "kept_sequence_fraction",
+        "missing_fraction",
+        "all_rejected",
+        "drift/kl",
+        "drift/k3",
+        "drift/abs_log_r_max",
+        "ratio/max",
+        "ratio/p99",
+        "weight/mean",
+        "weight/max",
+        "weight/ess",
+        "policy/clip_high",
+        "policy/clip_low",
+        "policy/k1",
+        "policy/ratio_max",
+        "policy/kl",
+        "policy/entropy",
+        "selection/net_advantage",
+        "nonvoting_rows",
+        "silent_groups",
+        "zero_variance_groups",
+    ]
 )
 """With `metrics: few`, and of each gate what it rejected."""
 EVERY_WAY: frozenset[Combination] = frozenset({"mean", "max", "min", "sum"})

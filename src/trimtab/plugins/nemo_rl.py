@@ -29,7 +29,10 @@ from nemo_rl.algorithms.loss.interfaces import LossInputType, LossType  # noqa: 
 LOSS = Hook(
     place="NeMo-RL's PolicyLossFn",
     keys=frozenset({"correction", "loss", "reduction", "kl"}),
-    elsewhere={"advantage": "NeMo-RL's estimators are its own: set grpo.adv_estimator.", "entropy_bonus": "Entropies do not arrive."},
+    elsewhere={
+        "advantage": "NeMo-RL's estimators are its own: set grpo.adv_estimator.",
+        "entropy_bonus": "Entropies do not arrive.",
+    },
     reductions=BY_ROWS_AND_TOKENS,
     counts_kept="NeMo-RL counts tokens and sequences before the loss is called.",
     whole_step=False,
@@ -75,6 +78,9 @@ class PolicyLossFn:
         share = mask.sum() / torch.as_tensor(global_valid_toks).clamp(min=1)
         ours = chosen(plan, found.metrics, frozenset({"mean", "sum"}))
         # NeMo-RL adds up what micro-batches return, so that a mean comes as this one's part of it
-        parts = {name: value * share if combination(name.removeprefix("trimtab/")) == "mean" else value for name, value in ours.items()}
+        parts = {
+            name: value * share if combination(name.removeprefix("trimtab/")) == "mean" else value
+            for name, value in ours.items()
+        }
         plain = {"loss": found.loss.detach(), "num_valid_samples": data["sample_mask"].sum()}
         return found.loss, as_floats(plain | parts)

@@ -47,7 +47,9 @@ def loss(inputs: Any, **settings: Any) -> Any:
     plan = _plan(json.dumps(settings))
     advantages = inputs.advantages if inputs.loss_weights is None else inputs.advantages * inputs.loss_weights
     if plan.kl is not None and inputs.ref_logprobs is None:
-        raise ConfigError(f"{LOSS.place} needs reference log-probs for kl, got none. Configure a reference model, or drop kl.")
+        raise ConfigError(
+            f"{LOSS.place} needs reference log-probs for kl, got none. Configure a reference model, or drop kl."
+        )
     objective = plan.loss or ImportancePg()
     found = policy_loss(
         objective,
@@ -70,7 +72,9 @@ def loss(inputs: Any, **settings: Any) -> Any:
 def _plan(text: str) -> Plan:
     plan = LOSS.check(Plan.of(json.loads(text)))
     if plan.correction is None:
-        raise ConfigError(f"{LOSS.place} needs a correction, got none. Name one, such as bypass-token-mis, or bypass-off.")
+        raise ConfigError(
+            f"{LOSS.place} needs a correction, got none. Name one, such as bypass-token-mis, or bypass-off."
+        )
     if plan.correction.policies != "bypass":
         raise ConfigError(f"{LOSS.place} needs a bypass correction, got a decoupled one. {LOSS.elsewhere['proximal']}")
     LOSS.check_parts(plan.correction, plan.loss or ImportancePg())

@@ -85,7 +85,9 @@ def skyrl_loss(
         denominator=SUM,
     )
     theirs = logged(Reading("skyrl", correction=correction, loss=loss), found.metrics)
-    ours = {_name(name): value for name, value in chosen(plan, found.metrics, frozenset({"mean", "max", "min"})).items()}
+    ours = {
+        _name(name): value for name, value in chosen(plan, found.metrics, frozenset({"mean", "max", "min"})).items()
+    }
     return found.loss, as_floats(theirs | ours)
 
 
@@ -107,7 +109,9 @@ def _parsed(text: str) -> tuple[Plan, Reading]:
     plan = LOSS.check(Plan.of(settings.pop("trimtab", None)))
     if plan.correction is not None:
         settings.pop("off_policy_correction", None)
-    known = {name: settings[name] for name in ("eps_clip_low", "eps_clip_high", "off_policy_correction") if name in settings}
+    known = {
+        name: settings[name] for name in ("eps_clip_low", "eps_clip_high", "off_policy_correction") if name in settings
+    }
     own = read("skyrl", {f"trainer.algorithm.{name}": value for name, value in known.items()})
     LOSS.check_parts(plan.correction or own.correction, plan.loss or own.loss)
     return plan, own

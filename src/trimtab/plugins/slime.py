@@ -26,7 +26,12 @@ WEIGHT = Hook(
     place="slime's trimtab",
     keys=frozenset({"correction"}),
     policies=frozenset({"proximal", "behavior"}),
-    elsewhere={"current": "Current log-probs do not reach this hook.", "loss": SLIMES_OWN, "kl": SLIMES_OWN, "reduction": SLIMES_OWN},
+    elsewhere={
+        "current": "Current log-probs do not reach this hook.",
+        "loss": SLIMES_OWN,
+        "kl": SLIMES_OWN,
+        "reduction": SLIMES_OWN,
+    },
     counts_kept="slime divides by the tokens of each rollout before rejection.",
     whole_step=False,
     sees_advantages=False,
@@ -78,5 +83,7 @@ def _per_token(plan: Plan, weight: Tensor, kept: Tensor, log_r: Tensor) -> dict[
 def _plan(text: str) -> Plan:
     plan = WEIGHT.check(Plan.of(json.loads(text)))
     if plan.correction is None:
-        raise ConfigError(f"{WEIGHT.place} needs a correction, got none. Write `trimtab: geo-rs+token-tis` into --custom-config-path.")
+        raise ConfigError(
+            f"{WEIGHT.place} needs a correction, got none. Write `trimtab: geo-rs+token-tis` into --custom-config-path."
+        )
     return plan

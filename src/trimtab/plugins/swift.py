@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 # (the framework is not among the development packages, and what it has no types for is unknown here)
-"""ms-swift: `--external_plugins FILE`, a file of yours with two lines: `from trimtab.plugins.swift import register_trainer`, `register_trainer("token-tis")`.
+"""ms-swift: `--external_plugins FILE`, a file of yours that imports `register_trainer` from here and calls `register_trainer("token-tis")`.
 
 Weight only: ms-swift multiplies the weight into its own loss and, with it, into its KL term.
 """
@@ -64,7 +64,10 @@ class TrimtabGRPOTrainer(_GRPOTrainer):
             return None, None
         assert self.plan.correction is not None
         out = correct(
-            self.plan.correction, proximal=old_per_token_logps, behavior=rollout_per_token_logps, mask=completion_mask.bool()
+            self.plan.correction,
+            proximal=old_per_token_logps,
+            behavior=rollout_per_token_logps,
+            mask=completion_mask.bool(),
         )
         lists = self._metrics["train" if self.model.training else "eval"]
         for name, value in as_floats(chosen(self.plan, out.metrics, frozenset({"mean"}))).items():
@@ -76,7 +79,9 @@ def plan_of(source: Any) -> Plan:
     """The plan, if a weight can honour it."""
     plan = WEIGHT.check(Plan.of(source))
     if plan.correction is None or plan.kl is not None:
-        raise ConfigError(f"{WEIGHT.place} needs a correction and nothing else, got {', '.join(plan.asked) or 'nothing'}.")
+        raise ConfigError(
+            f"{WEIGHT.place} needs a correction and nothing else, got {', '.join(plan.asked) or 'nothing'}."
+        )
     return plan
 
 

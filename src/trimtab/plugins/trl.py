@@ -31,6 +31,7 @@ from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
 from trimtab.plugins.logged import chosen
 from trimtab.plugins.presence import require
+from trimtab.plugins.record import recorder_of
 
 TRIED = ("1.16.0",)
 require("TRL", "trl", *TRIED)
@@ -40,7 +41,7 @@ import trl  # noqa: E402
 COUNTS = "TRL counts the tokens of a generation batch before the loss is called."
 WEIGHT = Hook(
     place="TRL's trimtab",
-    keys=frozenset({"correction", "advantage", "shaping"}),
+    keys=frozenset({"correction", "advantage", "shaping", "record"}),
     policies=frozenset({"proximal", "behavior"}),
     elsewhere={
         "current": "Beside TRL's own loss only the weights at the start of the step are known: name a loss too."
@@ -49,12 +50,23 @@ WEIGHT = Hook(
 )
 LOSS = Hook(
     place="TRL's trimtab",
-    keys=frozenset({"correction", "loss", "reduction", "kl", "entropy_bonus", "advantage", "shaping"}),
+    keys=frozenset({"correction", "loss", "reduction", "kl", "entropy_bonus", "advantage", "shaping", "record"}),
     reductions=BY_ROWS_AND_TOKENS,
     counts_kept=COUNTS,
 )
 DECIDED = ("weight", "kept", "trained", "log_r")
-INPUTS = ["pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"]
+INPUTS = [
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+]
 """What of a batch the model reads besides tokens."""
 
 
@@ -84,6 +96,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         plan = (LOSS if self.replaces_loss else WEIGHT).check(self.trimtab)
         if not plan.asked:
             return
+        recorder_of(plan, LOSS.place)
         self._check_rule(plan.correction)
         if isinstance(plan.advantage, Gae | Gdpo | ReMax):
             self._refuse(
@@ -164,6 +177,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             found = self._decide(cast("Correction", rule), output)
         if plan.advantage is not None:
             output["advantages"] = self._advantages(output, found)
+        self._record(output)
         if found is None:
             return output
         if not self.replaces_loss:
@@ -174,6 +188,30 @@ class GRPOTrainer(trl.GRPOTrainer):
         if self.replaces_loss and cast("Correction", rule).needs_whole_step:
             output |= {f"trimtab_{name}": getattr(found, name) for name in DECIDED}
         return output
+
+    def _record(self, output: dict[str, Any]) -> None:
+        """This generation batch, its tokens and all its log-probs, into the plan's folder."""
+        recorder = recorder_of(self.trimtab, LOSS.place)
+        if recorder is None or not self.model.training:
+            return
+        rewards, first = (
+            cast("Tensor", self._trimtab_rewards),
+            self.accelerator.process_index * len(output["completion_ids"]),
+        )
+        rows = slice(first, first + len(output["completion_ids"]))
+        recorder.add(
+            step=self.state.global_step,
+            tokens=torch.cat([output["prompt_ids"], output["completion_ids"]], 1),
+            attention=torch.cat([output["prompt_mask"], output["completion_mask"]], 1),
+            mask=_mask(output),
+            behavior=output.get("sampling_per_token_logps"),
+            proximal=output.get("old_per_token_logps"),
+            reference=output.get("ref_per_token_logps"),
+            advantages=output["advantages"],
+            rewards=(rewards * self.reward_weights.to(rewards.device)).nansum(1)[rows],
+            groups=torch.arange(rows.start, rows.stop) // self.num_generations,
+            learner_version=self.state.global_step,
+        )
 
     def _decide(self, rule: Correction, output: dict[str, Any]) -> Corrected:
         """What the rule says of this generation batch, on all ranks."""

@@ -14,6 +14,7 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -34,6 +35,7 @@ from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
+from trimtab.plugins.record import recorder_of
 
 TRIED = ("0.9.1",)
 try:
@@ -67,7 +69,7 @@ LOSS = Hook(
 """Bypass rules: under `bypass_mode=true` the old log-probs that arrive are the rollout's."""
 DRIVER = Hook(
     place="verl's algorithm.rollout_correction.trimtab",
-    keys=frozenset({"correction", "advantage", "shaping"}),
+    keys=frozenset({"correction", "advantage", "shaping", "record"}),
     policies=frozenset({"proximal", "behavior"}),
     elsewhere={
         "current": f"Current log-probs exist in the worker only. {IN_THE_LOSS} Add algorithm.rollout_correction.bypass_mode=true.",
@@ -191,6 +193,7 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
         behavior=given["rollout_log_probs"],
         mask=given["response_mask"],
     )
+    _record(plan, batch)
     stays = out.kept if way == "mask" else out.trained
     given["response_mask"] = stays.to(given["response_mask"].dtype)
     given["rollout_is_weights"] = out.weight
@@ -198,6 +201,32 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
     return batch, as_floats(theirs | chosen(plan, out.metrics))
 
 
+def _record(plan: Plan, batch: Any) -> None:
+    """The batch as it came, before rejection, into the plan's folder."""
+    recorder = recorder_of(plan, DRIVER.place)
+    if recorder is None:
+        return
+    given = batch.batch
+    if "input_ids" not in given:
+        raise ConfigError(
+            f"{DRIVER.place} needs trainer.use_v1 false for record, got true. The v1 driver hands no token ids to the correction."
+        )
+    rewards = given.get("token_level_rewards", None)
+    recorder.add(
+        step=next(_STEPS),
+        tokens=given["input_ids"],
+        attention=given["attention_mask"],
+        mask=given["response_mask"],
+        behavior=given["rollout_log_probs"],
+        proximal=given["old_log_probs"],
+        reference=given.get("ref_log_prob", None),
+        rewards=None if rewards is None else rewards.sum(-1),
+        groups=batch.non_tensor_batch.get("uid", None),
+    )
+
+
+_STEPS = count()
+"""Batches corrected in this process."""
 correct_batch.theirs = _THEIRS  # type: ignore[attr-defined]
 # verl has no registry for this one. Every caller binds the name after plug-ins are loaded.
 rollout_corr_helper.compute_rollout_correction_and_add_to_batch = correct_batch
