@@ -23,7 +23,8 @@ from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
-from trimtab.core.observe import Metrics
+from trimtab.core.observe import Metrics, WeightMetrics
+from trimtab.core.ratio import indicator, is_finite, zero_outside
 from trimtab.core.weight import Weighing, over_mean, weighing
 from trimtab.errors import InputError
 
@@ -44,6 +45,37 @@ class Corrected:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
     rule: Correction | None = None
     """What was asked for; None: weights and masks from elsewhere."""
+
+    @classmethod
+    @takes_arrays()
+    @torch.no_grad()
+    def of_weights(
+        cls,
+        weight: Float[Tensor, "*tokens"],
+        *,
+        mask: Tensor,
+        kept: Tensor | None = None,
+        rule: Correction | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
+        process_group: ProcessGroup | None = None,
+    ) -> Corrected:
+        """Decisions made elsewhere: a weight per token, and what was kept of the mask (left out: all of it).
+
+        A weight that is NaN or infinite takes its token out, as a missing log-prob does. The log-ratio is not known and is 0; the
+        metrics are the counts and those of the weight. `rule` says what the loss asks of it: pair of policies, denominator.
+        """
+        if weight.shape != mask.shape:
+            raise InputError(
+                f"weight needs the shape of mask {tuple(mask.shape)}, got {tuple(weight.shape)}. One weight per token."
+            )
+        ranks = groups(process_group, None)
+        tokens = batch({}, (), mask, advantages=None, cu_seqlens=cu_seqlens, ranks=ranks)
+        valid = tokens.valid.mul_(is_finite(weight.detach().to(tokens.valid.dtype)))
+        stays = valid if kept is None else valid * indicator(kept, valid.dtype)
+        held = zero_outside(weight.detach().to(valid.dtype), stays)
+        asked = as_correction("off") if rule is None else rule
+        made = Decisions(rule=asked, batch=tokens, results=(), weighing=None, kept=stays, weight=held)
+        return cls(held, stays.bool(), valid.bool(), torch.zeros_like(held), WeightMetrics(made), rule)
 
     def part(self, index: slice | Tensor | tuple[Tensor | slice, ...]) -> Corrected:
         """The same decisions for some rows (padded; a second index cuts their width) or tokens (packed), the metrics of the whole.

@@ -47,6 +47,18 @@ class Metrics(LazyMetrics):
         return measure(self.decisions)
 
 
+class WeightMetrics(LazyMetrics):
+    """What can be said where only weights and masks are known: counts, and the weight."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        names = {
+            "tokens sequences missing_fraction kept_fraction kept_sequence_fraction all_rejected": measures.counts,
+            "weight/mean weight/std weight/min weight/max weight/ess": measures.weight,
+            "weight/p01 weight/p50 weight/p99": measures.weight_quantiles,
+        }
+        super().__init__({name: partial(how, decisions) for group, how in names.items() for name in group.split()})
+
+
 def gate_name(index: int, gate: Gate) -> str:
     """How a gate is called in metric names: its place, metric and level."""
     return f"gate/{index}-{gate.metric}-{gate.level}"

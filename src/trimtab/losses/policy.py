@@ -23,7 +23,7 @@ from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups, per_token
 from trimtab.core.correct import Corrected, decide, required_log_probs
-from trimtab.core.observe import Metrics
+from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
@@ -198,7 +198,7 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = zero_outside(correction.weight, kept), correction.metrics
-        seen = seen if isinstance(seen, Metrics) else dict(seen)
+        seen = seen if isinstance(seen, Metrics | WeightMetrics) else dict(seen)
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"
     return replace(
