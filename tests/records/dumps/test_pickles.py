@@ -8,16 +8,20 @@ import os
 import pickle
 import pickletools
 import struct
+import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps import load
@@ -318,6 +322,35 @@ def test_the_older_form_of_torch_save_is_told_by_name(tmp_path: Path):
     torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
     with pytest.raises(RecordError, match="older form of torch"):
         load([path])
+
+
+OPERATIONS = [opcode.code.encode("latin1") for opcode in pickletools.opcodes]
+PIECES = [
+    *(b"cos\nsystem\n", b"ccollections\nOrderedDict\n", b"cverl.protocol\nDataProto\n", b"cnumpy\ndtype\n"),
+    *(b"ctorch._utils\n_rebuild_tensor_v2\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"ctorch\nFloatStorage\n"),
+    *(b"X\x03\x00\x00\x00abc", b"K\x05", b"U\x02xy", b"C\x04\x00\x00\x80?", b"q\x01", b"h\x01", b"J\xff\xff\xff\x7f"),
+]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=st.lists(st.sampled_from(OPERATIONS + PIECES) | st.binary(max_size=3), max_size=40))
+def test_any_program_ends_in_data_or_one_sentence(program: list[bytes], tmp_path: Path):
+    path = tmp_path / "batch.pkl"
+    path.write_bytes(b"\x80\x04" + b"".join(program) + b".")
+    with suppress(RecordError):  # whatever else is raised fails the test
+        plain(pickle_content(path))
+
+
+def test_reading_a_file_of_torch_imports_no_torch(tmp_path: Path):
+    torch.save({"rollout_id": 1, "samples": []}, tmp_path / "1.pt")
+    code = (
+        "import sys; from pathlib import Path; from trimtab.records.dumps.pickles import torch_content;"
+        "path = Path(sys.argv[1]); print(torch_content(path, path), 'torch' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "1.pt")], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "{'rollout_id': 1, 'samples': []} False"
 
 
 def test_every_operation_of_every_protocol_is_either_ours_or_refused():
