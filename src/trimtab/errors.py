@@ -8,7 +8,7 @@ TrimtabError
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
 ├── FrameworkError (ImportError)    a framework that a plug-in needs: absent, or of a version it was not tried with
 └── RunError (RuntimeError)         a training run that cannot start or go on
-    ├── RecordError                 a run directory that cannot be written or read
+    ├── RecordError                 a run directory or saved batch that cannot be written or read
     │   └── InUseError              a run directory that another process writes
     └── CheckpointError             a checkpoint that cannot be written or read
 
@@ -54,7 +54,7 @@ class RunError(TrimtabError, RuntimeError):
 
 
 class RecordError(RunError):
-    """A run directory that cannot be written or read."""
+    """A run directory or saved batch that cannot be written or read."""
 
 
 class InUseError(RecordError):

@@ -189,6 +189,31 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path):
         load([tmp_path / "b.npz"], columns={"behavior": "old"})
 
 
+def test_arrays_that_are_bombs_code_or_lies_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    columns = {"behavior": "old"}
+    path = tmp_path / "a.npz"
+    np.savez(path, old=np.array([print], dtype=object))
+    with pytest.raises(RecordError, match="Object arrays"):
+        load([path], columns=columns)
+    monkeypatch.setattr("trimtab.records.dumps.arrays.MOST_BYTES", 1 << 20)
+    np.savez_compressed(path, old=np.zeros((2, 1 << 20)))
+    with pytest.raises(RecordError, match="would unpack to"):
+        load([path], columns=columns)
+    path = tmp_path / "a.safetensors"
+    for entry in (
+        {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 64]},
+        {"dtype": "F32", "shape": [2, 1 << 40], "data_offsets": [0, 32]},
+        {"dtype": "F32", "shape": [2, -4], "data_offsets": [0, 32]},
+        {"dtype": "F32", "shape": [2, 4], "data_offsets": [-8, 24]},
+        {"dtype": "F8_E4M3", "shape": [2, 4], "data_offsets": [0, 8]},
+        [],
+    ):
+        header = json.dumps({"old": entry}).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(32))
+        with pytest.raises(RecordError, match="needs to be a whole file of arrays"):
+            load([path], columns=columns)
+
+
 # ── files that are not what they should be ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -263,7 +288,11 @@ def test_of_a_folder_with_several_files_of_the_same_sequences_the_ones_that_know
         writer(tmp_path / name)
     batch = load([tmp_path])
     assert len(batch) == 2
-    assert {"tokens", "behavior", "proximal"} <= set(batch.columns)
+    assert {"tokens", "behavior", "proximal", "versions", "finish"} <= set(
+        batch.columns
+    )  # the last two from rollout_data
+    assert batch.versions is not None
+    assert batch.versions.tolist() == [-1, -1, 5, 5, 5, -1, -1, -1, -1]
     assert sum("Left out" in note for note in batch.origin.notes) == 2
     assert load([tmp_path], framework="miles").current is not None
     assert load([tmp_path / "rollout_data"]).versions is not None

@@ -84,6 +84,10 @@ class DumpFile:
             )
         return content
 
+    def release(self) -> None:
+        """Forget the data; it is read again when it is asked for."""
+        self.__dict__.pop("content", None)
+
     @property
     def samples(self) -> list[dict[str, Any]]:
         """The list `samples` of a `.pt` file that has one."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from trimtab.config.bounded import json_data
 from trimtab.errors import RecordError
 
-MOST_LINE = 1 << 30
+MOST_LINE = 1 << 28
 """Bytes of one line; a longer one is no record of a sequence but a file without lines."""
 _BLOCK = 1 << 20
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}

@@ -109,6 +109,7 @@ def _gather(
                 break
     except (TrimtabError, OSError) as error:
         notes.append(_sentence(error, file))
+    file.release()
     if spoilt.count:
         records = "record" if spoilt.count == 1 else "records"
         notes.append(f"{file.path}: {spoilt.count} {records} could not be read, the first: {spoilt.first}.")
@@ -208,6 +209,8 @@ def _recognise(file: DumpFile, readers: Sequence[DumpReader], named: bool, refus
     except RecordError as error:
         refused.append(str(error))
         return None
+    finally:
+        file.release()  # a folder may have hundreds, and each is read when its turn comes
 
 
 def _reader_of(file: DumpFile, readers: Sequence[DumpReader], *, named: bool) -> DumpReader:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class Gathering:
         if partly:
             notes.append(f"Only some sequences have {', '.join(partly)}; the others count as unknown.")
         told = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
-        return SavedBatch(origin=told, offsets=offsets, **cast("dict[str, Any]", per_token | per_sequence))
+        return SavedBatch(origin=told, offsets=offsets, **(per_token | per_sequence))
 
     def _joined(self, name: str) -> NDArray[Any] | None:
         column = self._columns.pop(name)
