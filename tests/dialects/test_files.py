@@ -435,6 +435,16 @@ EXPECTED: dict[str, Expected] = {
     "prime-rl/loss_of_a_fork.toml": Expected(
         {"trainer.loss.type": "trpl", "orchestrator.algo.type": "max_rl"}, ("correction", "loss"), ("got 'trpl'",)
     ),
+    "nemo-rl/handed_on.sh": Expected(
+        {
+            "grpo.num_prompts_per_step": 64,
+            "loss_fn.ratio_clip_max": 0.28,
+            "loss_fn.use_importance_sampling_correction": True,
+        }
+    ),
+    "nemo-rl/for_one_job.sh": Expected(
+        {"loss_fn.use_importance_sampling_correction": True, "loss_fn.ratio_clip_min": 0.1}
+    ),
     "nemo-rl/nothing_of_its_own.yaml": Expected({"grpo.max_num_steps": 500}, ("correction",), BUILDS),
     "areal/beside.sh": Expected(
         {
