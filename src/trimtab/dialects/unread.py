@@ -23,6 +23,9 @@ PAIRS = {
     ("rollout", "rs"),
     ("vllm", "is"),
     ("score", "centering"),
+    ("entropy", "loss"),
+    ("entropy", "coef"),
+    ("entropy", "coeff"),
     ("sampling", "mask"),
 }
 PASSED = {
