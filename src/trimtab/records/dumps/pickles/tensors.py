@@ -180,7 +180,7 @@ def from_buffer(data: Any, kind: Any, shape: Any, order: Any = "C", *_: Any) -> 
     return values.reshape(values.shape[::-1]).T if order == "F" else values
 
 
-def number_of(kind: Any, data: Any = b"") -> Any:
+def numpy_number(kind: Any, data: Any = b"") -> Any:
     """A number of numpy's."""
     if not isinstance(kind, PickledType):
         raise RecordError("it has a number without a type")
