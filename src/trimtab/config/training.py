@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
+from trimtab.config.ray import Ray
 from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
 from trimtab.config.vllm import Vllm
 from trimtab.errors import ConfigError
@@ -175,7 +176,7 @@ class Rollout(Config):
         description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
     )
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
-    samplers: Count = Field(default=1, description="Sampler processes (backend local).")
+    samplers: Count = Field(default=1, description="Sampler processes (backend local) or actors (backend ray).")
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
@@ -250,10 +251,12 @@ class Train(Config):
 
     steps: Count = Field(default=250, description="Learner steps.")
     seed: Whole = Field(default=0, description="Of everything random in the run.")
-    backend: Literal["local", "lockstep"] = Field(
+    backend: Literal["local", "lockstep", "ray"] = Field(
         default="local",
-        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact.",
+        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact. "
+        "ray: samplers as actors of a Ray cluster.",
     )
+    ray: Ray = Field(default=Ray(), description="The cluster, where samplers run on one.")
     model: Model = Field(default=Model(), description="The policy.")
     task: Task = Field(default=Task(), description="Prompts and rewards.")
     rollout: Rollout = Field(default=Rollout(), description="Sampling and staleness.")
