@@ -137,6 +137,11 @@ class Task(Config):
         description="Seconds a verifier may take for one sample before it counts as failed; a function of yours has five times as "
         "many more in all, for what its first calls load.",
     )
+    workers: Count = Field(
+        default=1,
+        description="Responses scored at once by verifiers that have processes of their own (functions of yours, tasks that run code): "
+        "each worker has its own processes. The learner does not wait for them.",
+    )
     allow_eval: Flag = Field(
         default=False,
         description="Whether a task of reasoning-gym may run responses as Python code, which some do to score them: in a process forked "

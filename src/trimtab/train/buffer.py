@@ -1,7 +1,7 @@
 """Whole groups on their way from admission to training.
 
-admit ──► WAITING ──start──► RUNNING ──finish──► READY ──take──► TRAINED
-             ▲                  │                  └────take──► DROPPED (too old)
+admit ──► WAITING ──start──► RUNNING ──sample──► SAMPLED ──finish──► READY ──take──► TRAINED
+             ▲                  │                                      └────take──► DROPPED (too old)
              └───────lost───────┘
 
 Every group is trained at most once and none is lost: a group whose sampler dies waits again, as the same job. Numbers are
@@ -40,6 +40,7 @@ class State(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    SAMPLED = "sampled"
     READY = "ready"
     TRAINED = "trained"
     DROPPED = "dropped"
@@ -99,7 +100,7 @@ class Buffer:
 
     @property
     def in_queue(self) -> int:
-        """Groups sampled and not yet trained."""
+        """Groups sampled and scored, and not yet trained."""
         return self._counts[State.READY]
 
     def entry(self, number: int) -> Entry | None:
@@ -134,11 +135,20 @@ class Buffer:
             self._move(entry, State.RUNNING)
             entry.attempts += 1
 
-    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
-        """A result, scored; False for one that came before or is not known, which changes nothing but `ignored`.
+    def sample(self, group: Group) -> bool:
+        """A result, to be scored; False for one that came before or is not known, which changes nothing but `ignored`.
 
         A result of a sampler that was taken for dead counts: the first to come is kept, whoever made it.
         """
+        entry = self._entries.get(group.job.group)
+        if entry is None or entry.state in (State.SAMPLED, State.READY):
+            self.ignored += 1
+            return False
+        self._move(entry, State.SAMPLED)
+        return True
+
+    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
+        """A result, scored, which `sample` may have announced; False for one that was scored before or is not known."""
         entry = self._entries.get(group.job.group)
         if entry is None or entry.state is State.READY:
             self.ignored += 1
@@ -182,7 +192,7 @@ class Buffer:
         return taken
 
     def snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        """All there is to save: values for JSON, and arrays. Groups being sampled are saved as waiting."""
+        """All there is to save: values for JSON, and arrays. Groups being sampled or scored are saved as waiting."""
         entries = list(self._entries.values())
         samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
         values: dict[str, Any] = {

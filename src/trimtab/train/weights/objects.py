@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class StoredTensor:
             return torch.empty(self.shape, dtype=dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it cannot be written is as it should be
-            return torch.frombuffer(memoryview(self.content), dtype=dtype).view(self.shape)
+            return torch.frombuffer(cast("Any", self.content), dtype=dtype).view(self.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -191,7 +191,8 @@ def actor_class(ray: Any) -> Any:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    return lambda self, *given: getattr(SamplerActor, name)(self, *given)  # noqa: PLW0108 - by value, this is all there is
+    made: Any = lambda self, *given: getattr(SamplerActor, name)(self, *given)  # noqa: E731, PLW0108  # pyright: ignore[reportUnknownLambdaType]
+    return made
 
 
 def _print_to(handle: int) -> None:
