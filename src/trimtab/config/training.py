@@ -176,6 +176,11 @@ class Rollout(Config):
     late: Literal["drop", "train"] = Field(
         default="drop", description="What happens to a group older than that when its turn comes."
     )
+    max_dropped: Share = Field(
+        default=0.02,
+        description="Share of groups that may be dropped as late. Before there are more, the learner waits for those that would be late "
+        "after its next step. 1: it never waits.",
+    )
     in_flight: Literal["finish", "keep_cache", "recompute"] = Field(
         default="keep_cache",
         description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",

@@ -188,7 +188,9 @@ class Session:
         rollout, taken = self.config.rollout, list[Entry]()
 
         def is_ready() -> bool:
-            entries = self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
+            entries = self.buffer.take(
+                rollout.groups, self.learner.version, rollout.max_staleness, rollout.late, rollout.max_dropped
+            )
             taken.extend(entries or ())
             return entries is not None
 
@@ -279,7 +281,7 @@ class Session:
             buffer.admit(*self.parts.make(buffer.next))
         jobs = buffer.waiting(self.backend.room())
         if jobs:
-            buffer.start(job.group for job in jobs)
+            buffer.start((job.group for job in jobs), self.learner.version)
             self.backend.give(jobs)
 
     def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:
