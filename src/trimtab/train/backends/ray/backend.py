@@ -97,7 +97,8 @@ class RayBackend(SamplerPool):
 
     def room(self) -> int:
         """Groups that samplers that are ready would still hold."""
-        return max(0, self._fleet.room(self._ready) - len(self._backlog))
+        ready = self._ready
+        return max(0, self._fleet.room(None if len(ready) == len(self.seats) else ready) - len(self._backlog))
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Deal whole groups among those that are ready; while none is, they wait here."""
@@ -133,7 +134,8 @@ class RayBackend(SamplerPool):
         return [seat.number for seat in self.seats if seat.ready]
 
     def _deal(self, jobs: Sequence[Job], ready: Sequence[int]) -> None:
-        for number, share in self._fleet.deal(jobs, ready).items():
+        among = None if len(ready) == len(self.seats) else ready
+        for number, share in self._fleet.deal(jobs, among).items():
             self.seats[number].send(Order(tuple(share), self._publisher.version))
 
     def _take_seat(self, number: int, inbox: Inbox) -> None:
