@@ -216,7 +216,7 @@ def main() -> None:
         "--lifetime", type=float, default=3600.0, help="seconds a sampler lives on average; 0: for ever"
     )
     parser.add_argument(
-        "--hold", type=int, default=SLOTS + 2, help="groups that a sampler holds; 0: all that is admitted"
+        "--hold", type=int, default=0, help="groups that a sampler holds; 0: all that is admitted, as the back-ends do"
     )
     parser.add_argument("--steps", type=int, default=24)
     given = parser.parse_args()

@@ -27,6 +27,8 @@ from trimtab.train.engines.vllm.session import ProcessSession
 
 START = 600.0
 """Seconds a cluster has to start."""
+ATTEMPTS = 3
+"""Ray gives its own processes half a minute, which a busy machine may need more than once."""
 ANSWER = 10.0
 """Seconds a cluster at an address has to answer."""
 POLL = 0.05
@@ -106,8 +108,8 @@ class OwnCluster:
         }
         if settings.store is not None:
             options["object_store_memory"] = int(settings.store * 2**30)
-        command = [sys.executable, str(HEAD), str(self._address), json.dumps(options)]
-        self._session = ProcessSession(command, status=self.folder / "status", log=log, environment=os.environ)
+        self._command = [sys.executable, str(HEAD), str(self._address), json.dumps(options)]
+        self._session = self._start()
 
     @property
     def ended(self) -> str | None:
@@ -116,14 +118,21 @@ class OwnCluster:
 
     def address(self) -> str:
         """Where it is, once it has started."""
-        deadline = time.monotonic() + START
+        deadline, left = time.monotonic() + START, ATTEMPTS - 1
         while not self._address.exists():
-            if self.ended or time.monotonic() > deadline:
+            if self.ended and left:
+                left -= 1
+                self._session.close(patience=0.0)
+                self._session = self._start()
+            elif self.ended or time.monotonic() > deadline:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
                 got = f"one that {self.ended}" if self.ended else f"none after {START:g} s"
                 raise RunError(f"backend ray needs a cluster that starts, got {got}. {self.log} ends:\n{tail}")
             time.sleep(POLL)
         return self._address.read_text()
+
+    def _start(self) -> ProcessSession:
+        return ProcessSession(self._command, status=self.folder / "status", log=self.log, environment=os.environ)
 
     def close(self) -> None:
         """End all of it, and remove its files."""
