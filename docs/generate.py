@@ -231,6 +231,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Reward,
     training.Rollout,
     training.Vllm,
+    training.Ray,
     training.LearnerSettings,
     training.Evaluate,
     training.Checkpoint,

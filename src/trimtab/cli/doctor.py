@@ -31,6 +31,7 @@ WANTED_BY = {
     "wandb": "record.loggers wandb",
     "trackio": "record.loggers trackio",
     "mlflow": "record.loggers mlflow",
+    "ray": "backend ray",
 }
 
 

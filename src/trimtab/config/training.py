@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
+from trimtab.config.ray import Ray
 from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
 from trimtab.config.vllm import Vllm
 from trimtab.errors import ConfigError
@@ -136,6 +137,11 @@ class Task(Config):
         description="Seconds a verifier may take for one sample before it counts as failed; a function of yours has five times as "
         "many more in all, for what its first calls load.",
     )
+    workers: Count = Field(
+        default=1,
+        description="Responses scored at once by verifiers that have processes of their own (functions of yours, tasks that run code): "
+        "each worker has its own processes. The learner does not wait for them.",
+    )
     allow_eval: Flag = Field(
         default=False,
         description="Whether a task of reasoning-gym may run responses as Python code, which some do to score them: in a process forked "
@@ -170,12 +176,17 @@ class Rollout(Config):
     late: Literal["drop", "train"] = Field(
         default="drop", description="What happens to a group older than that when its turn comes."
     )
+    max_dropped: Share = Field(
+        default=0.02,
+        description="Share of groups that may be dropped as late. Before there are more, the learner waits for those that would be late "
+        "after its next step. 1: it never waits.",
+    )
     in_flight: Literal["finish", "keep_cache", "recompute"] = Field(
         default="keep_cache",
         description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
     )
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
-    samplers: Count = Field(default=1, description="Sampler processes (backend local).")
+    samplers: Count = Field(default=1, description="Sampler processes (backend local) or actors (backend ray).")
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
@@ -250,10 +261,12 @@ class Train(Config):
 
     steps: Count = Field(default=250, description="Learner steps.")
     seed: Whole = Field(default=0, description="Of everything random in the run.")
-    backend: Literal["local", "lockstep"] = Field(
+    backend: Literal["local", "lockstep", "ray"] = Field(
         default="local",
-        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact.",
+        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact. "
+        "ray: samplers as actors of a Ray cluster.",
     )
+    ray: Ray = Field(default=Ray(), description="The cluster, where samplers run on one.")
     model: Model = Field(default=Model(), description="The policy.")
     task: Task = Field(default=Task(), description="Prompts and rewards.")
     rollout: Rollout = Field(default=Rollout(), description="Sampling and staleness.")

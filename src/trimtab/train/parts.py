@@ -17,6 +17,7 @@ from trimtab.train.backends.table import backend_of
 from trimtab.train.display import Display
 from trimtab.train.engines.table import EngineRecipe
 from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.judging import JudgePool
 from trimtab.train.learner.protocol import Learner
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.memory import keep_freed_memory
@@ -24,7 +25,7 @@ from trimtab.train.messages import Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
 from trimtab.train.policy.pretrained import Pretrained, load_pretrained
 from trimtab.train.policy.warm_start import warm_policy
-from trimtab.train.tasks import Judge, Source, source
+from trimtab.train.tasks import Source, source
 from trimtab.train.world import World, world_of
 
 
@@ -33,7 +34,7 @@ class Parts:
     """What a run is made of. Each owns what is its own: the learner its model, the back-end its samplers."""
 
     source: Source
-    judge: Judge
+    judge: JudgePool
     policy: Policy
     world: World
     learner: Learner
@@ -47,7 +48,7 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     """The parts of a run; `stack` ends what has to be ended."""
     problems = source(config.task, config.seed)
     max_tokens = longest(config, problems)
-    judge = stack.enter_context(Judge(config.task, problems))
+    judge = stack.enter_context(JudgePool.of(config.task, problems))
     start = pretrained_of(config, problems, max_tokens, display)
     reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
     world = world_of(config, problems, start)
@@ -73,7 +74,7 @@ def settle_process(threads: int) -> None:
     keep_freed_memory()
 
 
-def _evaluator(config: Train, problems: Source, policy: Policy, judge: Judge, max_tokens: int) -> Evaluator | None:
+def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool, max_tokens: int) -> Evaluator | None:
     if config.evaluate is None:
         return None
     return Evaluator.of(
