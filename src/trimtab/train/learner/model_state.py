@@ -3,6 +3,7 @@
 model/                  Hugging Face layout: `AutoModelForCausalLM.from_pretrained` loads it
 optimizer.safetensors   the optimiser's tensors, by group, parameter and name
 optimizer.json          its hyper-parameters and the names of its parameters
+adapter/                with learner.lora, as peft saves it; model/ is then merged
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from trimtab.errors import CheckpointError
+from trimtab.train.learner.adapters import (
+    adapter_weights,
+    check_base,
+    has_adapters,
+    merge,
+    read_adapters,
+    save_adapters,
+)
 from trimtab.train.learner.optimizer_state import check_optimizer, optimizer_values, put_optimizer
 from trimtab.train.learner.ranks import Ranks, is_sharded, put_whole, whole
 from trimtab.train.learner.state_files import (
@@ -39,20 +48,29 @@ class ModelState:
     moments: TensorsByName
     facts: dict[str, Any]
     """What the optimiser has beside tensors."""
+    adapters: TensorsByName
+    """Those that are trained in place of the weights, which are then the merged ones; none elsewhere."""
 
     @classmethod
     def of(cls, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> ModelState:
         """As they are now. Of what is sharded, all ranks have to ask together; one tensor at a time is whole on a device."""
         moments, facts = optimizer_values(model, optimizer)
+        on_host = {name: whole(tensor).cpu() for name, tensor in moments.items()}
+        if has_adapters(model):
+            weights = {name: tensor.cpu() for name, tensor in merge(model, once_each(model))}
+            adapters = {name: tensor.detach().cpu() for name, tensor in adapter_weights(model).items()}
+            return cls(weights, on_host, facts, adapters)
         found = {name: whole(tensor.detach()).cpu() for name, tensor in once_each(model)}
         first: dict[object, str] = {}
         weights = {name: found[first.setdefault(place, name)] for name, place in _places(model).items()}
-        return cls(weights, {name: whole(tensor).cpu() for name, tensor in moments.items()}, facts)
+        return cls(weights, on_host, facts, {})
 
     def save(self, folder: Path, model: PreTrainedModel) -> None:
         """Write both into a folder that is there."""
         with without_progress_bars():
             model.save_pretrained(folder / "model", state_dict=self.weights)
+        if self.adapters:
+            save_adapters(folder / "adapter", model, self.adapters)
         save_tensors(folder / "optimizer.safetensors", self.moments)
         save_json(folder / "optimizer.json", self.facts)
 
@@ -61,25 +79,28 @@ class ModelState:
         """What was saved, compared with the model and the optimiser it is for; neither is changed."""
         facts = from_json(json.loads((folder / "optimizer.json").read_bytes()))
         moments = read_tensors(folder / "optimizer.safetensors")
-        weights = _saved_weights(folder / "model", model)
         check_optimizer(folder, model, optimizer, facts, moments)
-        return cls(weights, moments, facts)
+        if has_adapters(model):
+            adapters, merged = read_adapters(folder / "adapter", model), _files(folder / "model")
+            check_base(folder, model, adapters, merged)
+            return cls(merged, moments, facts, adapters)
+        return cls(_saved_weights(folder / "model", model), moments, facts, {})
 
     def put(self, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> None:
         """Into a model and an optimiser, in place; each rank has all of it and keeps its own part."""
-        _put_weights(model, self.weights)
+        _put_weights(model, self.adapters or self.weights)  # frozen weights are as they were
         put_optimizer(optimizer, self.facts, self.moments)
 
 
 def share_state(state: ModelState | None, ranks: Ranks) -> ModelState:
     """What rank 0 has, on every rank; the others pass None."""
-    parts = None if state is None else (state.weights, state.moments)
+    parts = None if state is None else (state.weights, state.moments, state.adapters)
     kinds = parts and [{name: (each.shape, each.dtype) for name, each in part.items()} for part in parts]
     heard = ranks.tell(None if state is None else (kinds, state.facts))
     found: list[TensorsByName] = []
     for place, part in enumerate(heard[0]):
         found.append({name: ranks.share(parts and parts[place][name], *kind) for name, kind in part.items()})
-    return ModelState(found[0], found[1], heard[1])
+    return ModelState(found[0], found[1], heard[1], found[2])
 
 
 def once_each(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
@@ -123,9 +144,7 @@ def load_model_state(folder: Path, model: PreTrainedModel, optimizer: torch.opti
 
 def _saved_weights(folder: Path, model: PreTrainedModel) -> TensorsByName:
     """The saved weights; all are compared with the model's own."""
-    saved: TensorsByName = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        saved |= read_tensors(path)
+    saved = _files(folder)
     own = cast("TensorsByName", model.state_dict())
     if not set(saved) <= set(own):  # some architectures are saved under other names than they train with
         with without_progress_bars():
@@ -163,6 +182,13 @@ def _saved_weights(folder: Path, model: PreTrainedModel) -> TensorsByName:
             raise CheckpointError(
                 f"{folder} needs the weights of this model, but {rule} {names[0]}. Load it elsewhere."
             )
+    return saved
+
+
+def _files(folder: Path) -> TensorsByName:
+    saved: TensorsByName = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        saved |= read_tensors(path)
     return saved
 
 

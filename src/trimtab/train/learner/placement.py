@@ -23,17 +23,20 @@ def scorer_of(
 
     Dropout is off, which would make log-probs random.
     """
-    model.eval().requires_grad_(trained and settings.lora is None)
-    model.to(cast("Any", ranks.device))
+    model.eval().to(cast("Any", ranks.device))
     if trained:
         _train_every_row(model)
-        _save_memory(model, settings)
+        if settings.gradient_checkpointing:
+            cast("Any", model).gradient_checkpointing_enable({"use_reentrant": False})
+    else:
+        model.requires_grad_(False)
     autocast = settings.autocast == "bf16"
     plain = has_plain_head(model)
     # The fast trunk reads weights past the modules that hold them: it knows neither shards nor casts, and is not what is compiled.
     is_fast = plain and not (autocast or settings.compile or ranks.shard == "fsdp")
     scorer = Scorer(model, temperature, plain, shared_prefix(model) if is_fast else None, autocast=autocast)
     scorer.ranks = ranks
+    _checkpoint_layers(model)
     if settings.compile:
         for layer in decoder_layers(model):
             layer.compile(dynamic=True)
@@ -62,11 +65,8 @@ def _train_every_row(model: PreTrainedModel) -> None:
         embedding.padding_idx = None
 
 
-def _save_memory(model: PreTrainedModel, settings: LearnerSettings) -> None:
-    """Gradient checkpointing, if asked for: each block's states are worked out again on the way back."""
-    if not settings.gradient_checkpointing:
-        return
-    cast("Any", model).gradient_checkpointing_enable({"use_reentrant": False})
+def _checkpoint_layers(model: PreTrainedModel) -> None:
+    """Layers work their states out again on the way back, where that was asked for."""
     for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True  # transformers asks the block itself; what lies in it stays without dropout
+        if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+            module.training = True  # transformers asks the layer itself; what lies in it stays without dropout

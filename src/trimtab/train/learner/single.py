@@ -26,6 +26,7 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
 from trimtab.train.devices import device_of, to_host
+from trimtab.train.learner.adapters import add_adapters, merge
 from trimtab.train.learner.model_state import ModelState, once_each
 from trimtab.train.learner.placement import scorer_of
 from trimtab.train.learner.ranks import Ranks, whole
@@ -82,6 +83,8 @@ class SingleLearner:
         settings, temperature = config.learner, config.rollout.temperature
         self.ranks = ranks or Ranks(device_of(settings.device))
         self.config, self.model = config, model
+        if settings.lora is not None:
+            add_adapters(model, settings.lora, config.seed)
         self.scorer = scorer_of(model, temperature, settings, self.ranks, trained=True)
         self.reference = None
         if reference is not None:
@@ -108,6 +111,9 @@ class SingleLearner:
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The present weights by state-dict name; a tensor of two names once, under its first. All ranks have to ask together."""
+        if self.config.learner.lora is not None:
+            yield from merge(self.model, once_each(self.model))
+            return
         for name, tensor in once_each(self.model):
             yield name, whole(tensor.detach())
 

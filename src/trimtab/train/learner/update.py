@@ -165,12 +165,14 @@ class Update:
         """The micro-batches of this rank, as many as every other rank has."""
         scorer, most = self.scorer, self.config.learner.micro_tokens
         ranks = scorer.ranks
-        if ranks.size == 1 or not self.config.loss.looks_at_call:
+        if not self.config.loss.looks_at_call:
             return [Call(few, few) for few in scorer.turns(self.rows, most, index)]
         # A loss that compares the tokens of a micro-batch has one of all ranks, of which each works out its share.
-        whole_calls = scorer.batches(self.rows, most * ranks.size, index)
-        shares = [token_shares(self.rows.extents, call, ranks.size)[ranks.rank] for call in whole_calls]
-        return [Call(call, own if len(own) else None) for call, own in zip(whole_calls, shares, strict=True)]
+        calls = [call.sort().values for call in scorer.batches(self.rows, most * ranks.size, index)]
+        if ranks.size == 1:
+            return [Call(call, call) for call in calls]
+        shares = [token_shares(self.rows.extents, call, ranks.size)[ranks.rank] for call in calls]
+        return [Call(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
 
     def _loss(self, call: Call, corrected: Corrected | None, denominator: Denominator) -> Tensor:
         """This rank's part of the loss, to be descended; 0, with a gradient of 0, where it has no row."""
