@@ -232,6 +232,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Rollout,
     training.Vllm,
     training.LearnerSettings,
+    training.Lora,
     training.Evaluate,
     training.Checkpoint,
     training.Record,

@@ -60,7 +60,8 @@ def test_a_run_on_ranks_goes_on_bit_for_bit_and_saves_what_one_process_saves(
     assert launcher.train(file, "steps=3", "--out", "parts", "--no-report").code() == 0
     assert launcher.train("--resume", "parts", "steps=6", "--no-report").code() == 0
     assert torch.equal(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
-    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+    both = [[_trained(line) for line in lines(tmp_path / name)] for name in ("parts", "whole")]
+    assert repr(both[0]) == repr(both[1])  # as text: NaN is no number, and equal to none
     assert launcher.train(launcher.settings(), "--out", "alone", "--no-report").code() == 0
     saved = [
         {
@@ -70,6 +71,11 @@ def test_a_run_on_ranks_goes_on_bit_for_bit_and_saves_what_one_process_saves(
         for name in ("whole", "alone")
     ]
     assert saved[0] == saved[1], "the same files, each of the same size"
+
+
+def _trained(line: dict[str, float]) -> dict[str, float]:
+    """Without the evaluation, which a run makes at its end too, wherever that is."""
+    return {name: value for name, value in line.items() if not name.startswith("eval")}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -160,7 +166,7 @@ def test_torchrun_without_a_way_to_share_is_refused(launcher: Launcher, tmp_path
     run = torchrun(launcher, launcher.settings(), "--out", "run", "--no-report")
     assert run.code() != 0
     assert "torchrun with 2 processes needs learner.shard ddp or fsdp, got none" in run.errors
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 @pytest.mark.slow

@@ -174,6 +174,12 @@ class Rollout(Config):
         default="keep_cache",
         description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda|cuda:\d+)$",
+        description="Where the engine hf samples: cpu, cuda, cuda:N; auto: a GPU if torch can use one. Samplers of backend local take "
+        "the GPUs in turn, those that no learner rank has first.",
+    )
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
     samplers: Count = Field(default=1, description="Sampler processes (backend local).")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import torch
+import torch.distributed
 from torch import Tensor
 
 from trimtab.errors import ConfigError
@@ -42,3 +44,18 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
         target.copy_(source.detach(), non_blocking=True)
     torch.cuda.synchronize(next(each.device for each in tensors if each.is_cuda))
     return found
+
+
+def sampler_gpu(number: int) -> str | None:
+    """The GPU of a sampler, as CUDA_VISIBLE_DEVICES names it: first those behind the learner's own, then all in turn.
+
+    None where there are not several to choose from.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < 2:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(each) for each in range(count)]
+    learners = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    free = names[learners:] or names
+    return free[number % len(free)]

@@ -53,7 +53,7 @@ def learner_ranks(settings: LearnerSettings, folder: Path) -> Generator[Ranks | 
 
 def follow_torchrun() -> None:
     """The life of a process that torchrun started as a rank above 0."""
-    _settle(os.getppid(), signal.SIGKILL)
+    _die_with(os.getppid(), signal.SIGKILL)
     dist.init_process_group(_backend(), timeout=MEETING)
     _follow()
 
@@ -150,7 +150,7 @@ def _end(others: list[subprocess.Popen[bytes]], limit: float) -> None:
 
 def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
     """The life of a rank that the run started."""
-    _settle(learner, signal.SIGKILL)
+    _die_with(learner, signal.SIGKILL)
     (meeting / str(rank)).touch()
     store = dist.FileStore(str(meeting / "store"), size)
     dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=MEETING)
@@ -158,6 +158,10 @@ def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
 
 
 def _follow() -> None:
+    """Leave requests to stop to rank 0; until it was met there is nobody to leave them to."""
+    faulthandler.enable()
+    for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(each, signal.SIG_IGN)
     ranks = Ranks.joined()
     with ranks.watched():
         follow(ranks)
@@ -169,15 +173,8 @@ def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
-def _settle(parent: int, number: signal.Signals) -> None:
-    """Leave requests to stop to rank 0, and end with whoever started this process."""
-    faulthandler.enable()
-    for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(each, signal.SIG_IGN)
-    _die_with(parent, number)
-
-
 def _die_with(parent: int, number: signal.Signals) -> None:
+    """Get this signal when the process that started this one ends, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, int(number))
     if os.getppid() != parent:  # it died before the line above

@@ -115,7 +115,8 @@ def once_each(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 def _places(model: PreTrainedModel) -> dict[str, object]:
     """What tells one tensor of the state dict from another: its memory; of a sharded one, which may have none here, itself."""
-    sharded = {name: id(each) for name, each in model.named_parameters(remove_duplicate=False) if is_sharded(each)}
+    parameters = model.named_parameters(remove_duplicate=False)
+    sharded = {name: id(each) for name, each in parameters if is_sharded(each) or not each.data_ptr()}
     return {
         name: sharded.get(name) or ((each.data_ptr(), each.shape, each.stride()) if each.numel() else name)
         for name, each in model.state_dict().items()

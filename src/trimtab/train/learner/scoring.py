@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -58,8 +59,8 @@ class ScoringModel(nn.Module):
             hidden, head.weight, targets, temperature=self.temperature, bias=head.bias, entropy=entropy
         )
 
-    def _narrow(self, like: Tensor) -> torch.autocast:
-        return torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=self.autocast)
+    def _narrow(self, like: Tensor) -> AbstractContextManager[object]:
+        return torch.autocast(like.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext()
 
 
 class Scorer:
