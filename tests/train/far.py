@@ -70,7 +70,16 @@ class FarData(TorchFunctionMode):
         if func is Tensor.tolist and isinstance(args[0], FarTensor):  # torch has none for tensors of Python's
             READS["tolist"] += 1
             return args[0].near.tolist()
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], FarTensor):
+            args = (args[0], _index(args[1]), *args[2:])
         return func(*args, **given)
+
+
+def _index(index: Any) -> Any:
+    """Lists as tensors of the device: torch would make them there itself, and lose the numbers."""
+    parts = index if isinstance(index, tuple) else (index,)
+    found = tuple(torch.tensor(each).to(FAR) if isinstance(each, list) else each for each in parts)
+    return found if isinstance(index, tuple) else found[0]
 
 
 @contextmanager

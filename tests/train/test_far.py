@@ -1,4 +1,4 @@
-"""The learner, checkpoints and published weights on a device that is not the CPU: a stand-in, since there may be no GPU."""
+"""The engine, the learner, checkpoints and published weights on a device that is not the CPU: a stand-in, since there may be no GPU."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def found() -> Any:
 
 def test_the_stand_in_refuses_what_cuda_would_refuse(found: Any) -> None:
     assert found["control"] == {"refused": True}
+
+
+@pytest.mark.parametrize("name", ["plain", "cut", "greedy"])
+def test_the_engine_samples_the_tokens_of_the_cpu_there(name: str, found: Any) -> None:
+    assert found[f"engine {name}"]["same"]
+    assert found[f"engine {name}"]["reads"] <= 4, "what was drawn comes home at once, and nothing else is waited for"
 
 
 @pytest.mark.parametrize("name", LEARNERS)
