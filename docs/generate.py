@@ -233,6 +233,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Vllm,
     training.Ray,
     training.LearnerSettings,
+    training.Lora,
     training.Evaluate,
     training.Checkpoint,
     training.Record,

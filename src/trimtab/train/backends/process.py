@@ -31,6 +31,7 @@ from trimtab.train.backends.sampler import sample
 from trimtab.train.backends.seat import Fate, Inbox, Seat
 from trimtab.train.backends.serve import Failed, Order, Pipe, Pulse, Ready
 from trimtab.train.backends.silence import Silence
+from trimtab.train.devices import sampler_gpu
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.weights.files import FileWeights
 from trimtab.train.weights.protocol import NamedTensors
@@ -234,7 +235,7 @@ class LocalBackend(SamplerPool):
         process = self._context.Process(
             target=sample,
             args=(theirs, self._factory, self._weights.reader(), pulse),
-            kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads},
+            kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads, "gpu": sampler_gpu(number)},
             name=f"trimtab-sampler-{number}",
             daemon=True,
         )
