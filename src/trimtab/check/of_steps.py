@@ -302,7 +302,7 @@ WEIGHT = (
     Question(
         "named weight",
         "step",
-        "The correction is the factor its name says, on the loss of each token, once and without a gradient of its own.",
+        "The correction is the factor its name says, on the loss of each token, and once.",
         plain_batch,
         _named,
         needs=_needs_rule,
