@@ -107,4 +107,16 @@ SUBJECT = Subject(
         ),
         "advantages": Asked("areal.trainer.ppo.actor:PPOActor", areal_advantages, (Setup("reward_norm by group", {}),)),
     },
+    not_asked={"ages": "staleness is counted where it logs, not by a function that returns it"},
+    known={
+        "not-finite proximal": (
+            "`torch.where(mask, exp(x), 0)` keeps the loss finite; its backward multiplies 0 by NaN."
+        ),
+        "not-finite current": "`torch.where(mask, exp(x), 0)` keeps the loss finite; its backward multiplies 0 by NaN.",
+        "removed row": "`reward_norm` is called without the loss mask, so a row without a trained token votes.",
+        "missing log-prob": (
+            "By design, as its code says: a log-ratio that is not finite becomes 0. The token is trained at "
+            "weight 1, also where the gap is infinite."
+        ),
+    },
 )

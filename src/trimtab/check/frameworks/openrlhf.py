@@ -99,4 +99,27 @@ SUBJECT = Subject(
             (Setup("advantage.estimator=group_norm", {"estimator": "group_norm"}),),
         ),
     },
+    not_asked={"ages": "it counts no staleness"},
+    known={
+        "not-finite behavior": (
+            "The loss is multiplied by the mask, and 0 · NaN is NaN (OpenRLHF#1240). In the sequence gate the NaN "
+            "of a masked token rejects its row."
+        ),
+        "not-finite proximal": "The loss is multiplied by the mask, and 0 · NaN is NaN (OpenRLHF#1240).",
+        "not-finite current": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite advantages": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "removed row": (
+            "Mean and deviation are taken over all rows of a prompt, those without an action included (OpenRLHF#1239)."
+        ),
+        "nothing to train on": (
+            "The whole step counts 0 tokens and divides by them. One empty micro-batch among others holds."
+        ),
+        "metrics beside padding rows": (
+            "is_filter_ratio averages over all rows; the mean of a row without tokens is 0 / 0 and counts as filtered."
+        ),
+        "missing log-prob": (
+            "NaN stays in the coefficient, and the loss of the whole step is NaN. The sequence gate drops the "
+            "row, and holds."
+        ),
+    },
 )

@@ -92,6 +92,28 @@ SUBJECT = Subject(
         ),
     },
     not_asked={
+        "ages": "staleness is counted inside its asynchronous trainer, not by a function of its own",
         "removed row": "it takes the response mask and never learns which rows are out of the loss; such a row votes",
+    },
+    known={
+        "not-finite behavior": (
+            "The loss is multiplied by the mask, and 0 · NaN is NaN. In a geometric gate the NaN of a masked "
+            "token reaches its row's mean, and a row at NaN is kept."
+        ),
+        "not-finite proximal": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite current": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite advantages": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "baseline": "A group of one is given mean 0 and deviation 1, so its advantage is its raw reward.",
+        "padding rows": "`sequence_mean` divides by all rows it is given, those without a trained token included.",
+        "metrics beside padding rows": (
+            "is_ratio_std, _max and _min are taken over `is_ratio * loss_mask`, in which masked places are zeros."
+        ),
+        "metrics beside padding columns": (
+            "is_ratio_std, _max and _min are taken over `is_ratio * loss_mask`, in which masked places are zeros."
+        ),
+        "missing log-prob": (
+            "NaN stays in the weight, and the loss of the whole step is NaN. A geometric gate keeps the row and "
+            "trains it."
+        ),
     },
 )

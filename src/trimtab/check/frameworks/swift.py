@@ -108,5 +108,25 @@ SUBJECT = Subject(
             "swift.rl_core.advantage:compute_advantages", swift_advantages, (Setup("advantage_estimator=grpo", {}),)
         ),
     },
-    not_asked={"removed row": "compute_advantages takes no mask and never learns which rows are out of the loss"},
+    not_asked={
+        "ages": "it counts no staleness",
+        "removed row": (
+            "compute_advantages takes no mask and never learns which rows are out of the loss; such a row votes"
+        ),
+    },
+    known={
+        "not-finite behavior": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite proximal": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite current": "The loss is multiplied by the mask; forward or backward, 0 · NaN is NaN.",
+        "not-finite advantages": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "nothing to train on": (
+            "`loss_type=dapo` divides by `num_items_in_batch`, which is 0. One empty micro-batch among others holds."
+        ),
+        "padding rows": (
+            "`loss_type=grpo` averages over all rows, so that a row taken out by `overlong_filter` shrinks the "
+            "step; dapo holds."
+        ),
+        "metrics beside padding rows": "Perplexities are averaged over all rows, at 1 for a row without a token.",
+        "missing log-prob": "NaN stays in the weight, and the loss of the whole step is NaN.",
+    },
 )

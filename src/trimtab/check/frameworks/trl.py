@@ -135,4 +135,22 @@ SUBJECT = Subject(
         ),
         "advantages": Asked("trl:GRPOTrainer", trl_advantages, (Setup("mask_truncated_completions=True", {}),)),
     },
+    not_asked={"ages": "it counts no staleness"},
+    known={
+        "not-finite proximal": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "not-finite current": "The loss is multiplied by the mask; forward or backward, 0 · NaN is NaN.",
+        "not-finite advantages": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
+        "removed row": (
+            "`mask_truncated_completions` takes a row out of the loss, as documented; its reward stays in the "
+            "mean and deviation of its group."
+        ),
+        "padding rows": (
+            "`loss_type=grpo` averages over all rows, so that a truncated row that is masked shrinks the step. "
+            "The default, dapo, holds."
+        ),
+        "metrics beside padding rows": "The mean of sequence ratios counts a row without a token, at ratio 1.",
+        "missing log-prob": (
+            "By design, as its code says: a missing sampling log-prob gets ratio 1. The token is trained uncorrected."
+        ),
+    },
 )

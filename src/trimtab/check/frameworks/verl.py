@@ -88,4 +88,38 @@ SUBJECT = Subject(
             (Setup("adv_estimator=grpo", {}),),
         ),
     },
+    not_asked={
+        "ages": "staleness is counted inside a method of its trainer, not by a function of its own",
+    },
+    known={
+        "not-finite behavior": (
+            "The weight of the masked token is NaN and multiplies its loss. `masked_sum` keeps the loss finite, "
+            "the gradient of that token is NaN."
+        ),
+        "not-finite proximal": (
+            "The seq-mean modes multiply by the mask (`loss_mat * loss_mask`), and 0 · NaN is NaN. token-mean "
+            "selects, and holds."
+        ),
+        "not-finite current": (
+            "The seq-mean modes multiply by the mask (`loss_mat * loss_mask`), and 0 · NaN is NaN. token-mean "
+            "selects, and holds."
+        ),
+        "not-finite advantages": (
+            "Reaches the gradient of the masked token in every mode, and the loss in the seq-mean modes."
+        ),
+        "removed row": (
+            "The estimator is handed the mask after rejection and lets the row vote all the same (verl#6452)."
+        ),
+        "baseline": "A group of one is given mean 0 and deviation 1, so its advantage is its raw reward.",
+        "everything rejected": "The step is divided by the tokens that rejection left: 0 / 0.",
+        "padding rows": (
+            "`agg_loss` leaves out rows without tokens, but the trainer hands it `global_batch_size`, which "
+            "counts them: in the seq-mean modes every row that was rejected shrinks the step."
+        ),
+        "metrics beside padding rows": "Means over sequences count rows without a token.",
+        "missing log-prob": (
+            "NaN stays in the weight, and the loss of the whole step is NaN. A rejection option drops the row, "
+            "and holds."
+        ),
+    },
 )
