@@ -79,7 +79,7 @@ def test_laws_that_hold_are_exit_code_0() -> None:
 def test_settings_reach_the_function() -> None:
     ran = run("checked_module:loss", "--law", "weight", *FEW, "--set", "scale=-1")  # descent becomes ascent
     assert ran.exit_code == 1
-    assert "sign of the gradient, on-policy" in ran.stdout
+    assert "sign (scale=-1): sign at" in ran.stdout
 
 
 def test_a_rule_is_asked_about_once_it_is_named() -> None:

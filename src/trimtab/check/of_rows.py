@@ -110,7 +110,7 @@ def drawn_versions(random: Random, _: Subject) -> Inputs:
 def _oldest(drawn: Inputs, _: Setup) -> Pair | None:
     never = torch.iinfo(torch.int64).max
     oldest = torch.where(drawn["mask"], drawn["versions"], never).amin(1)
-    return Pair(Call(drawn), expected={"ages": (drawn["learner"] - oldest).float()}, labels=("age", "expected"))
+    return Pair(Call(drawn), expected={"ages": (drawn["learner"] - oldest).float()}, labels=("found", "expected"))
 
 
 def _unknown(drawn: Inputs, setup: Setup) -> Pair | None:
@@ -120,7 +120,7 @@ def _unknown(drawn: Inputs, setup: Setup) -> Pair | None:
     assert found is not None
     ages = found.expected["ages"].clone()
     ages[0] = float("nan")
-    return Pair(found.first, expected={"ages": ages}, labels=("age", "expected"))
+    return Pair(found.first, expected={"ages": ages}, labels=("found", "expected"))
 
 
 VERSIONS = (

@@ -24,7 +24,7 @@ def _put_junk(name: str, drawn: Inputs, _: Setup) -> Pair | None:
     spoilt = torch.where(drawn["mask"], plain[name], drawn["junk"])
     if torch.equal(spoilt, plain[name]):
         return None
-    labels = (f"{name} as drawn", f"{name} changed where the mask is False")
+    labels = (f"with {name} as drawn", f"with {name} changed under the mask")
     return Pair(whole_batch(plain), (whole_batch(plain | {name: spoilt}),), labels=labels)
 
 
@@ -295,7 +295,7 @@ def _needs_rule(_: Subject, setup: Setup) -> str | None:
 def _sign(drawn: Inputs, _: Setup) -> Pair | None:
     on_policy = drawn | {"behavior": drawn["current"], "proximal": drawn["current"]}
     expected = {"sign": torch.where(drawn["mask"], -drawn["advantages"].sign(), 0.0)}
-    return Pair(whole_batch(on_policy), expected=expected, labels=("sign of the gradient, on-policy", "expected"))
+    return Pair(whole_batch(on_policy), expected=expected, labels=("on-policy", "expected"))
 
 
 WEIGHT = (

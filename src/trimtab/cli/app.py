@@ -126,7 +126,7 @@ def _print_version(wanted: bool | None) -> None:
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
   trimtab explain run.sh                              what your framework's file really computes
   trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
-  trimtab check verl                                  which laws its loss holds, with counterexamples
+  trimtab check --list                                the laws a loss has to hold; trimtab check verl asks its own
   trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report
   trimtab schema -o correction.schema.json            completion in your editor

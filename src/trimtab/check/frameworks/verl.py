@@ -105,7 +105,7 @@ SUBJECT = Subject(
             "selects, and holds."
         ),
         "not-finite advantages": (
-            "Reaches the gradient of the masked token in every mode, and the loss in the seq-mean modes."
+            "NaN reaches the gradient of the masked token in every mode, and the loss in the seq-mean modes."
         ),
         "removed row": (
             "The estimator is handed the mask after rejection and lets the row vote all the same (verl#6452)."
