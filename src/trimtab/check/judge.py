@@ -25,7 +25,7 @@ from trimtab.check.draw import Inputs
 from trimtab.check.laws import LAWS, Law
 from trimtab.check.question import Call, Pair, Question
 from trimtab.check.shrink import shrink
-from trimtab.check.subject import Asked, Kind, Setup, Subject
+from trimtab.check.subject import KINDS, Asked, Kind, Setup, Subject
 from trimtab.errors import ConfigError
 
 Word = Literal["holds", "broken", "does not apply"]
@@ -191,7 +191,7 @@ def _rule(
     for question in law.questions:
         asked = subject.functions.get(question.kind)
         if asked is None:
-            reason = subject.not_asked.get(question.kind, f"no function of this kind ({question.kind}) was given")
+            reason = subject.not_asked.get(question.kind, f"{KINDS[question.kind]} is asked this, and none was given")
             answers.append(Judgement(question, Setup("none"), "does not apply", reason))
             continue
         if question.name in subject.not_asked:
