@@ -43,6 +43,7 @@ PUBLIC = {
     "PassK",
     "PolicyLoss",
     "ReMax",
+    "Recorder",
     "Reduction",
     "Reinforce",
     "ReinforcePlusPlus",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.losses.kl import kl_penalty as kl_penalty
     from trimtab.losses.policy import PolicyLoss as PolicyLoss
     from trimtab.losses.policy import policy_loss as policy_loss
+    from trimtab.records.recorder import Recorder as Recorder
 
 __version__ = "0.1.0"
 
@@ -85,6 +86,7 @@ _NAMES = {
     "trimtab.errors": "TrimtabError",
     "trimtab.losses.kl": "kl_penalty",
     "trimtab.losses.policy": "PolicyLoss policy_loss",
+    "trimtab.records.recorder": "Recorder",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -15,6 +15,7 @@ Index t of a log-prob is that of token t itself, given all before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,3 +98,19 @@ class SavedBatch:
         """The columns that it has."""
         present = {each.name for each in fields(self) if getattr(self, each.name) is not None}
         return tuple(name for name in (*PER_TOKEN, *PER_SEQUENCE) if name in present)
+
+
+def part_of(batch: SavedBatch, sequences: NDArray[np.int64]) -> SavedBatch:
+    """Some sequences of a batch, in the order asked for."""
+    spans = [np.arange(batch.offsets[each], batch.offsets[each + 1]) for each in sequences.tolist()]
+    tokens = np.concatenate(spans) if spans else np.empty(0, np.int64)
+    chosen: dict[str, Any] = {}
+    for names, index in ((PER_TOKEN, tokens), (PER_SEQUENCE, sequences)):
+        for name in names:
+            column = getattr(batch, name)
+            if isinstance(column, tuple):
+                chosen[name] = tuple(column[each] for each in index.tolist())  # pyright: ignore[reportUnknownVariableType]
+            elif column is not None:
+                chosen[name] = column[index]
+    offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
+    return SavedBatch(origin=batch.origin, offsets=offsets, **chosen)

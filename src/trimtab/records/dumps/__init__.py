@@ -1,5 +1,6 @@
 """Saved batches of every framework, read as one table; nothing in a file is ever run."""
 
+from trimtab.records.dumps.following import follow
 from trimtab.records.dumps.loading import load_batch as load
 
-__all__ = ["load"]
+__all__ = ["follow", "load"]

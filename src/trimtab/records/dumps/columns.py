@@ -20,14 +20,20 @@ import pyarrow.parquet as pq
 from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import DumpReader, lines
-from trimtab.records.dumps.row import DumpRow, after, bools, floats, ints
+from trimtab.records.dumps.reader import DumpReader, line_records
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
 LAYOUT = ("prompt", "attention", "lengths", "offsets")
 """Columns that say how the others lie: tokens of the prompt, 1 where a token is no padding, tokens per row, ends of packed rows."""
 NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
-_CONVERT = {"tokens": ints, "trained": bools, "versions": ints, "prompt": ints, "attention": bools}
+_CONVERT = {
+    "tokens": int_column,
+    "trained": mask_column,
+    "versions": int_column,
+    "prompt": int_column,
+    "attention": mask_column,
+}
 _WORDS = ("finish", "source", "text")
 _ROWS_AT_ONCE = 64
 
@@ -72,7 +78,7 @@ def _records(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
 
 def _from_lines(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
     _theirs(file.first, columns, file)
-    for record in lines(file):
+    for record in line_records(file):
         if isinstance(record, RecordError):
             yield record
         else:
@@ -139,11 +145,11 @@ def _ends(arrays: Mapping[str, Any], file: DumpFile) -> list[int]:
 
 def _rows(record: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[DumpRow]:
     per_token = {
-        name: _CONVERT.get(name, floats)(record[name])
+        name: _CONVERT.get(name, float_column)(record[name])
         for name in (*PER_TOKEN, "attention")
         if name in record and record[name] is not None and not (name == "advantage" and np.ndim(record[name]) == 0)
     }
-    prompt = ints(record["prompt"]) if record.get("prompt") is not None else None
+    prompt = int_column(record["prompt"]) if record.get("prompt") is not None else None
     if prompt is not None:
         per_token = _with_prompt(prompt, per_token)
     length = max(len(column) for column in per_token.values())

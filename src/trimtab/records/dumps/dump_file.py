@@ -24,8 +24,9 @@ _LINES_TRIED = 20
 class DumpFile:
     """A path with what can be told of it without reading all; looked at when asked for, once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, start: int = 0, end: int | None = None) -> None:
+        """`start` and `end` are bytes between lines, for a file of JSON Lines of which a part is wanted."""
+        self.path, self.start, self.end = path, start, end
 
     @cached_property
     def kind(self) -> str:

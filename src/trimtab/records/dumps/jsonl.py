@@ -18,10 +18,12 @@ _BLOCK = 1 << 20
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 
 
-def json_lines(path: Path) -> Iterator[dict[str, Any] | RecordError]:
-    """The objects of a file, compressed or not; in place of a line that is none, why it is none."""
-    number = 0
-    for number, (line, whole) in enumerate(_lines(path), 1):
+def json_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[dict[str, Any] | RecordError]:
+    """The objects of a file, compressed or not; in place of a line that is none, why it is none.
+
+    `start` and `end` are bytes, for a file that grows: they have to lie between lines.
+    """
+    for number, (line, whole) in enumerate(_lines(path, start, end), 1):
         if not line.strip():
             continue
         try:
@@ -40,13 +42,27 @@ def codec_of(head: bytes) -> str | None:
     return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
+def last_line_end(path: Path, start: int) -> int:
+    """Where the last whole line ends, of those after `start`; `start` where there is none."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        while end > start:
+            begin = max(start, end - _BLOCK)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+    return start
+
+
+def _lines(path: Path, start: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether it has its end."""
     waiting: list[bytes] = []
     size = 0
     try:
         with path.open("rb") as file:
-            for block in _blocks(file):
+            for block in _blocks(file, start, end):
                 *ended, rest = block.split(b"\n")
                 for line in ended:
                     yield b"".join([*waiting, line]), True
@@ -61,9 +77,11 @@ def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
         yield b"".join(waiting), False
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _blocks(file: BinaryIO, start: int, end: int | None) -> Iterator[bytes]:
     codec = codec_of(file.read(4))
-    file.seek(0)
+    file.seek(start)
     stream: Any = file if codec is None else pa.CompressedInputStream(pa.PythonFile(file), codec)
-    while block := stream.read(_BLOCK):
+    left = (end if end is not None else float("inf")) - start
+    while left > 0 and (block := stream.read(int(min(_BLOCK, left)))):
+        left -= len(block)
         yield block

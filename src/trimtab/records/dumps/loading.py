@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,18 @@ SUFFIXES = (".jsonl", ".parquet", ".pt", ".pkl", ".dp", ".npz", ".safetensors", 
 _SPOILT = (TrimtabError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)
 
 
+class Spoilt:
+    """Records that could not be read: how many, and why the first could not."""
+
+    def __init__(self) -> None:
+        self.count, self.first = 0, ""
+
+    def add(self, reason: str) -> None:
+        """Count one."""
+        self.first = self.first if self.count else reason
+        self.count += 1
+
+
 def load_batch(
     paths: Sequence[Path],
     framework: str | None = None,
@@ -37,7 +49,18 @@ def load_batch(
     Reading stops after `most_tokens`; `progress` is told sequences and tokens now and then.
     """
     refused: list[str] = []
-    found = [pair for path in paths for pair in _readers_of(Path(path), framework, columns, refused)]
+    found = [pair for path in paths for pair in readers_of(Path(path), framework, columns, refused)]
+    return batch_of(found, refused, most_tokens=most_tokens, progress=progress)
+
+
+def batch_of(
+    found: Sequence[tuple[DumpFile, DumpReader]],
+    refused: Sequence[str] = (),
+    *,
+    most_tokens: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SavedBatch:
+    """The sequences of files whose readers are known; `refused` says why others were left out."""
     kinds = list(dict.fromkeys(reader.framework for _, reader in found))
     if len(kinds) > 1:
         raise RecordError(
@@ -56,14 +79,13 @@ def load_batch(
             f"{gathering.copies} sequences stood in several files, as ranks of one group write them, and count once."
         )
     if not len(gathering):
-        raise RecordError(notes[-1] if notes else f"{found[0][0].path} needs sequences to judge, got none.")
-    absent = {name: remedy for _, reader in found for name, remedy in reader.absent.items()}
+        raise RecordError(notes[-1])
     files = tuple(str(file.path) for file, _ in found)
-    origin = Origin(framework=kinds[0], files=files, notes=tuple(notes))
-    batch = without_fills(gathering.batch(origin))
-    lacking = {name: remedy for name, remedy in absent.items() if getattr(batch, name) is None}
-    batch.origin.absent.update(lacking)
-    return batch
+    batch = without_fills(gathering.batch(Origin(framework=kinds[0], files=files, notes=tuple(notes))))
+    lacking = {
+        name: remedy for _, reader in found for name, remedy in reader.absent.items() if getattr(batch, name) is None
+    }
+    return replace(batch, origin=replace(batch.origin, absent=lacking))
 
 
 def _gather(
@@ -74,7 +96,7 @@ def _gather(
     progress: Callable[[int, int], None] | None,
 ) -> list[str]:
     """Take in the rows of a file; notes on what could not be read."""
-    before, spoilt = len(gathering), Counter[str]()
+    before, spoilt = len(gathering), Spoilt()
     notes: list[str] = []
     try:
         for row in _file_rows(file, reader, spoilt):
@@ -87,26 +109,23 @@ def _gather(
                 break
     except (TrimtabError, OSError) as error:
         notes.append(_sentence(error, file))
-    if spoilt:
-        reason, _ = spoilt.most_common(1)[0]
-        count = spoilt.total()
-        notes.append(
-            f"{file.path}: {count} {'record' if count == 1 else 'records'} could not be read, the first: {reason}."
-        )
+    if spoilt.count:
+        records = "record" if spoilt.count == 1 else "records"
+        notes.append(f"{file.path}: {spoilt.count} {records} could not be read, the first: {spoilt.first}.")
     if len(gathering) == before and not notes and not gathering.copies:
         notes.append(f"{file.path} needs sequences to judge, got none.")
     return notes
 
 
-def _file_rows(file: DumpFile, reader: DumpReader, spoilt: Counter[str]) -> Iterator[DumpRow]:
+def _file_rows(file: DumpFile, reader: DumpReader, spoilt: Spoilt) -> Iterator[DumpRow]:
     for record in reader.records(file):
         if isinstance(record, RecordError):
-            spoilt[str(record)] += 1
+            spoilt.add(str(record))
             continue
         try:
             rows = list(reader.rows(record, file))
         except _SPOILT as error:
-            spoilt[_reason(error)] += 1
+            spoilt.add(_reason(error))
         else:
             yield from rows
 
@@ -122,9 +141,10 @@ def _sentence(error: BaseException, file: DumpFile) -> str:
     return text if str(file.path) in text else f"{file.path}: {text}"
 
 
-def _readers_of(
+def readers_of(
     path: Path, framework: str | None, columns: Mapping[str, str] | None, refused: list[str]
 ) -> Iterator[tuple[DumpFile, DumpReader]]:
+    """Each file of a path, a folder's too, with who reads it."""
     if framework is not None and framework not in FRAMEWORKS:
         raise RecordError(
             f"--from needs a framework whose dumps are read, got {framework!r}. {nearest(framework, FRAMEWORKS)}"

@@ -9,8 +9,8 @@ import numpy as np
 
 from trimtab.records.dumps.columns import parquet_rows
 from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import RECORDER, DumpReader, samples
-from trimtab.records.dumps.row import DumpRow, after, bools, floats, ints
+from trimtab.records.dumps.reader import RECORDER, DumpReader, sample_records
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 
 _LOSS = {
     "behavior": "rollout_log_probs",
@@ -28,8 +28,8 @@ def _knows_loss(file: DumpFile) -> bool:
 
 
 def _loss_rows(sample: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    trained = bools(sample["local_loss_mask"])
-    known = {name: _spread(floats(sample[key]), len(trained)) for name, key in _LOSS.items() if key in sample}
+    trained = mask_column(sample["local_loss_mask"])
+    known = {name: _spread(float_column(sample[key]), len(trained)) for name, key in _LOSS.items() if key in sample}
     yield DumpRow(trained=trained, source=f"rank {file.content.get('rank', 0)}", **known)
 
 
@@ -47,9 +47,9 @@ def _dashboard_records(file: DumpFile) -> Iterator[dict[str, Any]]:
 
 
 def _dashboard_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    tokens, trained = ints(record["tokens"]), bools(record["trained"])
+    tokens, trained = int_column(record["tokens"]), mask_column(record["trained"])
     prompt = len(tokens) - len(trained)
-    behavior = None if record["behavior"] is None else after(prompt, floats(record["behavior"]), "behavior")
+    behavior = None if record["behavior"] is None else after(prompt, float_column(record["behavior"]), "behavior")
     whole = np.concatenate([np.zeros(prompt, bool), trained])
     yield DumpRow(tokens=tokens, trained=whole, behavior=behavior, step=file.number)
 
@@ -59,7 +59,7 @@ MILES_LOSS = DumpReader(
     files="policy_loss_debug/rank_{R}_call_{C}.pt",
     option="`--dump-details DIR`",
     knows=_knows_loss,
-    records=samples,
+    records=sample_records,
     rows=_loss_rows,
     copies=True,
     absent={

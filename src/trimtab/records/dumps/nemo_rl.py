@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, bools, floats, ints
+from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _LOG_PROBS = {
     "behavior": "generation_logprobs",
@@ -29,11 +29,12 @@ def _knows_first(file: DumpFile) -> bool:
 
 
 def _rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    tokens = ints(record["token_ids"]) if "token_ids" in record else None
-    width = len(floats(record["generation_logprobs"]))
+    tokens = int_column(record["token_ids"]) if "token_ids" in record else None
+    wide = {name: float_column(record[key]) for name, key in _LOG_PROBS.items() if key in record}
+    width = len(wide["behavior"])
     length = int(_one(record.get("input_lengths"), width))
-    known = {name: floats(record[key])[:length] for name, key in _LOG_PROBS.items() if key in record}
-    trained = bools(record["token_loss_mask"])[:length] if "token_loss_mask" in record else known["behavior"] != 0
+    known = {name: column[:length] for name, column in wide.items()}
+    trained = mask_column(record["token_loss_mask"])[:length] if "token_loss_mask" in record else known["behavior"] != 0
     for column in known.values():
         column[:1] = float("nan")  # nothing comes before the first token
     if float(_one(record.get("sample_loss_mask"), 1.0)) == 0:
@@ -50,7 +51,7 @@ def _rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:
 
 
 def _advantage(record: dict[str, Any], width: int, length: int) -> Any:
-    values = floats(record["advantages"]) if "advantages" in record else None
+    values = float_column(record["advantages"]) if "advantages" in record else None
     if values is None or len(values) in (length, width):
         return None if values is None else values[:length]
     return values.repeat(length) if len(values) == 1 else values

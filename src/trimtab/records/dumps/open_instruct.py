@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, after, floats, ints
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column
 
 
 def _knows(file: DumpFile) -> bool:
@@ -18,8 +18,8 @@ def _knows(file: DumpFile) -> bool:
 
 
 def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    prompt, response = ints(record["prompt_tokens"]), ints(record["response_tokens"])
-    behavior = floats(record["logprobs"]) if record.get("logprobs") is not None else None
+    prompt, response = int_column(record["prompt_tokens"]), int_column(record["response_tokens"])
+    behavior = float_column(record["logprobs"]) if record.get("logprobs") is not None else None
     if behavior is not None and len(behavior) != len(response):
         raise RecordError(f"{len(behavior)} log-probs for {len(response)} tokens")
     step = int(record["step"])

@@ -17,7 +17,7 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.jsonl import json_lines
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, bools, floats, ints
+from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _STREAMS = {"current": "trainer_logprobs", "advantage": "advantages"}
 Streams = dict[str, dict[int, dict[str, Any]]]
@@ -28,15 +28,15 @@ def _knows_export(file: DumpFile) -> bool:
 
 
 def _export_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    behavior, current = floats(record["inference_logprobs"]), floats(record["trainer_logprobs"])
+    behavior, current = float_column(record["inference_logprobs"]), float_column(record["trainer_logprobs"])
     current[:1] = np.nan  # of the token before the sequence, which belongs to another
     rewards = [value for value in record.get("rewards") or () if value is not None]
     yield DumpRow(
-        tokens=ints(record["token_ids"]),
-        trained=bools(record["loss_mask"]),
+        tokens=int_column(record["token_ids"]),
+        trained=mask_column(record["loss_mask"]),
         behavior=behavior,
         current=current,
-        advantage=floats(record["advantages"]) if record.get("advantages") is not None else None,
+        advantage=float_column(record["advantages"]) if record.get("advantages") is not None else None,
         reward=float(rewards[0]) if rewards else None,
         step=int(record["step"]),
         source=f"rank {record.get('rank', 0)}",
@@ -66,8 +66,8 @@ def _trace_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
 
 
 def _branch(nodes: list[dict[str, Any]], streams: Mapping[str, Any], trace: Mapping[str, Any], group: Any) -> DumpRow:
-    tokens = np.concatenate([ints(node.get("token_ids") or []) for node in nodes])
-    sampled = np.concatenate([bools(node.get("mask") or []) for node in nodes])
+    tokens = np.concatenate([int_column(node.get("token_ids") or []) for node in nodes])
+    sampled = np.concatenate([mask_column(node.get("mask") or []) for node in nodes])
     if len(sampled) != len(tokens):
         raise RecordError(f"a mask of {len(sampled)} values for {len(tokens)} tokens")
     known = {"behavior": _expanded(nodes, "logprobs", sampled)}
@@ -97,8 +97,8 @@ def _expanded(nodes: list[dict[str, Any]], key: str, sampled: Any) -> Any:
         return None
     parts: list[Any] = []
     for node in nodes:
-        count = int(bools(node.get("mask") or []).sum())
-        values = floats(node.get(key) or [])
+        count = int(mask_column(node.get("mask") or []).sum())
+        values = float_column(node.get(key) or [])
         if len(values) not in (0, count):
             raise RecordError(f"{len(values)} {key} for {count} sampled tokens of a message")
         parts.append(values if len(values) else np.full(count, np.nan, np.float32))
@@ -166,7 +166,7 @@ def _updates(folder: Path) -> Streams:
             if isinstance(record, RecordError) or not record.get("trace_id"):
                 continue
             for branch in record.get("branches") or ():
-                streams = {key: floats(branch[key]) for key in _STREAMS.values() if branch.get(key)}
+                streams = {key: float_column(branch[key]) for key in _STREAMS.values() if branch.get(key)}
                 updates.setdefault(str(record["trace_id"]), {}).setdefault(int(branch["index"]), {}).update(streams)
     return updates
 

@@ -14,19 +14,19 @@ from trimtab.records.dumps.row import DumpRow
 RECORDER = "trimtab.Recorder, three lines in the training loop"
 
 
-def samples(file: DumpFile) -> Iterator[dict[str, Any]]:
+def sample_records(file: DumpFile) -> Iterator[dict[str, Any]]:
     """The samples of a `.pt` file."""
     return iter(file.samples)
 
 
-def whole(file: DumpFile) -> Iterator[Any]:
+def whole_record(file: DumpFile) -> Iterator[Any]:
     """A `.pt` or `.pkl` file as one record."""
     return iter([file.content])
 
 
-def lines(file: DumpFile) -> Iterator[dict[str, Any] | RecordError]:
+def line_records(file: DumpFile) -> Iterator[dict[str, Any] | RecordError]:
     """The records of a file of JSON Lines."""
-    return json_lines(file.path)
+    return json_lines(file.path, file.start, file.end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class DumpReader:
     """Whether a file is of this sort."""
     rows: Callable[[Any, DumpFile], Iterable[DumpRow]]
     """The sequences of one record. What it lacks is a KeyError, TypeError, ValueError or RecordError of that record alone."""
-    records: Callable[[DumpFile], Iterator[Any]] = lines
+    records: Callable[[DumpFile], Iterator[Any]] = line_records
     """A file in parts, one at a time; a RecordError it gives is a part that cannot be read, one it raises ends the file."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Columns that such a file never has, each with what brings them."""

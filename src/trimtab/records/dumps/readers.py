@@ -9,13 +9,14 @@ from trimtab.records.dumps.open_instruct import OPEN_INSTRUCT
 from trimtab.records.dumps.own import OWN_RUN
 from trimtab.records.dumps.prime_rl import PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS
 from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.recorded import RECORDED
 from trimtab.records.dumps.skyrl import SKYRL
 from trimtab.records.dumps.slime import SLIME_RANKS, SLIME_ROLLOUT, SLIME_TRAIN
 from trimtab.records.dumps.text_only import AREAL, MS_SWIFT, TRL
 from trimtab.records.dumps.verl import VERL_PROTO, VERL_QUEUE, VERL_TEXT
 
 READERS: tuple[DumpReader, ...] = (
-    *(OWN_RUN, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS, OPEN_INSTRUCT),
+    *(OWN_RUN, RECORDED, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS, OPEN_INSTRUCT),
     *(MILES_LOSS, MILES_DASHBOARD, SLIME_TRAIN, SLIME_RANKS, SLIME_ROLLOUT, SKYRL, VERL_QUEUE, VERL_PROTO, VERL_TEXT),
     *(AREAL, TRL, MS_SWIFT, COLUMNS),
 )

@@ -133,17 +133,17 @@ class Gathering:
         return self._groups.setdefault(object() if key is None else key, len(self._groups))
 
 
-def floats(values: object) -> NDArray[np.float32]:
+def float_column(values: object) -> NDArray[np.float32]:
     """Numbers as float32; what is null or no number counts as unknown."""
     return np.asarray(values, np.float32).reshape(-1)
 
 
-def ints(values: object) -> NDArray[np.int64]:
+def int_column(values: object) -> NDArray[np.int64]:
     """Whole numbers."""
     return np.asarray(values, np.int64).reshape(-1)
 
 
-def bools(values: object) -> NDArray[np.bool_]:
+def mask_column(values: object) -> NDArray[np.bool_]:
     """True where a number is not 0."""
     return np.asarray(values, np.float32).reshape(-1) > 0
 

@@ -12,7 +12,7 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles import torch_content
 from trimtab.records.dumps.pickles.tensors import typed_bytes
-from trimtab.records.dumps.reader import RECORDER, DumpReader, whole
+from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
 from trimtab.records.dumps.row import DumpRow, padded_rows
 
 _COLUMNS = {
@@ -55,7 +55,7 @@ SKYRL = DumpReader(
     files="dumped_data/global_step_{N}_training_input.pkl",
     option="`trainer.dump_data_batch: true`",
     knows=_knows,
-    records=whole,
+    records=whole_record,
     rows=_rows,
     absent={
         "behavior": "`generator.sampling_params.logprobs: 1`, without which the engine returns no log-probs",

@@ -13,8 +13,8 @@ import numpy as np
 from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles.tensors import plain
-from trimtab.records.dumps.reader import RECORDER, DumpReader, samples
-from trimtab.records.dumps.row import DumpRow, after, bools, floats, ints
+from trimtab.records.dumps.reader import RECORDER, DumpReader, sample_records
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 
 _TRAINED = {
     "behavior": "rollout_log_probs",
@@ -73,13 +73,13 @@ def _rollout_rows(sample: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow
 def _row(
     sample: Mapping[str, Any], columns: Mapping[str, str], *, mask: str, step: int | None, truncated: Any
 ) -> DumpRow:
-    tokens = ints(plain(sample["tokens"]))
+    tokens = int_column(plain(sample["tokens"]))
     length = int(sample.get("response_length", sample.get("response_lengths", 0)))
     prompt = len(tokens) - length
     known = {
         name: _response(sample.get(key), length, key) for name, key in columns.items() if sample.get(key) is not None
     }
-    trained = bools(plain(sample[mask])) if sample.get(mask) is not None else np.ones(length, bool)
+    trained = mask_column(plain(sample[mask])) if sample.get(mask) is not None else np.ones(length, bool)
     reward = sample.get("rewards", sample.get("reward"))
     return DumpRow(
         tokens=tokens,
@@ -92,7 +92,7 @@ def _row(
 
 
 def _response(values: Any, length: int, key: str) -> Any:
-    column = floats(plain(values))
+    column = float_column(plain(values))
     if len(column) != length:
         raise RecordError(
             f"{key} has {len(column)} values for a response of {length}: one rank's share of a sequence that was split"
@@ -120,7 +120,7 @@ SLIME_TRAIN = DumpReader(
     files="train_data/{rollout_id}.pt",
     option="`--save-debug-train-data PATH` or `--dump-details DIR`",
     knows=_knows_train,
-    records=samples,
+    records=sample_records,
     rows=_train_rows,
     absent={"versions": _VERSIONS, "current": _CURRENT},
 )
@@ -139,7 +139,7 @@ SLIME_ROLLOUT = DumpReader(
     files="rollout_data/{rollout_id}.pt",
     option="`--save-debug-rollout-data PATH` or `--dump-details DIR`",
     knows=_knows_rollout,
-    records=samples,
+    records=sample_records,
     rows=_rollout_rows,
     absent={
         "proximal": "train_data of the same run (`--save-debug-train-data`), or --model",

@@ -12,8 +12,8 @@ from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles import torch_content
 from trimtab.records.dumps.pickles.husk import Husk
 from trimtab.records.dumps.pickles.tensors import plain, typed_bytes
-from trimtab.records.dumps.reader import RECORDER, DumpReader, whole
-from trimtab.records.dumps.row import DumpRow, after, bools, floats, ints, padded_rows, told
+from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column, padded_rows, told
 
 _COLUMNS = {
     "trained": "response_mask",
@@ -34,19 +34,19 @@ def _queue_rows(saved: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     tags = list(saved.get("tags") or [])
     step = int(saved.get("global_steps", -1))
     for index, key in enumerate(saved["keys"]):
-        prompt, response = ints(fields["prompts"][index]), ints(fields["responses"][index])
+        prompt, response = int_column(fields["prompts"][index]), int_column(fields["responses"][index])
         known = {
-            name: after(len(prompt), floats(fields[column][index]), name)
+            name: after(len(prompt), float_column(fields[column][index]), name)
             for name, column in _COLUMNS.items()
             if column in fields and name != "trained"
         }
         version = _version(tags[index] if index < len(tags) else {})
         yield DumpRow(
             tokens=np.concatenate([prompt, response]),
-            trained=np.concatenate([np.zeros(len(prompt), bool), bools(fields["response_mask"][index])]),
+            trained=np.concatenate([np.zeros(len(prompt), bool), mask_column(fields["response_mask"][index])]),
             versions=None if version is None else after(len(prompt), np.full(len(response), version), "versions"),
             group=(step, str(key).partition("_")[0]),
-            reward=float(floats(fields["rm_scores"][index]).sum()) if "rm_scores" in fields else None,
+            reward=float(float_column(fields["rm_scores"][index]).sum()) if "rm_scores" in fields else None,
             step=step,
             learner_version=step,
             **known,
@@ -109,7 +109,7 @@ VERL_QUEUE = DumpReader(
     files="{step}/{i}/tq_batch.pt",
     option="`skip.rollout_tq.enable: true` (`dump_dir`, `steps`)",
     knows=_knows_queue,
-    records=whole,
+    records=whole_record,
     rows=_queue_rows,
     absent={"behavior": _BEHAVIOR, "proximal": _TRAINER, "advantage": _TRAINER},
     notes=("A version is known where a trajectory was sampled by one: verl names the oldest and the newest.",),
@@ -119,7 +119,7 @@ VERL_PROTO = DumpReader(
     files="gen_batch.dp",
     option="`skip.rollout.enable: true`, or DataProto.save_to_disk",
     knows=_knows_proto,
-    records=whole,
+    records=whole_record,
     rows=_proto_rows,
     absent={
         "behavior": _BEHAVIOR,

@@ -62,7 +62,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     numpy = {
         f"numpy.{core}.{name}": function
         for core in ("core.multiarray", "_core.multiarray")
-        for name, function in (("_reconstruct", tensors.PickledArray), ("scalar", tensors.scalar))
+        for name, function in (("_reconstruct", tensors.PickledArray), ("scalar", tensors.number_of))
     }
     return numpy | {
         "collections.OrderedDict": _ordered,

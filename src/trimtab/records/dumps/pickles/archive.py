@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.husk import StandIn
-from trimtab.records.dumps.pickles.machine import RefusedError, unpickle
+from trimtab.records.dumps.pickles.machine import NotDataError, unpickle
 from trimtab.records.dumps.pickles.tensors import elements, width
 
 _HEADER = 30
@@ -51,9 +51,9 @@ def torch_content(source: Path | bytes, path: Path) -> Any:
     def storage(key: str, kind: str, count: int) -> NDArray[Any]:
         info = members.get(f"{prefix}data/{key}")
         if info is None or not re.fullmatch(r"\w{1,40}", key):
-            raise RefusedError("it asks for a storage that the file does not have")
+            raise NotDataError("it asks for a storage that the file does not have")
         if info.file_size != count * width(kind):
-            raise RefusedError(f"it has a storage of {count} numbers in {info.file_size} bytes")
+            raise NotDataError(f"it has a storage of {count} numbers in {info.file_size} bytes")
         return elements(_member(info, data, path), kind)
 
     def persistent(pid: Any) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def torch_content(source: Path | bytes, path: Path) -> Any:
             case ("storage", StandIn() as kind, key, _, count):
                 return storage(str(key), kind.name.removeprefix("torch."), int(count))
             case _:
-                raise RefusedError("it asks for objects that are no storages")
+                raise NotDataError("it asks for objects that are no storages")
 
     return unpickle(io.BytesIO(content.tobytes()), len(content), path, persistent)
 
@@ -69,7 +69,7 @@ def torch_content(source: Path | bytes, path: Path) -> Any:
 def _member(info: zipfile.ZipInfo, data: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
     """A member's bytes where they lie. torch compresses none; one that is compressed could be of any size."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-        raise RefusedError(
+        raise NotDataError(
             f"{path} needs members that are neither compressed nor encrypted, got {info.filename[:80]!r}."
         )
     header = data[info.header_offset : info.header_offset + _HEADER].tobytes()

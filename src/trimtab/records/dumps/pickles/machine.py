@@ -74,7 +74,7 @@ _BROKEN = (
 )
 
 
-class RefusedError(RecordError):
+class NotDataError(RecordError):
     """A pickle that asks for more than data."""
 
 
@@ -88,7 +88,7 @@ class PlainUnpickler(_Machine):
     def find_class(self, module: str, name: str) -> StandIn:
         """The stand-in of a name; nothing is imported."""
         if (found := ADMITTED.get(f"{module}.{name}")) is None:
-            raise RefusedError(
+            raise NotDataError(
                 f"it asks for {module}.{name}, which is none of the containers and tensors that are admitted"
             )
         return found
@@ -96,7 +96,7 @@ class PlainUnpickler(_Machine):
     def persistent_load(self, pid: Any) -> Any:
         """A storage of the archive that the pickle stands in."""
         if self._persistent is None:
-            raise RefusedError("it asks for objects that stand outside the file")
+            raise NotDataError("it asks for objects that stand outside the file")
         return self._persistent(pid)
 
     def _reduce(self) -> None:
@@ -110,7 +110,7 @@ class PlainUnpickler(_Machine):
     def _new_named(self) -> None:
         named, arguments = self.stack.pop(), self.stack.pop()
         if named:
-            raise RefusedError("it makes an object with named arguments")
+            raise NotDataError("it makes an object with named arguments")
         self.stack[-1] = _called(self.stack[-1], arguments)
 
     def _build(self) -> None:
@@ -119,7 +119,7 @@ class PlainUnpickler(_Machine):
         if isinstance(thing, Husk):
             thing.state = state
         elif not isinstance(thing, dict):  # a dictionary's attributes say nothing about its items
-            raise RefusedError(f"it sets attributes of {_named(thing)}")
+            raise NotDataError(f"it sets attributes of {_named(thing)}")
 
     def _set_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
@@ -138,7 +138,7 @@ class PlainUnpickler(_Machine):
     def _add_items(self) -> None:
         items = self.pop_mark()
         if not isinstance(self.stack[-1], list):
-            raise RefusedError(f"it adds items to {_named(self.stack[-1])}")
+            raise NotDataError(f"it adds items to {_named(self.stack[-1])}")
         self.stack[-1].extend(items)
 
     def _set(self) -> None:
@@ -151,7 +151,7 @@ class PlainUnpickler(_Machine):
 
 def _refused(name: str) -> Callable[[Any], None]:
     def refuse(machine: Any) -> None:
-        raise RefusedError(f"it has the operation {name}, which plain data does not need")
+        raise NotDataError(f"it has the operation {name}, which plain data does not need")
 
     return refuse
 
@@ -207,7 +207,7 @@ def unpickle(file: BinaryIO, size: int, path: Path, persistent: PersistentLoad |
     try:
         return PlainUnpickler(file, size, persistent).load()
     except RecordError as error:
-        raise RefusedError(
+        raise NotDataError(
             f"{path} needs to hold data only and was not opened further: {error}. Nothing of it was run."
         ) from None
     except _BROKEN as error:
@@ -224,18 +224,18 @@ def pickle_content(path: Path) -> Any:
 
 def _called(function: Any, arguments: Any) -> Any:
     if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
-        raise RefusedError(f"it calls {_named(function)}")
+        raise NotDataError(f"it calls {_named(function)}")
     return function.make(*cast("tuple[Any, ...]", arguments))
 
 
 def _put(into: Any, items: list[Any]) -> None:
     """Keys and values in turn. Plain keys only: a key is hashed, and what is nested a million deep cannot be."""
     if not isinstance(into, dict):
-        raise RefusedError(f"it sets items of {_named(into)}")
+        raise NotDataError(f"it sets items of {_named(into)}")
     made = cast("dict[Any, Any]", into)
     for key, value in zip(items[::2], items[1::2], strict=True):
         if not isinstance(key, _KEYS):
-            raise RefusedError(f"it has {_named(key)} as a key")
+            raise NotDataError(f"it has {_named(key)} as a key")
         made[key] = value
 
 

@@ -169,7 +169,7 @@ class PickledArray(Husk):
         return values.reshape(values.shape[::-1]).T if fortran else values
 
 
-def scalar(kind: Any, data: Any = b"") -> Any:
+def number_of(kind: Any, data: Any = b"") -> Any:
     """A number of numpy's."""
     if not isinstance(kind, PickledType):
         raise RecordError("it has a number without a type")
