@@ -19,8 +19,8 @@ from typing import Any
 
 from trimtab.errors import ConfigError, InputError, RecordError
 from trimtab.records.files import disk_error, make_folder
-from trimtab.records.given import Given
 from trimtab.records.saved_file import write_rows
+from trimtab.records.trained_batch import TrainedBatch
 
 _PART = re.compile(r"step-\d+-rank-(\d+)-(\d+)\.parquet")
 
@@ -61,7 +61,7 @@ class Recorder:
             make_folder(self.folder)
         except OSError as error:
             raise disk_error(self.folder, error) from error
-        self._queue: queue.Queue[Given | None] = queue.Queue(waiting)
+        self._queue: queue.Queue[TrainedBatch | None] = queue.Queue(waiting)
         self._thread: threading.Thread | None = None
         self._owner = os.getpid()
         self._closed = False
@@ -107,7 +107,7 @@ class Recorder:
             "versions": versions,
         }
         per_row = {"reward": rewards, "group": groups, "finish": finish}
-        given = Given.copied(
+        given = TrainedBatch.copied(
             per_token, per_row, attention, cu_seqlens, {"step": step, "learner_version": learner_version}
         )
         self._start()
@@ -157,7 +157,7 @@ class Recorder:
             if self.error is None:
                 self._write(given)
 
-    def _write(self, given: Given) -> None:
+    def _write(self, given: TrainedBatch) -> None:
         path = self.folder / f"step-{given.step:06d}-rank-{self.rank}-{self._next:06d}.parquet"
         try:
             write_rows(path, given.rows(f"rank {self.rank}"), self._facts())

@@ -158,7 +158,9 @@ def readers_of(
         yield file, _reader_of(file, chosen, named=bool(columns))
         return
     known = [
-        (each, reader) for each in _files_in(path) if (reader := _recognise(each, chosen, bool(columns))) is not None
+        (each, reader)
+        for each in _files_in(path)
+        if (reader := _recognise(each, chosen, bool(columns), refused)) is not None
     ]
     if not known:
         raise RecordError(

@@ -16,7 +16,7 @@ _WHOLE = ("tokens", "versions")
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class TrainedBatch:
     """Columns as arrays of the host, rows not yet cut."""
 
     per_token: Mapping[str, NDArray[Any]]
@@ -33,7 +33,7 @@ class Given:
         attention: Any,
         cu_seqlens: Any,
         facts: Mapping[str, int | None],
-    ) -> Given:
+    ) -> TrainedBatch:
         """Copy everything, and refuse what does not fit together while its maker is there to hear it."""
         columns = {name: _typed(name, host_array(value)) for name, value in per_token.items() if value is not None}
         tokens = columns["tokens"]
