@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from planted.language import PAD, SPECIAL
-from planted.model import ROUTES, TinyLm, World, as_bf16, as_fp16, drift, exact, make_world
+from planted.model import ROUTES, TinyLm, World, as_bf16, as_fp8, as_fp16, drift, make_world
 from planted.sampling import PROMPT, Rows, Way, join, prompts, sample, saved, score
 from trimtab.records.saved import SavedBatch
 from trimtab.train.engines.hf.quantize import round_weight
@@ -241,30 +241,38 @@ def _precision(world: World, rng: np.random.Generator, *, precision: str) -> Pla
 
 
 def _trainer(world: World, rng: np.random.Generator) -> Planted:
-    """The trainer computes in bfloat16 and rounds otherwise each time: rows of another width, another order of sums."""
+    """The trainer computes in bfloat16 and rounds otherwise each time, as kernels do that sum in another order."""
     rows = _rows(world, rng)
-    noisy = [rounded_model(world.model, "bf16") for _ in range(2)]
-    for place, model in enumerate(noisy):  # another order of the hidden channels: the same function, other roundings
-        permute_channels(model, np.random.default_rng((world.seed, place)))
+    noisy = [rounded_model(turned(world.model, int(rng.integers(1 << 31))), "bf16") for _ in range(2)]
     first, again = (_batch(world, rows, model) for model in noisy)
     return Planted(first, second=again.proximal)
 
 
-def permute_channels(model: TinyLm, rng: np.random.Generator) -> None:
-    """Scale hidden channels of the MLP up and their readers down: nothing changes but the roundings."""
-    for block in model.blocks:
-        values = block.qkv.weight.data.chunk(3, 0)[2]
-        scale = torch.from_numpy(rng.uniform(1.0, 2.0, values.shape[0])).float().unsqueeze(1)
-        values *= scale
-        block.out.weight.data /= scale.T
+def turned(model: TinyLm, seed: int) -> TinyLm:
+    """The same function with its hidden state in another basis: only roundings change."""
+    found = copy.deepcopy(model)
+    width = found.embedding.weight.shape[1]
+    turn, _ = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))
+    for table in (found.embedding.weight, found.place.weight):
+        table.data = table.data @ turn
+    for block in found.blocks:
+        block.qkv.weight.data = block.qkv.weight.data * block.before.weight.data @ turn
+        block.out.weight.data = turn.T @ block.out.weight.data
+        block.up.data = turn.T @ (block.after.weight.data.unsqueeze(1) * block.up.data)
+        block.down.data = block.down.data @ turn
+        block.before.weight.data.fill_(1.0)
+        block.after.weight.data.fill_(1.0)
+    found.head.weight.data = found.head.weight.data * found.norm.weight.data @ turn
+    found.norm.weight.data.fill_(1.0)
+    return found
 
 
 def _routing(world: World, rng: np.random.Generator) -> Planted:
-    """A mixture of experts whose sampler rounds the router's scores: now and then another expert answers."""
-    mixture = make_world(world.seed, routes=ROUTES)
+    """A mixture of experts whose sampler has its router in fp8, too: now and then another expert answers."""
+    mixture = make_world(world.seed, routes=ROUTES, steps=160)
     sampler = copy.deepcopy(mixture.model)
     for block in sampler.blocks:
-        block.router_rounding = as_bf16
+        block.router_rounding = as_fp8
     return Planted(_batch(mixture, _rows(mixture, rng, sampler), mixture.model))
 
 

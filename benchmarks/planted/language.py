@@ -68,6 +68,8 @@ def make_language(seed: int) -> Language:
     # Mostly by the last letter, which is learned in seconds; sharp after some letters and blunt after others, as text is.
     sharpness = rng.choice([0.001, 0.01, 0.12], size=letters, p=[0.45, 0.3, 0.25])
     last = np.stack([rng.dirichlet(np.full(letters, each)) for each in sharpness])
+    last[np.arange(letters), np.arange(letters)] *= 0.01  # a text that repeats one letter for ever is none
+    last = (last + 1e-6) / (last + 1e-6).sum(-1, keepdims=True)
     both = rng.dirichlet(np.full(letters, 0.05), size=(letters, letters))
     chain = 0.975 * last[None] + 0.02 * both + 0.005 / letters
     common = chain.mean(0)  # P(second | first), about

@@ -28,6 +28,10 @@ def as_fp16(values: Tensor) -> Tensor:
     return values.half().float()
 
 
+def as_fp8(values: Tensor) -> Tensor:
+    return values.to(torch.float8_e4m3fn).float()
+
+
 Rounding = Callable[[Tensor], Tensor]
 
 
@@ -76,8 +80,8 @@ class Block(nn.Module):
     def _mlp(self, x: Tensor, rounding: Rounding) -> Tensor:
         if self.router is None:
             return nnf.silu(rounding(x @ self.up[0])) @ self.down[0]
-        scores = self.router_rounding(self.router(self.router_rounding(x)))
-        share, route = scores.softmax(-1).max(-1)
+        route = self.router(self.router_rounding(x)).argmax(-1)
+        share = self.router(x).softmax(-1).gather(-1, route.unsqueeze(-1)).squeeze(-1)
         found = torch.zeros_like(x)
         for expert in range(self.routes):
             here = route == expert

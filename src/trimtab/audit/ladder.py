@@ -70,7 +70,7 @@ RUNGS = (
 
 
 @dataclass(frozen=True)
-class Step:
+class CausedStep:
     """A rung and what it said of this batch."""
 
     rung: Rung
@@ -82,17 +82,17 @@ class Step:
     """Of the whole gap."""
 
 
-def climb(batch: SavedBatch, second: NDArray[Any] | None = None) -> list[Step]:
+def climb(batch: SavedBatch, second: NDArray[Any] | None = None) -> list[CausedStep]:
     """Every rung in order; what a cause explains is taken off before the next is judged."""
     gap = gap_of(batch, second)
     whole = left = gap.size * len(gap)
-    steps: list[Step] = []
+    steps: list[CausedStep] = []
     for rung in RUNGS:
         found = rung.judge(gap, batch)
         share = None if found.share is None or not whole else max(0.0, min(1.0, found.share)) * left / whole
         if found.verdict == "found" and share is not None:
             left = max(0.0, left - share * whole)
-        steps.append(Step(rung, found.verdict, found.statistic, found.remedy or rung.remedy, found.lacks, share))
+        steps.append(CausedStep(rung, found.verdict, found.statistic, found.remedy or rung.remedy, found.lacks, share))
         if found.verdict == "found" and found.rest is not None:
             gap = found.rest
     return steps

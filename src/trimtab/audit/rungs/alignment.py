@@ -18,6 +18,8 @@ CLOSER = 0.4
 """A lag fits where it leaves at most this share of the root mean square."""
 LEAST = 6
 """Tokens of a sequence, or of its half, under which its lag is not judged."""
+MOST_RATIO = 10.0
+"""Ratios are cut here before they are averaged: under the sampler's own log-probs the mean is then at most 1, and steady."""
 JUMP = 1.0
 """|ℓ| of a token that is plainly not the one that was sampled."""
 
@@ -26,7 +28,7 @@ def shift(gap: Gap) -> RungResult:
     """Log-probs of one side stand a token or more early or late, in every sequence alike."""
     if not gap.is_open:
         return NOTHING
-    lag, judged, _ = _best_lags(gap, np.ones(len(gap), np.bool_))
+    lag, judged = _best_lags(gap, np.ones(len(gap), np.bool_))
     if not judged.any():
         return RungResult(verdict="ruled out", statistic=f"No sequence is {APART:g} apart; the root mean square of ℓ is {gap.rms:.2g}.")
     common = max(LAGS, key=lambda each: int((lag[judged] == each).sum()))
@@ -49,11 +51,10 @@ def retokenised(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     late = gap.place >= np.maximum(_lengths(gap) // 2, 1)
-    early_lag, _, early_apart = _best_lags(gap, ~late)
-    late_lag, late_judged, _ = _best_lags(gap, late)
+    early_lag, _ = _best_lags(gap, ~late)
+    late_lag, late_judged = _best_lags(gap, late)
     slips = late_judged & (late_lag != 0) & (early_lag != late_lag)
     many = max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
-    del early_apart
     if slips.sum() >= max(3, 0.03 * many):
         rest = gap.where(~_drifts(gap))
         rest = replace(rest, blurred=True)
@@ -70,11 +71,11 @@ def _jumps(gap: Gap) -> RungResult:
         return NOTHING
     far = np.abs(part.log_r) > JUMP
     held = float(part.k2[far].sum() / max(part.k2.sum(), 1e-300))
-    mean, error = mean_with_error(np.exp(part.held), part.sequence)
+    mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
     edges = float((part.first | part.last)[far].mean()) if far.any() else 0.0
     told = (
         f"{far.mean():.2%} of the tokens are more than {JUMP:g} apart and hold {held:.0%} of the gap, {edges:.0%} of them at the "
-        f"ends of turns; the mean ratio is {mean:.3f} ± {error:.3f}, where a sampler's own log-probs give 1."
+        f"ends of turns; the mean ratio, each cut at {MOST_RATIO:g}, is {mean:.3f} ± {error:.3f}, where a sampler's own log-probs give at most 1."
     )
     positive = float((part.log_r[far] > 0).mean()) if far.any() else 0.0
     likely = held > 0.5 and far.mean() < 0.25 and far.sum() >= 5 and positive > 0.6
@@ -101,8 +102,8 @@ def _lagged(gap: Gap, lag: int) -> tuple[Bools, Floats]:
     return inside, np.clip(gap.scored - gap.behavior[index], -10, 10)
 
 
-def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools, Bools]:
-    """Of each sequence the lag that fits best (0 unless another is far better), whether it could be judged, whether it is apart."""
+def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools]:
+    """Of each sequence the lag that fits best (0 unless another is far better), and whether it is long and far enough apart to be judged."""
     many = int(gap.sequence.max()) + 1
     best = np.full(many, np.inf)
     lag = np.zeros(many, np.int64)
@@ -113,8 +114,7 @@ def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools, Bools]:
         better = enough & (found < best) & (found < CLOSER**2 * own)
         lag, best = np.where(better, each, lag), np.where(better, found, best)
     _, enough = _squares(gap, chosen, gap.held, many)
-    apart = enough & (own > APART**2)
-    return lag, apart, apart
+    return lag, enough & (own > APART**2)
 
 
 def _squares(gap: Gap, chosen: Bools, apart: Floats, many: int) -> tuple[Floats, Bools]:

@@ -11,7 +11,7 @@ from trimtab.audit.result import BLURRED, NOTHING, RungResult, without
 
 SIZES = (("fp16", 5e-4), ("int8", 2e-3), ("bf16", 7e-3), ("fp8", 0.012), ("int4", 0.06))
 """Root mean square of ℓ that precisions gave on small models; models of billions of parameters give about five times as much."""
-HEAVY = 0.06
+HEAVY = 0.3
 """Median over root mean square of |ℓ| among tokens of like probability: 0.67 for a normal distribution, 0 for rare jumps."""
 CARRIED = 0.25
 """Share of the variance of sequence means that must not average out for a bias."""
@@ -48,11 +48,15 @@ def tails(gap: Gap) -> RungResult:
     if weight < HEAVY:
         rest = gap.where(np.abs(gap.evened) < 1)
         return RungResult(verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest)
-    return RungResult(verdict="suspected" if weight < 2 * HEAVY else "ruled out", statistic=told)
+    return RungResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
 
 
 def _weight(gap: Gap) -> float:
-    values = np.abs(gap.evened)
+    """Median over root mean square, in the sequences that are apart at all: a whole sequence is no jump."""
+    squares = gap.evened**2
+    _, owner, count = np.unique(gap.sequence, return_inverse=True, return_counts=True)
+    own = np.bincount(owner, squares) / count
+    values = np.abs(gap.evened[(own > 0.1 * squares.mean())[owner]])
     return float(np.median(values) / max(np.sqrt((values**2).mean()), 1e-12))
 
 
@@ -131,6 +135,6 @@ def bias(gap: Gap) -> RungResult:
     )
     if gap.blurred:
         return replace(BLURRED, statistic=told)
-    if found.z > 8 and found.carried > 0.75:
+    if found.z > 8 and found.carried > 0.9:
         return RungResult(verdict="suspected", statistic=told, share=found.carried)
     return RungResult(verdict="ruled out", statistic=told)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.audit.gap import Floats, Gap, Ints
+from trimtab.audit.gap import FLOOR, Floats, Gap, Ints
 from trimtab.audit.result import BLURRED, NOTHING, RungResult, without
 from trimtab.audit.statistics import rank_correlation, sequence_means
 
@@ -23,14 +23,26 @@ def _by_sequence(gap: Gap, column: Ints) -> tuple[Floats, Floats]:
     return sequence_means(gap.k2, gap.sequence), sequence_means(column.astype(np.float64), gap.sequence)
 
 
+def _levels(gap: Gap) -> Floats:
+    """Logarithm of the mean k2 of each sequence, nothing under the floor told apart."""
+    return np.log(sequence_means(gap.k2, gap.sequence) + FLOOR**2)
+
+
+def _apart(one: Floats, other: Floats) -> float:
+    """How many standard errors lie between the means of two samples."""
+    if min(len(one), len(other)) < FEWEST:
+        return 0.0
+    error = np.sqrt(one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other))
+    return float((one.mean() - other.mean()) / max(error, 1e-9))
+
+
 def source(gap: Gap) -> RungResult:
     """One engine, rank or shard is further apart than all others."""
     if not gap.is_open:
         return NOTHING
     if gap.source is None or len(gap.sources) < 2:
         return without("engine, rank or shard of each sequence")
-    size, owner = _by_sequence(gap, gap.source)
-    levels = np.log(size + 1e-4**2)
+    levels, owner = _levels(gap), sequence_means(gap.source.astype(np.float64), gap.sequence)
     names, spreads = [], list[tuple[float, float, int]]()
     for each in np.unique(owner):
         here = levels[owner == each]
@@ -76,9 +88,10 @@ def stale(gap: Gap) -> RungResult:
             lacks="tokens of several ages",
         )  # fmt: skip
     size, age = _by_sequence(known, known.age)
-    rho, z = rank_correlation(size, age)
     fresh = known.where(known.age == youngest)
     eldest = known.where(known.age > (youngest + oldest) / 2)
+    rho, trend = rank_correlation(size, age)
+    z = max(trend, _apart(_levels(eldest), _levels(fresh)))
     told = (
         f"Mean k2 is {fresh.size:.2g} at age {youngest} and {eldest.size:.2g} above age {(youngest + oldest) / 2:g} "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
@@ -99,9 +112,10 @@ def versions(gap: Gap) -> RungResult:
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
         return without("batch of several steps", "All tokens are of one step; a gap that grows over steps cannot be seen.")
     size, step = _by_sequence(known, known.step)
-    rho, z = rank_correlation(size, step)
     low, high = np.quantile(step, [1 / 3, 2 / 3])
     early, late = known.where(known.step <= low), known.where(known.step >= high)
+    rho, trend = rank_correlation(size, step)
+    z = max(trend, _apart(_levels(late), _levels(early)))
     told = (
         f"Mean k2 of tokens of the same age is {early.size:.2g} in the first third of the steps and {late.size:.2g} in the last "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
@@ -118,33 +132,39 @@ def cache(gap: Gap) -> RungResult:
         return NOTHING
     if gap.blurred:
         return BLURRED
-    squares = gap.evened**2
-    count = np.bincount(gap.sequence)[gap.sequence]
-    whole = gap.where(count >= 12)
-    if len(np.unique(whole.sequence)) < 2 * FEWEST:
+    early, late = _thirds(gap)
+    far = (early + late) > 0.1 * (early + late).mean() if len(early) else np.empty(0, np.bool_)
+    if far.sum() < 2 * FEWEST:
         return without("sequences of at least 12 tokens")
-    kept = count >= 12
-    edges = np.unique(np.quantile(whole.place, [0, 0.125, 0.25, 0.5, 0.75, 0.875, 1]))
-    band = np.clip(np.searchsorted(edges, whole.place, "right") - 1, 0, len(edges) - 2)
-    cell = whole.sequence * len(edges) + band
-    _, owner, many = np.unique(cell, return_inverse=True, return_counts=True)
-    size = np.bincount(owner, squares[kept]) / many
-    where = np.bincount(owner, band) / many
-    rho, z = rank_correlation(size, where)
-    first, last = (float(squares[kept][band == each].mean()) for each in (0, int(band.max())))
+    lean = (late - early)[far] / (late + early)[far]  # −1: all of it early; 1: all of it late
+    z = float(lean.mean() / max(lean.std(ddof=1) / np.sqrt(len(lean)), 1e-9))
+    first, last = float(early.mean()), float(late.mean())
     grows = last > first
     times = max(first, last) / max(min(first, last), 1e-12)
     told = (
-        f"Squared ℓ among tokens of like probability is {first:.2g} of the usual at the start of responses and {last:.2g} at their end "
-        f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
+        f"Squared ℓ among tokens of like probability is {first:.2g} of the usual in the first third of responses and {last:.2g} in the "
+        f"last ({abs(z):.1f} standard errors between them)."
     )
-    if abs(z) > MANY and times > 3 and (rho > 0) == grows:
-        least = squares[kept][band == (0 if grows else int(band.max()))].mean()
+    if abs(z) > MANY and times > TIMES and (z > 0) == grows:
         remedy = (
             "Look at what changes with length: a window or an evicted cache, positions, a cache of low precision."
             if grows
             else "Reset the prefix cache when weights change: the prompts' keys and values are of older ones."
         )
-        share = float(1 - min(1.0, least / squares[kept].mean()))
+        share = float(1 - min(1.0, min(first, last) / np.mean(gap.evened**2)))
         return RungResult(verdict="found", statistic=told, share=share, remedy=remedy, rest=replace(gap, blurred=True))
-    return RungResult(verdict="suspected" if abs(z) > MANY and times > 2 else "ruled out", statistic=told)
+    return RungResult(verdict="suspected" if abs(z) > MANY and times > 1.5 else "ruled out", statistic=told)
+
+
+def _thirds(gap: Gap) -> tuple[Floats, Floats]:
+    """Mean square of the evened ℓ in the first and in the last third of each sequence of at least 12 tokens."""
+    _, owner, count = np.unique(gap.sequence, return_inverse=True, return_counts=True)
+    starts = np.cumsum(count) - count
+    part = (np.arange(len(gap)) - starts[owner]) / count[owner]
+    long = count >= 12
+    squares = gap.evened**2
+    found = [
+        np.bincount(owner[here], squares[here], len(count)) / np.maximum(np.bincount(owner[here], minlength=len(count)), 1)
+        for here in (part < 1 / 3, part >= 2 / 3)
+    ]
+    return found[0][long], found[1][long]

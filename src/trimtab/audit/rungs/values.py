@@ -10,6 +10,7 @@ from trimtab.records.saved import SavedBatch
 
 SURE = -12.0
 """Log-probability of sampling the same tokens again, under which it was no chance."""
+UNLIKELY = float(np.log(0.4))
 RUN = 3
 """Equal tokens at the end of a sequence from which it is padding."""
 MOST_VALUES = 50
@@ -52,26 +53,25 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
     scored = np.zeros(len(batch.trained))
     scored[gap.at] = gap.scored
     order = np.argsort(batch.group, kind="stable")
-    starts = np.flatnonzero(np.diff(batch.group[order], prepend=order[0] - 1 if len(order) else 0, append=0) != 0)
-    bounds = np.unique([0, *starts.tolist(), len(order)])
+    changes = np.flatnonzero(np.diff(batch.group[order])) + 1
+    bounds = np.array([0, *changes.tolist(), len(order)]) if len(order) else np.zeros(1, np.int64)
     found: list[Ints] = []
-    judged = 0
+    judged = shared = 0
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         members = order[low:high]
         if len(members) < 2 or batch.group[members[0]] < 0:
             continue
         judged += 1
         same = _common(batch, members)
-        for member in members:
-            start = int(batch.offsets[member])
-            own = np.flatnonzero(batch.trained[start : start + same]) + start
-            # What the others repeat of it by chance has this log-probability, about.
-            if len(own) and (len(members) - 1) * scored[own].sum() < SURE:
-                found.append(own)
-    many = len({int(batch.group[np.searchsorted(batch.offsets, own[0], "right") - 1]) for own in found})
-    if many < max(1, 0.05 * judged):
-        return np.empty(0, np.int64), judged, many
-    return np.concatenate(found), judged, many
+        starts = batch.offsets[members]
+        own = [np.flatnonzero(batch.trained[start : start + same]) + start for start in starts.tolist()]
+        first = scored[own[0]]
+        # That the others repeat unlikely tokens has this log-probability, about; likely ones anybody repeats.
+        shared += bool((len(members) - 1) * first[first < UNLIKELY].sum() < SURE)
+        found += own
+    if shared < max(1, 0.3 * judged):
+        return np.empty(0, np.int64), judged, shared
+    return np.concatenate(found), judged, shared
 
 
 def _common(batch: SavedBatch, members: Ints) -> int:
@@ -108,7 +108,7 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     if inner > 0.05 * run[whole].sum() + len(batch) or counts.max() < 0.8 * long.sum():
         return np.empty(0, np.int64), int(long.sum())
     chosen = np.arange(len(tokens)) > nearest_other[sequence]
-    return np.flatnonzero(chosen & whole[sequence] & batch.trained), int(long.sum())
+    return np.flatnonzero(chosen & (last == pad)[sequence] & batch.trained), int(long.sum())
 
 
 def filled(gap: Gap) -> Bools:
@@ -120,8 +120,9 @@ def filled(gap: Gap) -> Bools:
             here = own == value
             far = here & (np.abs(other - value) > 0.7)
             # A fill meets any token; an honest value has the other side near it.
-            if far.sum() >= 5 and far.sum() > 0.2 * here.sum() and np.ptp(other[far]) > 0.7:
-                found |= far if value == 0.0 else here
+            least = 0.05 if value == 0.0 else 0.2
+            if far.sum() >= 5 and far.sum() > least * here.sum() and np.ptp(other[far]) > 0.7:
+                found |= here & (np.abs(other - value) > 0.01)
     return found
 
 
