@@ -24,7 +24,7 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
         ("sequences", f"{len(batch):,}, {len(gap):,} trained tokens with both log-probs"),
         ("compared", f"{gap.target} with behavior"),
         ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
-        ("unexplained", percent(audit.unexplained)),
+        ("unexplained", percent(audit.unexplained) if audit.unexplained > 5e-4 else "nothing"),
     ]  # fmt: skip
 
 

@@ -39,7 +39,9 @@ def shift(gap: Gap) -> RungResult:
         f"{moved.rms:.2g}, as it stands {gap.rms:.2g}."
     )
     if share < 0.5 or moved.rms > CLOSER * gap.rms:
-        return RungResult(verdict="ruled out", statistic=f"No lag fits better than none. {told}")
+        best = min((_at_lag(gap, each).rms, each) for each in (-1, 1))
+        told = f"Moved by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; as it stands, {gap.rms:.2g}."
+        return RungResult(verdict="ruled out", statistic=told)
     return RungResult(
         verdict="found", statistic=told, share=1 - moved.size / gap.size, rest=moved,
         remedy=f"Move the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
