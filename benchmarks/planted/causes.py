@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from planted.language import PAD, SPECIAL
-from planted.model import ROUTES, TinyLm, World, as_bf16, as_fp8, as_fp16, drift, make_world
+from planted.model import ROUTES, TinyLm, World, as_bf16, as_fp8, as_fp16, drift, train
 from planted.sampling import PROMPT, Rows, Way, join, prompts, sample, saved, score
 from trimtab.records.saved import SavedBatch
 from trimtab.train.engines.hf.quantize import round_weight
 
-GROUPS, EACH = 24, 8
+GROUPS, EACH = 20, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,28 +164,29 @@ def _retokenised(world: World, rng: np.random.Generator, *, by_text: bool) -> Pl
     return Planted(_batch(world, Rows(ids, reported, lengths, trained)))
 
 
-def _versions(world: World, rng: np.random.Generator, count: int) -> list[TinyLm]:
+def _versions(world: World, count: int) -> list[TinyLm]:
     """The learner's weights, version by version."""
-    found = [world.model]
-    lr = float(rng.choice([5e-4, 1e-3]))
-    for version in range(1, count):
-        found.append(drift(world, found[-1], 4, lr, version))
-    return found
+    if not world.versions:
+        lr = float(np.random.default_rng(world.seed).choice([5e-4, 1e-3]))
+        world.versions.append(world.model)
+        for version in range(1, count):
+            world.versions.append(drift(world, world.versions[-1], 4, lr, version))
+    return world.versions[:count]
 
 
 def _stale(world: World, rng: np.random.Generator) -> Planted:
     """Samples of the last few versions, each marked with its own, scored by the newest."""
-    weights = _versions(world, rng, 6)
+    weights = _versions(world, 6)
     parts: list[SavedBatch] = []
     for age in range(5):
-        batch = _batch(world, _rows(world, rng, weights[5 - age], groups=5), weights[5])
+        batch = _batch(world, _rows(world, rng, weights[5 - age], groups=GROUPS // 5), weights[5])
         parts.append(replace(batch, versions=np.where(batch.trained, 5 - age, -1)))
     return Planted(join(parts))
 
 
 def _lying(world: World, rng: np.random.Generator) -> Planted:
     """Weights never reach the sampler; versions say that they do. Six steps, saved together."""
-    weights = _versions(world, rng, 6)
+    weights = _versions(world, 6)
     parts: list[SavedBatch] = []
     for step, learner in enumerate(weights):
         batch = _batch(world, _rows(world, rng, weights[0], groups=4), learner)
@@ -196,7 +197,7 @@ def _lying(world: World, rng: np.random.Generator) -> Planted:
 
 def _prompt_cache(world: World, rng: np.random.Generator) -> Planted:
     """The engine keeps the keys and values of prompts over a change of weights; half of the prompts it had seen before."""
-    weights = _versions(world, rng, 6)
+    weights = _versions(world, 6)
     parts = [
         _batch(world, _rows(world, rng, weights[5], Way(prompt_by=by), groups=GROUPS // 2), weights[5])
         for by in (weights[0], None)
@@ -267,13 +268,29 @@ def turned(model: TinyLm, seed: int) -> TinyLm:
     return found
 
 
+def mixture_of(world: World) -> TinyLm:
+    """The model with each MLP as several experts that have learned apart for a while."""
+    found = copy.deepcopy(world.model)
+    draw = torch.Generator().manual_seed(world.seed)
+    for block in found.blocks:
+        block.routes, width = ROUTES, block.up.shape[1]
+        block.router = torch.nn.Linear(width, ROUTES, bias=False)
+        block.router.weight.data = torch.randn(ROUTES, width, generator=draw) * width**-0.5
+        for name in ("up", "down"):
+            weight = getattr(block, name).data.repeat(ROUTES, 1, 1)
+            noise = torch.randn(weight.shape, generator=draw) * weight.std()
+            setattr(block, name, torch.nn.Parameter(weight + 0.3 * noise))
+    train(found.train(), world.language, np.random.default_rng(world.seed), 30, 2e-3, rows=12)
+    return found.eval()
+
+
 def _routing(world: World, rng: np.random.Generator) -> Planted:
     """A mixture of experts whose sampler has its router in fp8, too: now and then another expert answers."""
-    mixture = make_world(world.seed, routes=ROUTES, steps=160)
-    sampler = copy.deepcopy(mixture.model)
+    mixture = mixture_of(world)
+    sampler = copy.deepcopy(mixture)
     for block in sampler.blocks:
         block.router_rounding = as_fp8
-    return Planted(_batch(mixture, _rows(mixture, rng, sampler), mixture.model))
+    return Planted(_batch(world, _rows(world, rng, sampler), mixture))
 
 
 PLANTS: dict[str, Plant] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -53,15 +53,14 @@ class Cached:
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, routes: int) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.routes = heads, routes
+        self.heads, self.routes = heads, 0
         self.before, self.after = nn.RMSNorm(width), nn.RMSNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        experts = max(routes, 1)
-        self.up = nn.Parameter(torch.randn(experts, width, 3 * width) * width**-0.5)
-        self.down = nn.Parameter(torch.randn(experts, 3 * width, width) * (3 * width) ** -0.5)
-        self.router = nn.Linear(width, routes, bias=False) if routes else None
+        self.up = nn.Parameter(torch.randn(1, width, 3 * width) * width**-0.5)
+        self.down = nn.Parameter(torch.randn(1, 3 * width, width) * (3 * width) ** -0.5)
+        self.router: nn.Linear | None = None
         self.router_rounding: Rounding = exact
 
     def forward(self, x: Tensor, layer: int, cache: Cached | None, rounding: Rounding) -> Tensor:
@@ -92,12 +91,12 @@ class Block(nn.Module):
 class TinyLm(nn.Module):
     """Tokens to logits."""
 
-    def __init__(self, vocabulary: int, width: int, positions: int, routes: int = 0) -> None:
+    def __init__(self, vocabulary: int, width: int, positions: int) -> None:
         super().__init__()
         self.embedding, self.place = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
         nn.init.normal_(self.embedding.weight, std=0.5)
         nn.init.normal_(self.place.weight, std=0.2)
-        self.blocks = nn.ModuleList(Block(width, 4, routes) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(width, 4) for _ in range(2))
         self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.rounding: Rounding = exact
 
@@ -115,6 +114,8 @@ class World:
     language: Language
     model: TinyLm
     seed: int
+    versions: list[TinyLm] = field(default_factory=list)
+    """What the model becomes as it goes on learning, where that was asked for."""
 
 
 def train(model: TinyLm, language: Language, rng: np.random.Generator, steps: int, lr: float, rows: int = 24) -> None:
@@ -140,13 +141,13 @@ def texts(language: Language, rng: np.random.Generator, rows: int, length: int) 
     return found
 
 
-def make_world(seed: int, routes: int = 0, steps: int = 260) -> World:
+def make_world(seed: int, steps: int = 180) -> World:
     """A language and a model trained on it."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     language = make_language(seed)
-    model = TinyLm(language.vocabulary, int(rng.choice([48, 64, 80])), 256, routes)
-    train(model, language, rng, steps, 4e-3)
+    model = TinyLm(language.vocabulary, int(rng.choice([48, 64, 80])), 256)
+    train(model, language, rng, steps, 4e-3, rows=16)
     return World(language, model.eval(), seed)
 
 

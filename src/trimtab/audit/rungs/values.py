@@ -8,8 +8,10 @@ from trimtab.audit.gap import Bools, Floats, Gap, Ints
 from trimtab.audit.result import RungResult, without
 from trimtab.records.saved import SavedBatch
 
-SURE = -12.0
-"""Log-probability of sampling the same tokens again, under which it was no chance."""
+SURE = 12.0
+"""−log of the chance of an accident, in all groups together and beyond twice their number."""
+USUAL = 4.0
+"""The same in one group, from which it is counted as sharing its beginning."""
 UNLIKELY = float(np.log(0.4))
 RUN = 3
 """Equal tokens at the end of a sequence from which it is padding."""
@@ -50,13 +52,15 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
     """Trained tokens shared by all samples of their group, the groups that could be judged, and those that share any."""
     if batch.group is None or batch.tokens is None:
         return np.empty(0, np.int64), 0, 0
-    scored = np.zeros(len(batch.trained))
-    scored[gap.at] = gap.scored
+    likely = np.zeros(len(batch.trained))
+    # The likelier of the two sides, lest a sharper sampler pass for a prompt; an exact 0 says nothing.
+    likely[gap.at] = np.where(gap.behavior < 0, np.maximum(gap.scored, gap.behavior), gap.scored)
     order = np.argsort(batch.group, kind="stable")
     changes = np.flatnonzero(np.diff(batch.group[order])) + 1
     bounds = np.array([0, *changes.tolist(), len(order)]) if len(order) else np.zeros(1, np.int64)
     found: list[Ints] = []
     judged = shared = 0
+    surprise = 0.0
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         members = order[low:high]
         if len(members) < 2 or batch.group[members[0]] < 0:
@@ -65,11 +69,13 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
         same = _common(batch, members)
         starts = batch.offsets[members]
         own = [np.flatnonzero(batch.trained[start : start + same]) + start for start in starts.tolist()]
-        first = scored[own[0]]
-        # That the others repeat unlikely tokens has this log-probability, about; likely ones anybody repeats.
-        shared += bool((len(members) - 1) * first[first < UNLIKELY].sum() < SURE)
+        first = likely[own[0]]
+        # −log of the chance that the others repeat unlikely tokens; likely ones anybody repeats. Sampled freely, its mean is at most 1.
+        said = -(len(members) - 1) * float(first[first < UNLIKELY].sum())
+        surprise += said
+        shared += said > USUAL
         found += own
-    if shared < max(1, 0.3 * judged):
+    if surprise < 2 * judged + SURE:
         return np.empty(0, np.int64), judged, shared
     return np.concatenate(found), judged, shared
 
@@ -105,6 +111,12 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     pad = ids[np.argmax(counts)]
     inner = int(((tokens == pad) & batch.trained).sum()) - int(run[long & (last == pad)].sum())
     whole = long & (last == pad)
+    scored = np.full(len(tokens), np.nan)
+    scored[gap.at] = gap.scored
+    tail = np.arange(len(tokens)) > nearest_other[sequence] + 1
+    said = scored[tail & whole[sequence]]
+    if np.isfinite(said).any() and np.nanmean(said) > np.log(0.5):  # a text that repeats itself is likely; padding is not
+        return np.empty(0, np.int64), int(long.sum())
     if inner > 0.05 * run[whole].sum() + len(batch) or counts.max() < 0.8 * long.sum():
         return np.empty(0, np.int64), int(long.sum())
     chosen = np.arange(len(tokens)) > nearest_other[sequence]
