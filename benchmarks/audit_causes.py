@@ -20,17 +20,16 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from planted.causes import PLANTS, plant
-from planted.model import make_world
+from planted.model import World, make_world
 
 from trimtab.audit.ladder import RUNGS, climb
 
 MARKS = "<!-- matrix: written by benchmarks/audit_causes.py -->", "<!-- end of matrix -->"
 
 
-def first_found(name: str, seed: int, worlds: dict[int, object]) -> str | None:
+def first_found(name: str, world: World) -> str | None:
     """The rung that found something first in a batch with this cause; None where none did."""
-    world = worlds.setdefault(seed, make_world(seed))
-    made = plant(name, world)  # pyright: ignore[reportArgumentType]
+    made = plant(name, world)
     return next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
 
 
@@ -38,10 +37,9 @@ def matrix(names: list[str], seeds: int) -> dict[str, Counter[str | None]]:
     """By planted cause, how often each rung was the first to find something."""
     found: dict[str, Counter[str | None]] = {name: Counter() for name in names}
     for seed in range(seeds):
-        worlds: dict[int, object] = {}
-        started = time.time()
+        started, world = time.time(), make_world(seed)
         for name in names:
-            found[name][first_found(name, seed, worlds)] += 1
+            found[name][first_found(name, world)] += 1
         print(f"seed {seed}: {time.time() - started:.0f} s", file=sys.stderr, flush=True)
     return found
 
@@ -53,7 +51,9 @@ def summary(found: dict[str, Counter[str | None]]) -> str:
     every = sum(sum(count.values()) for _, count in planted)
     clean = [count for name, count in found.items() if PLANTS[name].rung is None]
     quiet, all_clean = sum(count[None] for count in clean), sum(sum(count.values()) for count in clean)
-    parts = [f"The planted cause is the first found in {right} of {every} batches ({right / every:.1%})"] if every else []
+    parts = (
+        [f"The planted cause is the first found in {right} of {every} batches ({right / every:.1%})"] if every else []
+    )
     parts += [f"in {quiet} of {all_clean} clean ones nothing is found ({quiet / all_clean:.0%})"] if all_clean else []
     return "; ".join(parts) + "."
 
@@ -65,7 +65,10 @@ def table(found: dict[str, Counter[str | None]]) -> str:
     lines = [head, f"| --- |{' ---: |' * (len(names) + 1)}"]
     for name, count in found.items():
         wanted = PLANTS[name].rung
-        cells = [f"**{count[each]}**" if each == wanted and count[each] else str(count[each] or "") for each in (*names, None)]
+        cells = [
+            f"**{count[each]}**" if each == wanted and count[each] else str(count[each] or "")
+            for each in (*names, None)
+        ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -40,7 +40,9 @@ def _rows(world: World, rng: np.random.Generator, model: TinyLm | None = None, w
     return sample(world, model or world.model, begin, way or Way(), rng, turns=turns)
 
 
-def _batch(world: World, rows: Rows, model: TinyLm | None = None, temperature: float = 1.0, **more: object) -> SavedBatch:
+def _batch(
+    world: World, rows: Rows, model: TinyLm | None = None, temperature: float = 1.0, **more: object
+) -> SavedBatch:
     return saved(rows, score(model or world.model, rows.ids, temperature), len(rows.lengths) // EACH, **more)
 
 
@@ -70,7 +72,9 @@ def _filled(world: World, rng: np.random.Generator) -> Planted:
     """Some log-probs were not returned and stand as 0, or as another number."""
     batch = _batch(world, _rows(world, rng))
     lost = batch.trained & (rng.random(len(batch.trained)) < rng.uniform(0.01, 0.2))
-    return Planted(replace(batch, behavior=np.where(lost, rng.choice([0.0, -30.0, -1.0]), batch.behavior).astype(np.float32)))
+    return Planted(
+        replace(batch, behavior=np.where(lost, rng.choice([0.0, -30.0, -1.0]), batch.behavior).astype(np.float32))
+    )
 
 
 def _prompt_trained(world: World, rng: np.random.Generator) -> Planted:
@@ -147,7 +151,9 @@ def _retokenised(world: World, rng: np.random.Generator, *, by_text: bool) -> Pl
     """Responses decoded to text and cut into tokens again; log-probs follow by index, or by the text they cover."""
     rows = _rows(world, rng, turns=2 if by_text else 1)
     made: list[tuple[list[int], list[float], list[bool]]] = []
-    for ids, told, length, own in zip(rows.ids.tolist(), rows.reported.tolist(), rows.lengths, rows.trained, strict=True):
+    for ids, told, length, own in zip(
+        rows.ids.tolist(), rows.reported.tolist(), rows.lengths, rows.trained, strict=True
+    ):
         tokens, parts = _recut(world, ids[:length], PROMPT)
         if by_text:
             reported = [sum(told[place] for place in each if own[place]) for each in parts]

@@ -60,9 +60,7 @@ def distribution(logits: Tensor, way: Way) -> Tensor:
 
 
 @torch.no_grad()
-def sample(
-    world: World, model: TinyLm, begin: Tensor, way: Way, rng: np.random.Generator, *, turns: int = 1
-) -> Rows:
+def sample(world: World, model: TinyLm, begin: Tensor, way: Way, rng: np.random.Generator, *, turns: int = 1) -> Rows:
     """Responses to these prompts; with several turns a tool answers in between, in a few tokens that are not trained."""
     draw = torch.Generator().manual_seed(int(rng.integers(1 << 62)))
     cache, rows = Cached(2, way.window), len(begin)

@@ -9,7 +9,19 @@ from trimtab.audit.gap import Gap
 from trimtab.audit.ladder import CausedStep
 from trimtab.audit.whatif import RuleOutcome, WhatIf
 
-BUGS = ("shift", "retokenised", "mask", "missing", "truncation", "temperature", "raw", "source", "versions", "cache", "trainer")
+BUGS = (
+    "shift",
+    "retokenised",
+    "mask",
+    "missing",
+    "truncation",
+    "temperature",
+    "raw",
+    "source",
+    "versions",
+    "cache",
+    "trainer",
+)
 """Causes that no correction repairs."""
 SMALL = 1e-4
 """Mean k3 up to which nothing needs correcting: bf16 gives 1e-5 on a small model and 5e-4 on a large one."""
@@ -43,7 +55,9 @@ def advise(gap: Gap, steps: Sequence[CausedStep], found: WhatIf) -> AuditAdvice:
         if each is not None and not _faults(each):
             return AuditAdvice(f"Correct with {each.label}", tuple(_reasons(gap, each, by_name)), each.label)
     reasons = [f"{each.label}: {', '.join(_faults(each))}." for name in OFFERS if (each := by_name.get(name))]
-    return AuditAdvice("No rule fits this batch as it stands", (*reasons, "Lower the staleness or raise the precision first."))
+    return AuditAdvice(
+        "No rule fits this batch as it stands", (*reasons, "Lower the staleness or raise the precision first.")
+    )
 
 
 def _faults(each: RuleOutcome) -> list[str]:

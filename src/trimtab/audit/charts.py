@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,29 +27,64 @@ def gap_charts(gap: Gap) -> Iterator[BarChart]:
         return
     counts, _ = np.histogram(gap.log_r, EDGES)
     yield BarChart(
-        "ratios", "Distribution of ratios", "Share of tokens by ratio trainer / sampler, on a log scale.", EDGE_NAMES,
-        [Bars("tokens", (counts / counts.sum()).tolist(), 1)], log=True, labels=7,
-    )  # fmt: skip
+        "ratios",
+        "Distribution of ratios",
+        "Share of tokens by ratio trainer / sampler, on a log scale.",
+        EDGE_NAMES,
+        [Bars("tokens", (counts / counts.sum()).tolist(), 1)],
+        log=True,
+        labels=7,
+    )
     place = np.searchsorted(PROBABILITIES, np.exp(np.minimum(gap.behavior, 0)), "right") - 1
-    yield _bars(gap, "by-probability", "Gap by sampled probability", "Log scale. Noise of few bits is largest on rare tokens.", place, PROBABILITY_NAMES)
+    yield _bars(
+        gap,
+        "by-probability",
+        "Gap by sampled probability",
+        "Log scale. Noise of few bits is largest on rare tokens.",
+        place,
+        PROBABILITY_NAMES,
+    )
     edges = np.unique(np.quantile(gap.place, np.linspace(0, 1, 9)).astype(np.int64))
-    yield _banded(gap, "by-position", "Gap by position in the response", "Log scale. A slope points to the cache or to long contexts.", gap.place, edges)
+    yield _banded(
+        gap,
+        "by-position",
+        "Gap by position in the response",
+        "Log scale. A slope points to the cache or to long contexts.",
+        gap.place,
+        edges,
+    )
     if gap.age is not None and (gap.age >= 0).any():
         names = [*(str(age) for age in range(OLDEST)), f"{OLDEST}+"]
         held = np.where(gap.age < 0, len(names), np.minimum(gap.age, OLDEST))
-        yield _bars(gap, "by-age", "Gap by age", "Log scale. High at age 0: not staleness. Growing: staleness.", held, names)
+        yield _bars(
+            gap, "by-age", "Gap by age", "Log scale. High at age 0: not staleness. Growing: staleness.", held, names
+        )
     lengths = np.bincount(gap.sequence)[gap.sequence]
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, 7)).astype(np.int64))
-    yield _banded(gap, "by-length", "Gap by length of the response", "Log scale. Mean k3 of the tokens of responses of this length.", lengths, edges)
+    yield _banded(
+        gap,
+        "by-length",
+        "Gap by length of the response",
+        "Log scale. Mean k3 of the tokens of responses of this length.",
+        lengths,
+        edges,
+    )
     if gap.source is not None and 1 < len(gap.sources) <= MOST_SOURCES:
-        yield _bars(gap, "by-source", "Gap by engine", "Log scale. One that stands out has other weights or settings.", gap.source, gap.sources)
+        yield _bars(
+            gap,
+            "by-source",
+            "Gap by engine",
+            "Log scale. One that stands out has other weights or settings.",
+            gap.source,
+            gap.sources,
+        )
 
 
 def _banded(gap: Gap, name: str, title: str, note: str, value: Ints, edges: Ints) -> BarChart:
     """Bands between edges, the last one closed."""
     if len(edges) < 2:
         edges = np.array([edges[0], edges[0] + 1])
-    names = [f"{low}–{high - 1}" if high - low > 1 else f"{low}" for low, high in zip(edges, edges[1:], strict=False)]
+    names = [f"{low}–{high - 1}" if high - low > 1 else f"{low}" for low, high in pairwise(edges)]
     names[-1] = f"{edges[-2]}–{edges[-1]}" if edges[-1] > edges[-2] else names[-1]
     place = np.clip(np.searchsorted(edges, value, "right") - 1, 0, len(names) - 1)
     return _bars(gap, name, title, note, place, names)
@@ -62,7 +98,14 @@ def _bars(gap: Gap, name: str, title: str, note: str, place: Ints, names: Sequen
     count = np.bincount(place[inside], minlength=many)
     mean = np.bincount(place[inside], k3[inside], many) / np.maximum(count, 1)
     there = [each for each in range(many) if count[each]]
-    return BarChart(name, title, note, [names[each] for each in there], [Bars("mean k3", [float(mean[each]) for each in there], 1)], log=True)
+    return BarChart(
+        name,
+        title,
+        note,
+        [names[each] for each in there],
+        [Bars("mean k3", [float(mean[each]) for each in there], 1)],
+        log=True,
+    )
 
 
 def keep_charts(audit: Audit) -> Iterator[BarChart]:
@@ -83,9 +126,13 @@ def keep_charts(audit: Audit) -> Iterator[BarChart]:
                 Bars("of wrong answers", [point[3] or 0.0 for point in curve.points], 2),
             ]
         yield BarChart(
-            f"keeps-{place}", f"Kept where {form}", "Share of tokens kept as the threshold t, under each pair of bars, gets stricter.",
-            classes, bars, labels=7,
-        )  # fmt: skip
+            f"keeps-{place}",
+            f"Kept where {form}",
+            "Share of tokens kept as the threshold t, under each pair of bars, gets stricter.",
+            classes,
+            bars,
+            labels=7,
+        )
 
 
 def share_chart(audit: Audit) -> BarChart:
@@ -94,6 +141,10 @@ def share_chart(audit: Audit) -> BarChart:
     rest = audit.unexplained
     parts = [*found, ("not explained", rest)] if rest > 5e-4 else found
     return BarChart(
-        "shares", "What explains the gap", "Share of the mean k2, taken off from cause to cause.",
-        [name for name, _ in parts], [Bars("of the gap", [share for _, share in parts], 2)], labels=4,
-    )  # fmt: skip
+        "shares",
+        "What explains the gap",
+        "Share of the mean k2, taken off from cause to cause.",
+        [name for name, _ in parts],
+        [Bars("of the gap", [share for _, share in parts], 2)],
+        labels=4,
+    )

@@ -9,6 +9,7 @@ import numpy as np
 from trimtab.audit.audit import Audit
 from trimtab.audit.charts import gap_charts, keep_charts, share_chart
 from trimtab.audit.tables import RULES, facts, rule_row
+from trimtab.report.document import asset
 from trimtab.report.draw.figure import draw_chart, figures_html
 from trimtab.report.page import chart_page
 from trimtab.report.rollouts import LEGEND, response_html, token_facts
@@ -16,16 +17,6 @@ from trimtab.report.text import escape_html, percent, short_number
 
 WORST = 8
 """Sequences shown token by token."""
-STYLE = """
-.word.found { background: #c5221f; } .word.suspected { background: #b06000; } .word.ruled-out { background: #22804e; } .word.cannot-be-told { background: #5c6570; }
-.ladder td { padding: 7px 14px 7px 0; } .ladder td:first-child { font-weight: 600; min-width: 140px; } .ladder .word { font-size: 11.5px; padding: 2px 9px; white-space: nowrap; }
-.ladder p { margin: 0 0 3px; } .ladder .aside { color: var(--dim); font-size: 12px; } .ladder tr.quiet td { color: var(--dim); }
-.rules td { white-space: nowrap; } .rules tr.advised td { background: var(--faint); font-weight: 600; }
-.rules th { white-space: nowrap; position: sticky; top: 0; }
-meter { width: 74px; height: 9px; vertical-align: middle; margin-right: 6px; }
-@media (max-width: 760px) { .ladder, .ladder tbody, .ladder tr, .ladder td { display: block; } .ladder tr:first-child { display: none; }
-  .ladder tr { border-bottom: 1px solid var(--edge); padding: 6px 0; } .ladder td { border: 0; padding: 2px 0; } }
-"""
 
 
 def audit_html(audit: Audit, title: str = "trimtab audit") -> str:
@@ -41,12 +32,16 @@ def audit_html(audit: Audit, title: str = "trimtab audit") -> str:
         _ladder(audit),
         f'<h2 id="gap">Where the gap sits</h2><div class="charts">{figures_html(charts, data)}</div>',
         _rules(audit),
-        f'<h2 id="thresholds">Other thresholds</h2><div class="charts">{figures_html(kept, data)}</div>' if kept else "",
+        f'<h2 id="thresholds">Other thresholds</h2><div class="charts">{figures_html(kept, data)}</div>'
+        if kept
+        else "",
         cards,
         _notes(audit),
         '<footer>Written by trimtab. What each cause means: docs/audit.md.</footer><div id="tip" role="tooltip"></div>',
     ]
-    return chart_page(title, "".join(parts), {"charts": data, "rollouts": rows}, further=STYLE)
+    return chart_page(
+        title, "".join(parts), {"charts": data, "rollouts": rows}, further=asset("audit.css", "trimtab.audit")
+    )
 
 
 def _header(audit: Audit, title: str) -> str:
@@ -56,13 +51,19 @@ def _header(audit: Audit, title: str) -> str:
     tiles = [
         (short_number(gap.k3), "mean k3"),
         (short_number(gap.rms), "root mean square of ℓ"),
-        (percent(float(((gap.log_r < np.log(0.9)) | (gap.log_r > np.log(1.1))).mean())) if len(gap) else "–", "of tokens outside [0.9, 1.1]"),
+        (
+            percent(float(((gap.log_r < np.log(0.9)) | (gap.log_r > np.log(1.1))).mean())) if len(gap) else "–",
+            "of tokens outside [0.9, 1.1]",
+        ),
         (f"{len(gap):,}", "trained tokens"),
         (f"{len(audit.batch):,}", "sequences"),
     ]
-    shown = "".join(f'<div class="tile"><b>{escape_html(value)}</b><span>{escape_html(label)}</span></div>' for value, label in tiles)
+    shown = "".join(
+        f'<div class="tile"><b>{escape_html(value)}</b><span>{escape_html(label)}</span></div>'
+        for value, label in tiles
+    )
     told = " · ".join(f"{name} {value}" for name, value in facts(audit)[:1] + facts(audit)[2:3])
-    reasons = "".join(f"<li class=\"note\">{escape_html(each)}</li>" for each in audit.advice.reasons)
+    reasons = "".join(f'<li class="note">{escape_html(each)}</li>' for each in audit.advice.reasons)
     return (
         f'<div class="top"><h1>{escape_html(title)}</h1><span class="word {word}">{escape_html(called)}</span></div>'
         f'<p class="rule">{escape_html(told)}</p><div class="tiles">{shown}</div>'
@@ -74,11 +75,15 @@ def _ladder(audit: Audit) -> str:
     rows: list[str] = []
     for step in audit.steps:
         quiet = step.verdict in ("ruled out", "cannot be told")
-        share = "" if quiet or step.share is None else f'<meter min="0" max="1" value="{step.share:.3f}"></meter>{escape_html(percent(step.share))}'
+        share = (
+            ""
+            if quiet or step.share is None
+            else f'<meter min="0" max="1" value="{step.share:.3f}"></meter>{escape_html(percent(step.share))}'
+        )
         aside = f"Usual: {step.rung.reference}" + (f" Needs: {step.lacks}." if step.lacks else "")
         remedy = "" if quiet else f"<p><b>{escape_html(step.remedy)}</b></p>"
         rows.append(
-            f'<tr{" class=quiet" if quiet else ""}><td>{escape_html(step.rung.title)}</td>'
+            f"<tr{' class=quiet' if quiet else ''}><td>{escape_html(step.rung.title)}</td>"
             f'<td><span class="word {step.verdict.replace(" ", "-")}">{escape_html(step.verdict)}</span></td><td class="n">{share}</td>'
             f'<td>{remedy}<p>{escape_html(step.statistic)}</p><p class="aside">{escape_html(aside)}</p></td></tr>'
         )
@@ -96,8 +101,8 @@ def _rules(audit: Audit) -> str:
         cells = "".join(f'<td class="n">{escape_html(cell)}</td>' for cell in rule_row(each))
         rows.append(f"<tr{' class=advised' if each.label == audit.advice.rule else ''}>{cells}</tr>")
     return (
-        '<h2 id="rules">What each rule would do</h2><p class="legend"><span>Shares of trained tokens. short, long: kept of the shortest and '
-        "longest third of the sequences. step: what is left of the size of the step.</span></p>"
+        '<h2 id="rules">What each rule would do</h2><p class="legend"><span>Shares of trained tokens. short, long: kept of the '
+        "shortest and longest third of the sequences. step: what is left of the size of the step.</span></p>"
         f'<div class="wide"><table class="rules"><tr>{head}</tr>{"".join(rows)}</table></div>{_agreement(audit)}'
     )
 
@@ -131,9 +136,14 @@ def _worst(audit: Audit) -> tuple[str, list[dict[str, Any]]]:
         source = "" if audit.batch.source is None else f" · {audit.batch.source[index]}"
         reward = "" if audit.batch.reward is None else f" · reward {short_number(float(audit.batch.reward[index]))}"
         said = f"sequence {index} · {count[index]} trained tokens · mean k2 {short_number(float(mean[index]))}{reward}{source}"
-        text = "" if audit.batch.text is None else f'<pre class="prompt">{escape_html(audit.batch.text[index][:2000])}</pre>'
+        text = (
+            ""
+            if audit.batch.text is None
+            else f'<pre class="prompt">{escape_html(audit.batch.text[index][:2000])}</pre>'
+        )
         cards.append(
-            f'<article class="rollout"><header>{escape_html(said)}</header>{text}{response_html(row, told, place, None, bare=True)}</article>'
+            f'<article class="rollout"><header>{escape_html(said)}</header>{text}'
+            f"{response_html(row, told, place, None, bare=True)}</article>"
         )
         rows.append({"target": gap.target, **told})
     middle = len(LEGEND) // 2

@@ -12,7 +12,20 @@ from trimtab.audit.whatif import RuleOutcome
 from trimtab.report.text import percent, short_number
 
 LADDER = ("cause", "verdict", "of the gap", "what was seen")
-RULES = ("rule", "kept", "sequences", "of right", "of wrong", "net advantage", "short", "long", "weight", "ess", "step", "keeps 99 / 90 / 50 % at")
+RULES = (
+    "rule",
+    "kept",
+    "sequences",
+    "of right",
+    "of wrong",
+    "net advantage",
+    "short",
+    "long",
+    "weight",
+    "ess",
+    "step",
+    "keeps 99 / 90 / 50 % at",
+)
 
 
 def facts(audit: Audit) -> list[tuple[str, str]]:
@@ -20,12 +33,15 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
     batch, gap = audit.batch, audit.gap
     files = batch.origin.files
     return [
-        ("from", f"{batch.origin.framework}: {files[0] if files else 'memory'}{f' and {len(files) - 1} more' if len(files) > 1 else ''}"),
+        (
+            "from",
+            f"{batch.origin.framework}: {files[0] if files else 'memory'}{f' and {len(files) - 1} more' if len(files) > 1 else ''}",
+        ),
         ("sequences", f"{len(batch):,}, {len(gap):,} trained tokens with both log-probs"),
         ("compared", f"{gap.target} with behavior"),
         ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
         ("unexplained", percent(audit.unexplained) if audit.unexplained > 5e-4 else "nothing"),
-    ]  # fmt: skip
+    ]
 
 
 def ladder_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
@@ -48,27 +64,49 @@ def rule_row(each: RuleOutcome) -> tuple[str, ...]:
 
     keeping = ["–"] if not each.curves else [short_number(value) for value in each.curves[0].keeping.values()]
     return (
-        each.label, share(each.kept), share(each.sequences), share(each.right), share(each.wrong),
-        "–" if each.net_advantage is None else short_number(each.net_advantage), share(each.short), share(each.long),
-        short_number(each.weight), share(each.ess), f"× {short_number(each.step)}", " / ".join(keeping),
-    )  # fmt: skip
+        each.label,
+        share(each.kept),
+        share(each.sequences),
+        share(each.right),
+        share(each.wrong),
+        "–" if each.net_advantage is None else short_number(each.net_advantage),
+        share(each.short),
+        share(each.long),
+        short_number(each.weight),
+        share(each.ess),
+        f"× {short_number(each.step)}",
+        " / ".join(keeping),
+    )
 
 
 def markdown_of(audit: Audit) -> str:
     """The audit as Markdown."""
     parts = [
-        "# trimtab audit", "",
-        *(f"- **{name}**: {_cell(value)}" for name, value in facts(audit)), "",
-        f"**{_cell(audit.advice.title)}.** {_cell(' '.join(audit.advice.reasons))}", "",
-        "## Causes", "", *_table(LADDER, ladder_rows(audit)), "",
-        "## What each rule would do", "", *_table(RULES, [rule_row(each) for each in audit.rules.outcomes]), "",
+        "# trimtab audit",
+        "",
+        *(f"- **{name}**: {_cell(value)}" for name, value in facts(audit)),
+        "",
+        f"**{_cell(audit.advice.title)}.** {_cell(' '.join(audit.advice.reasons))}",
+        "",
+        "## Causes",
+        "",
+        *_table(LADDER, ladder_rows(audit)),
+        "",
+        "## What each rule would do",
+        "",
+        *_table(RULES, [rule_row(each) for each in audit.rules.outcomes]),
+        "",
         *(f"- {_cell(note)}" for note in (*audit.batch.origin.notes, *audit.rules.left_out)),
-    ]  # fmt: skip
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(f"| {' | '.join(map(_cell, row))} |" for row in rows)]
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{' --- |' * len(head)}",
+        *(f"| {' | '.join(map(_cell, row))} |" for row in rows),
+    ]
 
 
 def _cell(text: str) -> str:
@@ -94,8 +132,14 @@ def json_of(audit: Audit) -> dict[str, Any]:
             "unexplained": audit.unexplained,
             "causes": [
                 {
-                    "cause": step.rung.name, "title": step.rung.title, "verdict": step.verdict, "share": step.share,
-                    "statistic": step.statistic, "reference": step.rung.reference, "remedy": step.remedy, "lacks": step.lacks,
+                    "cause": step.rung.name,
+                    "title": step.rung.title,
+                    "verdict": step.verdict,
+                    "share": step.share,
+                    "statistic": step.statistic,
+                    "reference": step.rung.reference,
+                    "remedy": step.remedy,
+                    "lacks": step.lacks,
                 }
                 for step in audit.steps
             ],
@@ -104,7 +148,7 @@ def json_of(audit: Audit) -> dict[str, Any]:
             "left_out": list(audit.rules.left_out),
             "advice": asdict(audit.advice),
         }
-    )  # fmt: skip
+    )
 
 
 def _rule_json(each: RuleOutcome) -> dict[str, Any]:

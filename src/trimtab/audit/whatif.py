@@ -120,14 +120,20 @@ def _presets(inputs: _Inputs) -> list[Candidate]:
 
 def _inputs(saved: SavedBatch) -> _Inputs:
     columns = {name: getattr(saved, name) for name in ("behavior", "proximal", "current")}
-    present = {name: torch.from_numpy(np.asarray(values, np.float32)) for name, values in columns.items() if values is not None}
+    present = {
+        name: torch.from_numpy(np.asarray(values, np.float32)) for name, values in columns.items() if values is not None
+    }
     if "proximal" in present and "current" not in present:
         present["current"] = present["proximal"]  # at the start of a step they are one
     sequence, trained = saved.sequence, saved.trained
     lengths = np.bincount(sequence[trained], minlength=len(saved))
     low, high = np.quantile(lengths[lengths > 0], [1 / 3, 2 / 3]) if (lengths > 0).any() else (0, 0)
     right = None
-    if saved.reward is not None and np.isfinite(saved.reward).any() and np.nanmax(saved.reward) > np.nanmin(saved.reward):
+    if (
+        saved.reward is not None
+        and np.isfinite(saved.reward).any()
+        and np.nanmax(saved.reward) > np.nanmin(saved.reward)
+    ):
         right = (saved.reward > (np.nanmax(saved.reward) + np.nanmin(saved.reward)) / 2)[sequence]
     advantage = None if saved.advantage is None else torch.from_numpy(np.asarray(saved.advantage, np.float32))
     return _Inputs(
@@ -151,9 +157,12 @@ def _outcome(each: Candidate, inputs: _Inputs, curves: dict[str, KeepCurve]) -> 
     if "behavior" not in given or len(given) < len(needed):
         raise InputError(f"it needs {', '.join(name for name in needed if name not in given)} log-probs.")
     found = correct(
-        rule, mask=inputs.trained, cu_seqlens=inputs.bounds,
-        advantages=inputs.advantage if rule.needs_advantages else None, **given,
-    )  # fmt: skip
+        rule,
+        mask=inputs.trained,
+        cu_seqlens=inputs.bounds,
+        advantages=inputs.advantage if rule.needs_advantages else None,
+        **given,
+    )
     trained, kept, weight = (each.numpy() for each in (found.trained, found.kept, found.weight))
     counts = kept & (weight > 0)
     weighed, total = weight[trained].astype(np.float64), max(int(trained.sum()), 1)
@@ -162,14 +171,20 @@ def _outcome(each: Candidate, inputs: _Inputs, curves: dict[str, KeepCurve]) -> 
     alive = np.bincount(inputs.sequence[counts], minlength=len(present)) > 0
     net = None if inputs.advantage is None or not counts.any() else float(np.nanmean(inputs.advantage.numpy()[counts]))
     outcome = RuleOutcome(
-        label=each.label, correction=rule, kept=float(counts.sum()) / total, sequences=float(alive.sum() / max(present.sum(), 1)),
+        label=each.label,
+        correction=rule,
+        kept=float(counts.sum()) / total,
+        sequences=float(alive.sum() / max(present.sum(), 1)),
         right=None if inputs.right is None else _share(counts, trained & inputs.right),
         wrong=None if inputs.right is None else _share(counts, trained & ~inputs.right),
-        net_advantage=net, short=_share(counts, trained & inputs.short), long=_share(counts, trained & inputs.long),
+        net_advantage=net,
+        short=_share(counts, trained & inputs.short),
+        long=_share(counts, trained & inputs.long),
         weight=float(weight[counts].mean()) if counts.any() else 0.0,
-        ess=float(weighed.sum() ** 2 / max((weighed**2).sum(), 1e-300) / total), step=float(weighed.sum()) / denominator,
+        ess=float(weighed.sum() ** 2 / max((weighed**2).sum(), 1e-300) / total),
+        step=float(weighed.sum()) / denominator,
         curves=tuple(_curve(gate, inputs, curves) for gate in gates_of(rule)),
-    )  # fmt: skip
+    )
     return outcome, counts[trained]
 
 
@@ -179,7 +194,9 @@ def _share(part: Flags, whole: Flags) -> float:
 
 def _curve(gate: Gate, inputs: _Inputs, known: dict[str, KeepCurve]) -> KeepCurve:
     """What a gate on its own would keep at other thresholds; worked out once for each form of a gate."""
-    key = f"{gate.metric} {gate.direction} {gate.level} {gate.agg} {gate.lower is None} {gate.upper is None} {gate.limit}"
+    key = (
+        f"{gate.metric} {gate.direction} {gate.level} {gate.agg} {gate.lower is None} {gate.upper is None} {gate.limit}"
+    )
     if key not in known:
         known[key] = _curve_of(gate, inputs)
     curve = known[key]
@@ -202,7 +219,11 @@ def _curve_of(gate: Gate, inputs: _Inputs) -> KeepCurve:
     reached = np.cumsum(tokens[order]) / max(tokens.sum(), 1e-300)
 
     def threshold(share: float) -> float:
-        return float(distance[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)]) if len(order) else 1.0
+        return (
+            float(distance[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)])
+            if len(order)
+            else 1.0
+        )
 
     points: list[tuple[float, float, float | None, float | None]] = []
     for share in SHARES:
@@ -235,5 +256,7 @@ def _agreement(counted: Sequence[Flags]) -> NDArray[np.float64]:
     found = np.ones((many, many))
     for one in range(many):
         for other in range(one):
-            found[one, other] = found[other, one] = float((counted[one] == counted[other]).mean()) if len(counted[one]) else 1.0
+            found[one, other] = found[other, one] = (
+                float((counted[one] == counted[other]).mean()) if len(counted[one]) else 1.0
+            )
     return found

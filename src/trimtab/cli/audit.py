@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
 Framework = Annotated[
-    str | None, typer.Option("--from", metavar="NAME", help="The framework that wrote the files. Recognised if you leave it out.")
+    str | None,
+    typer.Option("--from", metavar="NAME", help="The framework that wrote the files. Recognised if you leave it out."),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option("--columns", metavar="OURS=THEIRS,…", help="Any other file: its columns, as behavior=q_logp,proximal=p_logp."),
+    typer.Option(
+        "--columns", metavar="OURS=THEIRS,…", help="Any other file: its columns, as behavior=q_logp,proximal=p_logp."
+    ),
 ]
 
 
@@ -35,11 +39,15 @@ def audit(
     columns: Columns = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option("--rule", metavar="RULE", help="Also judge by this: NAME(k=v), FILE.yaml or verl:FILE. Repeatable."),
+        typer.Option(
+            "--rule", metavar="RULE", help="Also judge by this: NAME(k=v), FILE.yaml or verl:FILE. Repeatable."
+        ),
     ] = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."),
+        typer.Option(
+            "--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also one offline page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
@@ -48,7 +56,9 @@ def audit(
         Literal["found", "suspected"] | None,
         typer.Option("--fail-on", help="Exit with 1 if a cause was found, or at least suspected."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow one folder that a run writes to, until interrupted.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow one folder that a run writes to, until interrupted.")
+    ] = False,
 ) -> None:
     """Say why the sampler and the trainer of a saved batch disagree, and what each correction would do about it.
 
@@ -83,7 +93,9 @@ def _columns(text: str | None) -> dict[str, str] | None:
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     for ours, sign, theirs in pairs:
         if not sign or not ours.strip() or not theirs.strip():
-            raise ConfigError(f"--columns needs OURS=THEIRS, got {ours + sign + theirs!r}. As in behavior=q_logp,proximal=p_logp.")
+            raise ConfigError(
+                f"--columns needs OURS=THEIRS, got {ours + sign + theirs!r}. As in behavior=q_logp,proximal=p_logp."
+            )
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
@@ -121,7 +133,10 @@ def _score(batch: SavedBatch, model: Path) -> Any:
     with Progress(console=show.console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"Scoring with {model.name}", total=None)
         return log_probs(
-            batch, model, progress=lambda done, total: bar.update(task, completed=done, total=total), cache=cache() / "scores"
+            batch,
+            model,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            cache=cache() / "scores",
         )
 
 
@@ -140,11 +155,19 @@ def _put_tables(judged: Audit) -> None:
     from trimtab.audit.tables import LADDER, RULES, facts, ladder_rows, rule_row
 
     show.put(show.table(("", ""), facts(judged)))
-    rows = [(Text(name), Text(verdict, style=STYLES[verdict]), Text(share), Text(said)) for name, verdict, share, said in ladder_rows(judged)]
+    rows = [
+        (Text(name), Text(verdict, style=STYLES[verdict]), Text(share), Text(said))
+        for name, verdict, share, said in ladder_rows(judged)
+    ]
     show.put("", show.heading("Causes, each judged on what those above leave"))
     show.put(show.table([each.upper() for each in LADDER], rows))
     show.put("", show.heading("What each rule would do"))
-    show.put(show.table([each.upper() for each in RULES], [[Text(cell) for cell in rule_row(each)] for each in judged.rules.outcomes]))
+    show.put(
+        show.table(
+            [each.upper() for each in RULES],
+            [[Text(cell) for cell in rule_row(each)] for each in judged.rules.outcomes],
+        )
+    )
     show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
     for note in (*judged.batch.origin.notes, *judged.rules.left_out):
         show.note(note)
@@ -158,8 +181,13 @@ def _write_html(judged: Audit, html: Path) -> None:
 
 
 def _watch(
-    paths: Sequence[Path], framework: str | None, columns: dict[str, str] | None, rules: Sequence[Any], models: Sequence[Path], html: Path | None
-) -> None:  # fmt: skip
+    paths: Sequence[Path],
+    framework: str | None,
+    columns: dict[str, str] | None,
+    rules: Sequence[Any],
+    models: Sequence[Path],
+    html: Path | None,
+) -> None:
     from trimtab.records.dumps import follow
 
     if len(paths) != 1:
@@ -175,12 +203,17 @@ def _watch(
 
 def parity(
     first: Annotated[Path, typer.Argument(metavar="A", help="A file with log-probs.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another scoring of the same tokens: a file, or a model's folder.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="Another scoring of the same tokens: a file, or a model's folder.")
+    ],
     framework: Framework = None,
     columns: Columns = None,
     max_k3: Annotated[float, typer.Option("--max-k3", min=0.0, help="Largest mean k3 that passes.")] = 1e-3,
     max_outside: Annotated[
-        float, typer.Option("--max-outside", min=0.0, max=1.0, help="Largest share of tokens with a ratio outside [0.9, 1.1].")
+        float,
+        typer.Option(
+            "--max-outside", min=0.0, max=1.0, help="Largest share of tokens with a ratio outside [0.9, 1.1]."
+        ),
     ] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -202,7 +235,7 @@ def parity(
     found = parity_of(scores_of(one), other, one.trained)
     passes = found.passes(max_k3, max_outside)
     if as_json:
-        facts: dict[str, Any] = {name: None if value != value else value for name, value in vars(found).items()}  # noqa: PLR0124
+        facts: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in vars(found).items()}
         show.put_raw(json.dumps(facts | {"passes": passes, "max_k3": max_k3, "max_outside": max_outside}) + "\n")
     else:
         show.put(

@@ -30,7 +30,10 @@ def shift(gap: Gap) -> RungResult:
         return NOTHING
     lag, judged = _best_lags(gap, np.ones(len(gap), np.bool_))
     if not judged.any():
-        return RungResult(verdict="ruled out", statistic=f"No sequence is {APART:g} apart; the root mean square of ℓ is {gap.rms:.2g}.")
+        return RungResult(
+            verdict="ruled out",
+            statistic=f"No sequence is {APART:g} apart; the root mean square of ℓ is {gap.rms:.2g}.",
+        )
     common = max(LAGS, key=lambda each: int((lag[judged] == each).sum()))
     share = float((lag[judged] == common).mean())
     moved = _at_lag(gap, common)
@@ -43,9 +46,12 @@ def shift(gap: Gap) -> RungResult:
         told = f"Moved by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; as it stands, {gap.rms:.2g}."
         return RungResult(verdict="ruled out", statistic=told)
     return RungResult(
-        verdict="found", statistic=told, share=1 - moved.size / gap.size, rest=moved,
+        verdict="found",
+        statistic=told,
+        share=1 - moved.size / gap.size,
+        rest=moved,
         remedy=f"Move the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
-    )  # fmt: skip
+    )
 
 
 def retokenised(gap: Gap) -> RungResult:
@@ -60,8 +66,10 @@ def retokenised(gap: Gap) -> RungResult:
     if slips.sum() >= max(3, 0.03 * many):
         rest = gap.where(~_drifts(gap))
         rest = replace(rest, blurred=True)
-        told = f"In {slips.sum():,} of {many:,} sequences the two sides fall out of step on the way: they agree at the start and then with a lag."
-        return RungResult(verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest)
+        told = f"In {slips.sum():,} of {many:,} sequences the two sides agree at the start and later with a lag."
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
     return _jumps(gap)
 
 
@@ -76,15 +84,20 @@ def _jumps(gap: Gap) -> RungResult:
     mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
     edges = float((part.first | part.last)[far].mean()) if far.any() else 0.0
     told = (
-        f"{far.mean():.2%} of the tokens are more than {JUMP:g} apart and hold {held:.0%} of the gap, {edges:.0%} of them at the "
-        f"ends of turns; the mean ratio, each cut at {MOST_RATIO:g}, is {mean:.3f} ± {error:.3f}, where a sampler's own log-probs give at most 1."
+        f"{far.mean():.2%} of the tokens are more than {JUMP:g} apart and hold {held:.0%} of the gap, {edges:.0%} of them at "
+        f"ends of turns; the mean ratio, each cut at {MOST_RATIO:g}, is {mean:.3f} ± {error:.3f}. "
+        "A sampler's own log-probs give at most 1."
     )
     positive = float((part.log_r[far] > 0).mean()) if far.any() else 0.0
     likely = held > 0.5 and far.mean() < 0.25 and far.sum() >= 5 and positive > 0.6
     if likely and mean - 1 > max(5 * error, 0.02):
         rest = replace(part.where(~far), blurred=True)
-        return RungResult(verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest)
-    return RungResult(verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=told)
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
+    return RungResult(
+        verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=told
+    )
 
 
 def _counts(gap: Gap) -> Ints:
@@ -105,7 +118,7 @@ def _lagged(gap: Gap, lag: int) -> tuple[Bools, Floats]:
 
 
 def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools]:
-    """Of each sequence the lag that fits best (0 unless another is far better), and whether it is long and far enough apart to be judged."""
+    """Of each sequence the lag that fits best, 0 unless another is far better; and whether it can be judged."""
     many = int(gap.sequence.max()) + 1
     best = np.full(many, np.inf)
     lag = np.zeros(many, np.int64)

@@ -34,9 +34,12 @@ def truncation(gap: Gap) -> RungResult:
     if mean < 1 - max(6 * error, 2e-3) and (above < 0.05 or positive < 0.02):
         rest = replace(gap, log_r=np.where(gap.log_r < 0, 0.0, gap.log_r), blurred=True)
         return RungResult(
-            verdict="found", statistic=told, share=1 - min(1.0, positive), rest=rest,
-            remedy=f"Sample without top-p, top-k or min-p, or replay the sampler's token set in the trainer: it keeps {mean:.1%} of the mass.",
-        )  # fmt: skip
+            verdict="found",
+            statistic=told,
+            share=1 - min(1.0, positive),
+            rest=rest,
+            remedy=f"Sample without top-p, top-k or min-p, or replay the sampler's token set in the trainer: it keeps {mean:.1%}.",
+        )
     doubtful = mean < 1 - max(5 * error, 2e-3) and above < 0.2
     return RungResult(verdict="suspected" if doubtful else "ruled out", statistic=told)
 
@@ -87,15 +90,18 @@ def temperature(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     fit = temperature_fit(gap.behavior, gap.held)
-    told = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap; without a temperature it explains none."
+    told = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap."
     if fit.explained < LIKENESS or not _tells_behavior(gap):
         doubt = fit.explained > 0.3 and _tells_behavior(gap)
         return RungResult(verdict="suspected" if doubt else "ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r - fit.fitted, blurred=True)
     return RungResult(
-        verdict="found", statistic=told, share=fit.explained, rest=rest,
+        verdict="found",
+        statistic=told,
+        share=fit.explained,
+        rest=rest,
         remedy=f"Divide the trainer's logits by the sampler's temperature, about {fit.value:g} times the trainer's own.",
-    )  # fmt: skip
+    )
 
 
 def raw(gap: Gap) -> RungResult:
@@ -112,6 +118,9 @@ def raw(gap: Gap) -> RungResult:
         return RungResult(verdict="ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r + fit.fitted, blurred=True)
     return RungResult(
-        verdict="found", statistic=told, share=fit.explained, rest=rest,
+        verdict="found",
+        statistic=told,
+        share=fit.explained,
+        rest=rest,
         remedy=f"Have the engine return processed log-probs (vLLM: logprobs_mode=processed_logprobs); it samples at about {fit.value:g}.",
-    )  # fmt: skip
+    )

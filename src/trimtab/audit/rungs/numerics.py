@@ -28,7 +28,8 @@ def trainer(gap: Gap) -> RungResult:
     noise = float((apart**2).mean()) / 4 if both.any() else 0.0  # each scoring has half of their variance
     share = min(1.0, noise / gap.size)
     told = (
-        f"The two scorings are {np.sqrt(4 * noise):.2g} apart (root mean square); half of that variance is {share:.0%} of the gap to the sampler."
+        f"The two scorings are {np.sqrt(4 * noise):.2g} apart (root mean square); half of that variance is {share:.0%} "
+        "of that of the gap to the sampler."
     )
     if np.sqrt(2 * noise) > FLOOR and share > 0.3:
         return RungResult(verdict="found", statistic=told, share=share, rest=replace(gap, blurred=True))
@@ -44,10 +45,15 @@ def tails(gap: Gap) -> RungResult:
     weight = _weight(gap)
     order = np.sort(gap.k2)[::-1]
     most = float(order[: max(1, len(order) // 100)].sum() / order.sum())
-    told = f"The median of |ℓ| among tokens of like probability is {weight:.2f} of its root mean square (0.67 for a normal); 1 % of the tokens hold {most:.0%} of the gap."
+    told = (
+        f"The median of |ℓ| among tokens of like probability is {weight:.2f} of its root mean square (0.67 for a normal); "
+        f"1 % of the tokens hold {most:.0%} of the gap."
+    )
     if weight < HEAVY:
         rest = gap.where(np.abs(gap.evened) < 1)
-        return RungResult(verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest)
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
     return RungResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
 
 
@@ -89,7 +95,9 @@ def bias_measure(gap: Gap) -> BiasMeasure:
     found = (means[enough] - np.average(values)) ** 2
     ratio = float(found.mean() / max(expected.mean(), 1e-300))
     z = (ratio - 1) / np.sqrt(2 / enough.sum())
-    return BiasMeasure(float(np.sqrt(found.mean())), float(np.sqrt(expected.mean())), max(0.0, 1 - 1 / max(ratio, 1e-9)), float(z))
+    return BiasMeasure(
+        float(np.sqrt(found.mean())), float(np.sqrt(expected.mean())), max(0.0, 1 - 1 / max(ratio, 1e-9)), float(z)
+    )
 
 
 def precision(gap: Gap) -> RungResult:
@@ -108,7 +116,9 @@ def precision(gap: Gap) -> RungResult:
     if gap.age is None or not (gap.age >= 0).any():
         return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell it from old weights")
     if (gap.age > 0).all():
-        return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell it from old weights")
+        return RungResult(
+            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell it from old weights"
+        )
     return RungResult(verdict="found", statistic=told, share=1.0, rest=gap)
 
 

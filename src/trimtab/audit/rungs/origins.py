@@ -65,9 +65,12 @@ def source(gap: Gap) -> RungResult:
     alone = apart > 2 * (max(rivals) - min(rivals)) if len(rivals) > 1 else True
     if z > MANY and apart > np.log(TIMES) and alone and gap.size > TIMES / 1.5 * rest.size:
         return RungResult(
-            verdict="found", statistic=told, rest=rest, share=1 - rest.size * len(rest) / (gap.size * len(gap)),
+            verdict="found",
+            statistic=told,
+            rest=rest,
+            share=1 - rest.size * len(rest) / (gap.size * len(gap)),
             remedy=f"Look at {gap.sources[names[worst]]}: its weights, its precision and its version of the engine.",
-        )  # fmt: skip
+        )
     return RungResult(verdict="suspected" if z > MANY and apart > np.log(1.5) else "ruled out", statistic=told)
 
 
@@ -82,11 +85,14 @@ def stale(gap: Gap) -> RungResult:
     youngest, oldest = int(known.age.min()), int(known.age.max())
     if youngest == oldest:
         if youngest == 0:
-            return RungResult(verdict="ruled out", statistic="Every token was sampled by the weights that score it (age 0).")
+            return RungResult(
+                verdict="ruled out", statistic="Every token was sampled by the weights that score it (age 0)."
+            )
         return RungResult(
-            verdict="suspected", statistic=f"Every token is {youngest} versions old; nothing younger to compare with.",
+            verdict="suspected",
+            statistic=f"Every token is {youngest} versions old; nothing younger to compare with.",
             lacks="tokens of several ages",
-        )  # fmt: skip
+        )
     size, age = _by_sequence(known, known.age)
     fresh = known.where(known.age == youngest)
     eldest = known.where(known.age > (youngest + oldest) / 2)
@@ -110,7 +116,9 @@ def versions(gap: Gap) -> RungResult:
         return without("version of each token and step of each sequence")
     known = gap.where(gap.age >= 0)
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
-        return without("batch of several steps", "All tokens are of one step; a gap that grows over steps cannot be seen.")
+        return without(
+            "batch of several steps", "All tokens are of one step; a gap that grows over steps cannot be seen."
+        )
     size, step = _by_sequence(known, known.step)
     low, high = np.quantile(step, [1 / 3, 2 / 3])
     early, late = known.where(known.step <= low), known.where(known.step >= high)
@@ -164,7 +172,8 @@ def _thirds(gap: Gap) -> tuple[Floats, Floats]:
     long = count >= 12
     squares = gap.evened**2
     found = [
-        np.bincount(owner[here], squares[here], len(count)) / np.maximum(np.bincount(owner[here], minlength=len(count)), 1)
+        np.bincount(owner[here], squares[here], len(count))
+        / np.maximum(np.bincount(owner[here], minlength=len(count)), 1)
         for here in (part < 1 / 3, part >= 2 / 3)
     ]
     return found[0][long], found[1][long]

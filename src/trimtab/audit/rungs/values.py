@@ -38,9 +38,12 @@ def mask(gap: Gap, batch: SavedBatch) -> RungResult:
     rest = gap.where(~inside)
     what = " and ".join(name for name, there in (("the prompt", len(prompt)), ("padding", len(padding))) if there)
     return RungResult(
-        verdict="found", statistic=told, rest=rest, share=_share(gap, rest),
+        verdict="found",
+        statistic=told,
+        rest=rest,
+        share=_share(gap, rest),
         remedy=f"Take {what} out of the mask: {inside.mean():.1%} of its tokens were never sampled.",
-    )  # fmt: skip
+    )
 
 
 def _share(gap: Gap, rest: Gap) -> float:
@@ -97,7 +100,9 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     tokens, sequence = batch.tokens, batch.sequence
     ends = batch.offsets[1:] - 1
     real = batch.lengths > 0
-    last = np.where(real, tokens[np.clip(ends, 0, max(len(tokens) - 1, 0))], -1) if len(tokens) else np.empty(0, np.int64)
+    last = (
+        np.where(real, tokens[np.clip(ends, 0, max(len(tokens) - 1, 0))], -1) if len(tokens) else np.empty(0, np.int64)
+    )
     other = (tokens != last[sequence]) | ~batch.trained if len(tokens) else np.empty(0, np.bool_)
     index = np.where(other, np.arange(len(tokens)), -1)
     nearest_other = np.full(len(batch), -1)
@@ -115,7 +120,9 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     scored[gap.at] = gap.scored
     tail = np.arange(len(tokens)) > nearest_other[sequence] + 1
     said = scored[tail & whole[sequence]]
-    if np.isfinite(said).any() and np.nanmean(said) > np.log(0.5):  # a text that repeats itself is likely; padding is not
+    if np.isfinite(said).any() and np.nanmean(said) > np.log(
+        0.5
+    ):  # a text that repeats itself is likely; padding is not
         return np.empty(0, np.int64), int(long.sum())
     if inner > 0.05 * run[whole].sum() + len(batch) or counts.max() < 0.8 * long.sum():
         return np.empty(0, np.int64), int(long.sum())
