@@ -229,10 +229,11 @@ def _curve_of(gate: Gate, inputs: _Inputs) -> KeepCurve:
     for share in SHARES:
         bound = threshold(share)
         stays = tokens * (distance <= bound)
-        parts = (None, None)
-        if right is not None:
-            parts = tuple(float(stays[which].sum() / max(tokens[which].sum(), 1e-300)) for which in (right, ~right))
-        points.append((bound, float(stays.sum() / max(tokens.sum(), 1e-300)), *parts))
+        of_right, of_wrong = (
+            None if right is None else float(stays[which].sum() / max(tokens[which].sum(), 1e-300))
+            for which in (right, None if right is None else ~right)
+        )
+        points.append((bound, float(stays.sum() / max(tokens.sum(), 1e-300)), of_right, of_wrong))
     keeping = {f"{share:.0%}": threshold(share) for share in PRINTED_SHARES}
     return KeepCurve(gate_sentence(gate), threshold_form(gate), tuple(points), keeping)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.audit.gap import Bools, Floats, Gap, Ints
+from trimtab.audit.gap import FLOOR, Bools, Floats, Gap, Ints
 from trimtab.audit.result import RungResult, without
 from trimtab.records.saved import SavedBatch
 
@@ -141,7 +141,7 @@ def filled(gap: Gap) -> Bools:
             # A fill meets any token; an honest value has the other side near it.
             least = 0.05 if value == 0.0 else 0.2
             if far.sum() >= 5 and far.sum() > least * here.sum() and np.ptp(other[far]) > 0.7:
-                found |= here & (np.abs(other - value) > 0.01)
+                found |= here & (np.abs(other - value) > FLOOR)
     return found
 
 
