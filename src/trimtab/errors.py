@@ -7,7 +7,7 @@ TrimtabError
 │       └── NotSettingsError        a file of another kind: a workflow, a cluster, a recipe of data
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
 └── RunError (RuntimeError)         a training run that cannot start or go on
-    ├── RecordError                 a run directory that cannot be written or read
+    ├── RecordError                 a run directory or saved batch that cannot be written or read
     │   └── InUseError              a run directory that another process writes
     └── CheckpointError             a checkpoint that cannot be written or read
 
@@ -49,7 +49,7 @@ class RunError(TrimtabError, RuntimeError):
 
 
 class RecordError(RunError):
-    """A run directory that cannot be written or read."""
+    """A run directory or saved batch that cannot be written or read."""
 
 
 class InUseError(RecordError):

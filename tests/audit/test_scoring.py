@@ -80,15 +80,15 @@ def test_what_the_model_cannot_read_and_what_is_not_trained_stay_unknown(folder:
 def test_a_pass_that_was_cut_off_goes_on_where_it_stood(folder: Path, tmp_path: Path):
     batch = saved([6, 6, 6, 6])
 
-    class Cut(Exception):
+    class CutOffError(Exception):
         pass
 
     def cut(done: int, total: int) -> None:
         assert total == 24
         if done >= 12:
-            raise Cut
+            raise CutOffError
 
-    with pytest.raises(Cut):
+    with pytest.raises(CutOffError):
         log_probs(batch, folder, cache=tmp_path, most_tokens=6, progress=cut)
     told: list[int] = []
     found = log_probs(batch, folder, cache=tmp_path, most_tokens=6, progress=lambda done, _: told.append(done))

@@ -15,25 +15,42 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.dump_file import DumpFile
 
-_SIGNS = {"F": "f", "I": "i", "U": "u"}
+MOST_BYTES = 16 << 30
+"""Of all arrays of an npz, unpacked: a few megabytes of zip can say any number."""
 _TYPES = {
-    f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
-    for sign, kind in _SIGNS.items()
-    for size in (8, 16, 32, 64)
-    if size > 8 or sign != "F"
+    **{
+        f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
+        for sign, kind in (("I", "i"), ("U", "u"))
+        for size in (8, 16, 32, 64)
+    },
+    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
+    "BOOL": np.dtype(np.bool_),
+    "BF16": np.dtype("<u2"),
 }
-_TYPES |= {"BOOL": np.dtype(np.bool_), "BF16": np.dtype("<u2")}
 
 
 def named_arrays(file: DumpFile) -> dict[str, NDArray[Any]]:
     """Every array of the file."""
     try:
         return _npz(file) if file.kind == "npz" else _safetensors(file)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        MemoryError,
+        zipfile.BadZipFile,
+    ) as error:
         raise RecordError(f"{file.path} needs to be a whole file of arrays, got a damaged one: {error}.") from error
 
 
 def _npz(file: DumpFile) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(file.path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > MOST_BYTES:
+        raise ValueError(f"it would unpack to {size / 1e9:.0f} GB")
     with np.load(file.path, allow_pickle=False) as arrays:  # an array of objects is refused, as it would be unpickled
         return {name: arrays[name] for name in arrays.files}
 
@@ -54,4 +71,4 @@ def _tensor(name: str, entry: dict[str, Any], data: Any, base: int) -> NDArray[A
     if min([0, *shape]) < 0 or start < base or end > len(data) or end - start != math.prod(shape) * kind.itemsize:
         raise ValueError(f"{name} does not fit into the file")
     values = np.frombuffer(data[start:end], kind).reshape(shape)
-    return from_bfloat16(values) if entry["dtype"] == "BF16" else values
+    return from_bfloat16(values.view(np.uint16)) if entry["dtype"] == "BF16" else values

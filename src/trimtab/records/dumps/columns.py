@@ -43,7 +43,11 @@ def columns_reader(columns: Mapping[str, str]) -> DumpReader:
     for name in columns:
         if name not in NAMES:
             raise RecordError(f"Columns need names that trimtab has, got {name!r}. {nearest(name, NAMES)}")
-    return replace(COLUMNS, rows=lambda record, _: _rows(record, columns), records=lambda file: _records(file, columns))
+
+    def records(file: DumpFile) -> Iterator[Any]:
+        return _records(file, columns)
+
+    return replace(COLUMNS, records=records)
 
 
 def _knows(file: DumpFile) -> bool:
@@ -143,7 +147,7 @@ def _ends(arrays: Mapping[str, Any], file: DumpFile) -> list[int]:
     )
 
 
-def _rows(record: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[DumpRow]:
+def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     per_token = {
         name: _CONVERT.get(name, float_column)(record[name])
         for name in (*PER_TOKEN, "attention")
@@ -162,7 +166,7 @@ def _rows(record: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[Dum
 
 
 def _with_prompt(prompt: Any, columns: dict[str, Any]) -> dict[str, Any]:
-    whole = {name: after(len(prompt), column, name) for name, column in columns.items()}
+    whole: dict[str, Any] = {name: after(len(prompt), column, name) for name, column in columns.items()}
     if "tokens" in whole:
         whole["tokens"][: len(prompt)] = prompt
     return whole
@@ -203,5 +207,5 @@ COLUMNS = DumpReader(
     option="`--columns behavior=…,proximal=…`",
     knows=_knows,
     records=lambda file: _records(file, {}),
-    rows=lambda record, _: _rows(record, {}),
+    rows=_rows,
 )

@@ -44,6 +44,11 @@ class DumpFile:
             return "safetensors"
         return "jsonl" if head.lstrip().startswith(b"{") or codec_of(head) else "other"
 
+    @property
+    def compressed(self) -> bool:
+        """Whether it has to be decompressed, so that no byte of it is the start of a line."""
+        return codec_of(self._head) is not None
+
     @cached_property
     def first(self) -> dict[str, Any]:
         """The first record of a file of JSON Lines; of others an empty one."""
@@ -78,6 +83,10 @@ class DumpFile:
                 "Load it where it was made and save it again."
             )
         return content
+
+    def release(self) -> None:
+        """Forget the data; it is read again when it is asked for."""
+        self.__dict__.pop("content", None)
 
     @property
     def samples(self) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.jsonl import codec_of, last_line_end
+from trimtab.records.dumps.jsonl import last_line_end
 from trimtab.records.dumps.loading import batch_of, readers_of
 from trimtab.records.dumps.reader import DumpReader
 from trimtab.records.saved import SavedBatch, part_of
@@ -73,7 +73,7 @@ class _Watch:
                 self._tell(words)
 
     def _news(self, file: DumpFile, reader: DumpReader) -> Iterator[SavedBatch]:
-        if file.kind == "jsonl" and not codec_of(file.path.open("rb").read(4)):
+        if file.kind == "jsonl" and not file.compressed:
             start = self._given.get(file.path, 0)
             end = last_line_end(file.path, start)
             self._given[file.path] = end

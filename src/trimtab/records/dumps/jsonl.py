@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 from trimtab.config.bounded import json_data
 from trimtab.errors import RecordError
 
-MOST_LINE = 1 << 30
+MOST_LINE = 1 << 28
 """Bytes of one line; a longer one is no record of a sequence but a file without lines."""
 _BLOCK = 1 << 20
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
@@ -77,7 +78,7 @@ def _lines(path: Path, start: int, end: int | None) -> Iterator[tuple[bytes, boo
         yield b"".join(waiting), False
 
 
-def _blocks(file: BinaryIO, start: int, end: int | None) -> Iterator[bytes]:
+def _blocks(file: BufferedIOBase, start: int, end: int | None) -> Iterator[bytes]:
     codec = codec_of(file.read(4))
     file.seek(start)
     stream: Any = file if codec is None else pa.CompressedInputStream(pa.PythonFile(file), codec)

@@ -109,6 +109,7 @@ def _gather(
                 break
     except (TrimtabError, OSError) as error:
         notes.append(_sentence(error, file))
+    file.release()
     if spoilt.count:
         records = "record" if spoilt.count == 1 else "records"
         notes.append(f"{file.path}: {spoilt.count} {records} could not be read, the first: {spoilt.first}.")
@@ -166,7 +167,27 @@ def readers_of(
         raise RecordError(
             f"{path} needs a file that a framework saved, got none that is recognised. Name a file, or --columns."
         )
-    yield from known
+    yield from _first_of_families(known, refused)
+
+
+def _first_of_families(
+    known: list[tuple[DumpFile, DumpReader]], refused: list[str]
+) -> list[tuple[DumpFile, DumpReader]]:
+    """Of files that may hold the same sequences, those of the reader that knows most."""
+    first: dict[str, DumpReader] = {}
+    for _, reader in known:
+        name = reader.family or reader.framework
+        first[name] = min(first.get(name, reader), reader, key=_place)
+    taken = [(file, reader) for file, reader in known if reader is first[reader.family or reader.framework]]
+    left = dict.fromkeys(reader.files for _, reader in known if reader is not first[reader.family or reader.framework])
+    refused += [
+        f"Left out, as they may hold the same sequences: {files}. Name them to read them instead." for files in left
+    ]
+    return taken
+
+
+def _place(reader: DumpReader) -> int:
+    return READERS.index(reader) if reader in READERS else len(READERS)
 
 
 def _files_in(folder: Path) -> list[DumpFile]:
@@ -188,6 +209,8 @@ def _recognise(file: DumpFile, readers: Sequence[DumpReader], named: bool, refus
     except RecordError as error:
         refused.append(str(error))
         return None
+    finally:
+        file.release()  # a folder may have hundreds, and each is read when its turn comes
 
 
 def _reader_of(file: DumpFile, readers: Sequence[DumpReader], *, named: bool) -> DumpReader:

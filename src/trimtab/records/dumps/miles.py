@@ -56,6 +56,7 @@ def _dashboard_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpR
 
 MILES_LOSS = DumpReader(
     framework="miles",
+    family="slime",
     files="policy_loss_debug/rank_{R}_call_{C}.pt",
     option="`--dump-details DIR`",
     knows=_knows_loss,
@@ -74,6 +75,7 @@ MILES_LOSS = DumpReader(
 )
 MILES_DASHBOARD = DumpReader(
     framework="miles",
+    family="slime",
     files="dashboard_columns/rollout_{id}.parquet",
     option="`--dump-details DIR`",
     knows=_knows_dashboard,

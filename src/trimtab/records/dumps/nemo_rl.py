@@ -30,7 +30,7 @@ def _knows_first(file: DumpFile) -> bool:
 
 def _rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     tokens = int_column(record["token_ids"]) if "token_ids" in record else None
-    wide = {name: float_column(record[key]) for name, key in _LOG_PROBS.items() if key in record}
+    wide: dict[str, Any] = {name: float_column(record[key]) for name, key in _LOG_PROBS.items() if key in record}
     width = len(wide["behavior"])
     length = int(_one(record.get("input_lengths"), width))
     known = {name: column[:length] for name, column in wide.items()}

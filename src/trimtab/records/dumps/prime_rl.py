@@ -52,7 +52,8 @@ def _knows_annotated(file: DumpFile) -> bool:
 
 
 def _trace_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    updates = _updates(folder) if (folder := _annotations_of(file.path)) is not None else {}
+    folder = _annotations_of(file.path)
+    updates = {} if folder is None else _updates(folder, _sizes(folder))
     group = (record.get("group") or {}).get("id") if isinstance(record.get("group"), dict) else None
     for trace in _traces(record):
         info = trace.get("info") or {}
@@ -155,9 +156,14 @@ def _annotations_of(path: Path) -> Path | None:
     return next((folder for folder in folders if folder.is_dir()), None)
 
 
+def _sizes(folder: Path) -> int:
+    """What changes when annotations are added."""
+    return sum(path.stat().st_size for path in folder.rglob("*.jsonl*"))
+
+
 @lru_cache(maxsize=1)
-def _updates(folder: Path) -> Streams:
-    """Trace, branch, stream: of two that say the same thing the later one counts."""
+def _updates(folder: Path, size: int) -> Streams:
+    """Trace, branch, stream: of two that say the same thing the later one counts. Read once while the folder stays as it is."""
     updates: Streams = {}
     for path in sorted(folder.rglob("*.jsonl*")):
         if path.name.endswith((".index.jsonl", ".tmp")) or "index" in path.stem:

@@ -46,6 +46,8 @@ class DumpReader:
     """A file in parts, one at a time; a RecordError it gives is a part that cannot be read, one it raises ends the file."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Columns that such a file never has, each with what brings them."""
+    family: str = ""
+    """Readers of one family may hold the same sequences: of a folder with files of several, those of the first are taken."""
     copies: bool = False
     """Whether several files may hold the same sequence, as ranks of one group do."""
     notes: tuple[str, ...] = ()

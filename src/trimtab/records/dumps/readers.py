@@ -1,4 +1,4 @@
-"""Every reader, in the order in which a file is tried."""
+"""Every reader, in the order in which a file is tried; of one family the one that knows most comes first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trimtab.records.dumps.text_only import AREAL, MS_SWIFT, TRL
 from trimtab.records.dumps.verl import VERL_PROTO, VERL_QUEUE, VERL_TEXT
 
 READERS: tuple[DumpReader, ...] = (
-    *(OWN_RUN, RECORDED, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS, OPEN_INSTRUCT),
-    *(MILES_LOSS, MILES_DASHBOARD, SLIME_TRAIN, SLIME_RANKS, SLIME_ROLLOUT, SKYRL, VERL_QUEUE, VERL_PROTO, VERL_TEXT),
+    *(OWN_RUN, RECORDED, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_TRACES, PRIME_RL_EXPORT, VERIFIERS, OPEN_INSTRUCT),
+    *(SLIME_TRAIN, SLIME_RANKS, MILES_LOSS, SLIME_ROLLOUT, MILES_DASHBOARD, SKYRL, VERL_QUEUE, VERL_PROTO, VERL_TEXT),
     *(AREAL, TRL, MS_SWIFT, COLUMNS),
 )
 FRAMEWORKS = tuple(dict.fromkeys(reader.framework for reader in READERS))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,12 @@ from trimtab.errors import RecordError
 from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, Origin, SavedBatch
 
 _KINDS: dict[str, tuple[type[np.generic], float]] = {
-    "tokens": (np.int64, -1),
-    "trained": (np.bool_, False),
-    "versions": (np.int64, -1),
+    "tokens": (np.int64, -1.0),
+    "trained": (np.bool_, 0.0),
+    "versions": (np.int64, -1.0),
     "reward": (np.float64, np.nan),
-    "step": (np.int64, -1),
-    "learner_version": (np.int64, -1),
+    "step": (np.int64, -1.0),
+    "learner_version": (np.int64, -1.0),
 }
 """The type of a column and what stands in it where a row says nothing; others are float32 and NaN."""
 
@@ -95,7 +95,7 @@ class Gathering:
         """All rows as one batch. It takes them out: what they held is free once it is joined."""
         partly = [name for name, column in self._columns.items() if 0 < sum(map(_absent, column)) < len(self)]
         offsets = np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]).astype(np.int64)
-        per_token = {name: self._joined(name) for name in PER_TOKEN}
+        per_token: dict[str, Any] = {name: self._joined(name) for name in PER_TOKEN}
         per_sequence = {name: self._listed(name) for name in PER_SEQUENCE}
         notes = list(origin.notes)
         if per_sequence["group"] is None and per_token["tokens"] is not None:
@@ -104,7 +104,7 @@ class Gathering:
         if partly:
             notes.append(f"Only some sequences have {', '.join(partly)}; the others count as unknown.")
         told = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
-        return SavedBatch(origin=told, offsets=offsets, **cast("dict[str, Any]", per_token | per_sequence))
+        return SavedBatch(origin=told, offsets=offsets, **(per_token | per_sequence))
 
     def _joined(self, name: str) -> NDArray[Any] | None:
         column = self._columns.pop(name)
@@ -148,7 +148,7 @@ def mask_column(values: object) -> NDArray[np.bool_]:
     return np.asarray(values, np.float32).reshape(-1) > 0
 
 
-def after(prompt: int, values: NDArray[Any] | None, name: str) -> NDArray[Any] | None:
+def after(prompt: int, values: NDArray[Any] | None, name: str) -> Any:
     """A column of the response alone, with the prompt's places in front of it, which hold nothing."""
     if values is None:
         return None
@@ -188,7 +188,7 @@ def _absent(value: object) -> bool:
 
 
 def _groups_of(
-    offsets: NDArray[np.int64], tokens: NDArray[Any], trained: NDArray[Any], steps: Sequence[int] | None
+    offsets: NDArray[np.int64], tokens: NDArray[Any], trained: NDArray[Any], steps: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
     """Sequences of one step that begin with the same tokens up to the first that was trained."""
     seen: dict[tuple[int, bytes], int] = {}

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +45,27 @@ def _knows_rollout(file: DumpFile) -> bool:
 
 
 def _train_rows(sample: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    yield _row(sample, _TRAINED, mask="loss_masks", step=_number(file), truncated=sample.get("truncated"))
+    row = _row(sample, _TRAINED, mask="loss_masks", step=_number(file), truncated=sample.get("truncated"))
+    rollout = _sampled(sample, file)
+    same = rollout is not None and np.array_equal(
+        int_column(plain(rollout["tokens"])), int_column(plain(sample["tokens"]))
+    )
+    yield replace(row, **_facts(rollout, row)) if rollout is not None and same else row
+
+
+def _sampled(sample: Mapping[str, Any], file: DumpFile) -> Mapping[str, Any] | None:
+    """The same sample as `rollout_data` beside it has it, by its place there: versions, group and status stand only there."""
+    place, path = sample.get("rollout_position"), file.path.parent.parent / "rollout_data" / file.path.name
+    if not isinstance(place, int) or not path.is_file():
+        return None
+    samples = _samples(path, path.stat().st_mtime_ns)
+    return samples[place] if 0 <= place < len(samples) else None
+
+
+@lru_cache(maxsize=1)
+def _samples(path: Path, changed: int) -> list[dict[str, Any]]:
+    other = DumpFile(path)
+    return other.samples if _knows_rollout(other) else []
 
 
 def _rank_records(file: DumpFile) -> Iterator[dict[str, Any]]:
@@ -53,21 +76,24 @@ def _rank_records(file: DumpFile) -> Iterator[dict[str, Any]]:
 
 
 def _rollout_rows(sample: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
-    length = int(sample["response_length"])
     row = _row(sample, {"behavior": "rollout_log_probs"}, mask="loss_mask", step=_number(file), truncated=None)
     if sample.get("remove_sample"):
         row.trained[:] = False
+    yield replace(row, **_facts(sample, row))
+
+
+def _facts(sample: Mapping[str, Any], row: DumpRow) -> dict[str, Any]:
+    """What only the rollout knows of a sample: version, group, why it ended, its text."""
+    length = int(sample["response_length"])
     calls = {str(version) for version in sample.get("weight_versions") or ()}
     version = int(next(iter(calls))) if len(calls) == 1 and next(iter(calls)).isdigit() else -1
-    versions = after(len(row.trained) - length, np.full(length, version), "versions") if calls else None
     group = sample.get("group_index")
-    yield DumpRow(
-        **{name: getattr(row, name) for name in ("tokens", "trained", "behavior", "reward", "step")},
-        versions=versions,
-        group=None if group is None else (row.step, group),
-        finish=str(sample["status"]),
-        text=_text(sample),
-    )
+    return {
+        "versions": after(len(row.trained) - length, np.full(length, version), "versions") if calls else None,
+        "group": None if group is None else (row.step, group),
+        "finish": str(sample["status"]),
+        "text": _text(sample),
+    }
 
 
 def _row(
@@ -117,6 +143,7 @@ _CURRENT = f"miles' policy_loss_debug, or {RECORDER}"
 
 SLIME_TRAIN = DumpReader(
     framework="slime",
+    family="slime",
     files="train_data/{rollout_id}.pt",
     option="`--save-debug-train-data PATH` or `--dump-details DIR`",
     knows=_knows_train,
@@ -126,6 +153,7 @@ SLIME_TRAIN = DumpReader(
 )
 SLIME_RANKS = DumpReader(
     framework="slime",
+    family="slime",
     files="train data of one rank, {rollout_id}_{rank}.pt (before 2026)",
     option="`--save-debug-train-data PATH`",
     knows=_knows_ranks,
@@ -136,6 +164,7 @@ SLIME_RANKS = DumpReader(
 )
 SLIME_ROLLOUT = DumpReader(
     framework="slime",
+    family="slime",
     files="rollout_data/{rollout_id}.pt",
     option="`--save-debug-rollout-data PATH` or `--dump-details DIR`",
     knows=_knows_rollout,

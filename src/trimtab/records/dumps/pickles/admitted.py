@@ -39,6 +39,15 @@ def _size(sides: Any = ()) -> tuple[Any, ...]:
     return tuple(_listed(sides))
 
 
+def _place(*parts: Any) -> str:
+    return ":".join(map(str, parts))
+
+
+def _state(kind: Any, state: Any) -> Any:
+    """What SkyRL's batch would set its state from."""
+    return state
+
+
 def _typed(function: Any, kind: Any, arguments: Any, state: Any) -> Any:
     """A tensor of a subclass: how it is rebuilt is itself one of the stand-ins."""
     if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
@@ -59,11 +68,12 @@ def _husk(name: str) -> StandIn:
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    numpy = {
-        f"numpy.{core}.{name}": function
-        for core in ("core.multiarray", "_core.multiarray")
-        for name, function in (("_reconstruct", tensors.PickledArray), ("scalar", tensors.number_of))
+    made = {
+        "multiarray._reconstruct": tensors.PickledArray,
+        "multiarray.scalar": tensors.number_of,
+        "numeric._frombuffer": tensors.from_buffer,
     }
+    numpy = {f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in made.items()}
     return numpy | {
         "collections.OrderedDict": _ordered,
         "builtins.set": _listed,
@@ -77,7 +87,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "_codecs.encode": _encoded,
         "numpy.dtype": tensors.PickledType,
         "torch.Size": _size,
-        "torch.device": lambda *place: ":".join(map(str, place)),
+        "torch.device": _place,
         "torch._utils._rebuild_tensor": tensors.tensor,
         "torch._utils._rebuild_tensor_v2": tensors.tensor,
         "torch._utils._rebuild_tensor_v3": tensors.retyped,
@@ -86,8 +96,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "torch.nested._internal.nested_tensor._rebuild_njt": tensors.jagged,
         "tensordict._reductions._make_td": _tensordict,
         "tensordict._reductions._rebuild_tensordict_files_consolidated": tensors.consolidated,
-        "skyrl.backends.skyrl_train.training_batch._rebuild_tensor_batch": lambda kind, state: state,
-        "skyrl_train.training_batch._rebuild_tensor_batch": lambda kind, state: state,
+        "skyrl.backends.skyrl_train.training_batch._rebuild_tensor_batch": _state,
+        "skyrl_train.training_batch._rebuild_tensor_batch": _state,
     }
 
 
@@ -112,4 +122,5 @@ ADMITTED: dict[str, StandIn] = {
     **{name: StandIn(name, function) for name, function in _functions().items()},
     **{name: _husk(name) for name in _CLASSES},
     **{f"torch.{name}": StandIn(f"torch.{name}", _uncalled) for name in tensors.STORAGES},
+    "torch.storage.UntypedStorage": StandIn("torch.UntypedStorage", _uncalled),
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.admitted import ADMITTED
@@ -14,62 +15,18 @@ from trimtab.records.dumps.pickles.husk import Husk, StandIn
 PersistentLoad = Callable[[Any], Any]
 
 # The one in Python, not the one in C: that one allocates memory for any place in its memo that a file names.
-_Machine: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+_Machine: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 _PLAIN = (
-    *(
-        "PROTO",
-        "FRAME",
-        "STOP",
-        "MARK",
-        "POP",
-        "POP_MARK",
-        "DUP",
-        "MEMOIZE",
-        "PUT",
-        "BINPUT",
-        "LONG_BINPUT",
-        "GET",
-        "BINGET",
-    ),
-    *(
-        "LONG_BINGET",
-        "NONE",
-        "NEWTRUE",
-        "NEWFALSE",
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-    ),
-    *("BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
-    *(
-        "BINUNICODE8",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "TUPLE",
-        "EMPTY_TUPLE",
-        "TUPLE1",
-        "TUPLE2",
-        "TUPLE3",
-        "LIST",
-    ),
-    *("EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "GLOBAL", "STACK_GLOBAL", "BINPERSID"),
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"),
+    *("GET", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2"),
+    *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING"),
+    *("TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LIST", "EMPTY_LIST", "APPEND", "APPENDS"),
+    *("EMPTY_DICT", "GLOBAL", "STACK_GLOBAL", "BINPERSID"),
 )
 _KEYS = str | int | float | bool | bytes | None
 _BROKEN = (
-    EOFError,
-    ValueError,
-    IndexError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
+    *(EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError),
     pickle.PickleError,
 )
 
@@ -81,16 +38,15 @@ class NotDataError(RecordError):
 class PlainUnpickler(_Machine):
     """Builds numbers, text, lists, dictionaries and tensors; refuses the rest by name."""
 
-    def __init__(self, file: BinaryIO, size: int, persistent: PersistentLoad | None = None) -> None:
+    def __init__(self, file: BufferedIOBase, size: int, persistent: PersistentLoad | None = None) -> None:
         super().__init__(_Bounded(file, size), encoding="latin1")
         self._persistent = persistent
 
     def find_class(self, module: str, name: str) -> StandIn:
         """The stand-in of a name; nothing is imported."""
         if (found := ADMITTED.get(f"{module}.{name}")) is None:
-            raise NotDataError(
-                f"it asks for {module}.{name}, which is none of the containers and tensors that are admitted"
-            )
+            asked = repr(f"{module}.{name}"[:100])
+            raise NotDataError(f"it asks for {asked}, which is none of the containers and tensors that are admitted")
         return found
 
     def persistent_load(self, pid: Any) -> Any:
@@ -99,54 +55,59 @@ class PlainUnpickler(_Machine):
             raise NotDataError("it asks for objects that stand outside the file")
         return self._persistent(pid)
 
-    def _reduce(self) -> None:
-        arguments = self.stack.pop()
-        self.stack[-1] = _called(self.stack[-1], arguments)
 
-    def _new(self) -> None:
-        arguments = self.stack.pop()
-        self.stack[-1] = _called(self.stack[-1], arguments)
+def _reduce(machine: Any) -> None:
+    arguments = machine.stack.pop()
+    machine.stack[-1] = _called(machine.stack[-1], arguments)
 
-    def _new_named(self) -> None:
-        named, arguments = self.stack.pop(), self.stack.pop()
-        if named:
-            raise NotDataError("it makes an object with named arguments")
-        self.stack[-1] = _called(self.stack[-1], arguments)
 
-    def _build(self) -> None:
-        state = self.stack.pop()
-        thing = self.stack[-1]
-        if isinstance(thing, Husk):
-            thing.state = state
-        elif not isinstance(thing, dict):  # a dictionary's attributes say nothing about its items
-            raise NotDataError(f"it sets attributes of {_named(thing)}")
+def _new_named(machine: Any) -> None:
+    named, arguments = machine.stack.pop(), machine.stack.pop()
+    if named:
+        raise NotDataError("it makes an object with named arguments")
+    machine.stack[-1] = _called(machine.stack[-1], arguments)
 
-    def _set_item(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        _put(self.stack[-1], [key, value])
 
-    def _set_items(self) -> None:
-        items = self.pop_mark()
-        _put(self.stack[-1], items)
+def _build(machine: Any) -> None:
+    state = machine.stack.pop()
+    thing = machine.stack[-1]
+    if isinstance(thing, Husk):
+        thing.state = state
+    elif not isinstance(thing, dict):  # a dictionary's attributes say nothing about its items
+        raise NotDataError(f"it sets attributes of {_named(thing)}")
 
-    def _dict(self) -> None:
-        items = self.pop_mark()
-        made: dict[Any, Any] = {}
-        _put(made, items)
-        self.append(made)
 
-    def _add_items(self) -> None:
-        items = self.pop_mark()
-        if not isinstance(self.stack[-1], list):
-            raise NotDataError(f"it adds items to {_named(self.stack[-1])}")
-        self.stack[-1].extend(items)
+def _set_item(machine: Any) -> None:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    _put(machine.stack[-1], [key, value])
 
-    def _set(self) -> None:
-        self.append([])
 
-    def _frozen_set(self) -> None:
-        items = self.pop_mark()
-        self.append(items)
+def _set_items(machine: Any) -> None:
+    items = machine.pop_mark()
+    _put(machine.stack[-1], items)
+
+
+def _dict(machine: Any) -> None:
+    items = machine.pop_mark()
+    made: dict[Any, Any] = {}
+    _put(made, items)
+    machine.append(made)
+
+
+def _add_items(machine: Any) -> None:
+    items = machine.pop_mark()
+    if not isinstance(machine.stack[-1], list):
+        raise NotDataError(f"it adds items to {_named(machine.stack[-1])}")
+    machine.stack[-1].extend(items)
+
+
+def _set(machine: Any) -> None:
+    machine.append([])
+
+
+def _frozen_set(machine: Any) -> None:
+    items = machine.pop_mark()
+    machine.append(items)
 
 
 def _refused(name: str) -> Callable[[Any], None]:
@@ -158,17 +119,17 @@ def _refused(name: str) -> Callable[[Any], None]:
 
 def _dispatch() -> dict[int, Callable[[Any], None]]:
     """Python's operations on plain data, ours in place of those that call or set something, and a refusal for the rest."""
-    ours: dict[str, Any] = {
-        "REDUCE": PlainUnpickler._reduce,
-        "NEWOBJ": PlainUnpickler._new,
-        "NEWOBJ_EX": PlainUnpickler._new_named,
-        "BUILD": PlainUnpickler._build,
-        "SETITEM": PlainUnpickler._set_item,
-        "SETITEMS": PlainUnpickler._set_items,
-        "DICT": PlainUnpickler._dict,
-        "EMPTY_SET": PlainUnpickler._set,
-        "ADDITEMS": PlainUnpickler._add_items,
-        "FROZENSET": PlainUnpickler._frozen_set,
+    ours: dict[str, Callable[[Any], None]] = {
+        "REDUCE": _reduce,
+        "NEWOBJ": _reduce,
+        "NEWOBJ_EX": _new_named,
+        "BUILD": _build,
+        "SETITEM": _set_item,
+        "SETITEMS": _set_items,
+        "DICT": _dict,
+        "EMPTY_SET": _set,
+        "ADDITEMS": _add_items,
+        "FROZENSET": _frozen_set,
     }
     codes = {name: getattr(pickle, name)[0] for name in (*_PLAIN, *ours)}
     table = {code: _refused(f"{code:#04x}") for code in range(256)}
@@ -182,7 +143,7 @@ PlainUnpickler.dispatch = _dispatch()
 class _Bounded:
     """A file that never makes room for more than it has."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: BufferedIOBase, size: int) -> None:
         self._file, self._left = file, size
 
     def read(self, count: int) -> bytes:
@@ -202,7 +163,7 @@ class _Bounded:
         return len(data)
 
 
-def unpickle(file: BinaryIO, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
+def unpickle(file: BufferedIOBase, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
     """What a pickle of `size` bytes builds, with stand-ins for objects; one sentence where it cannot be read."""
     try:
         return PlainUnpickler(file, size, persistent).load()

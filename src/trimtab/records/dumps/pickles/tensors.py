@@ -169,6 +169,14 @@ class PickledArray(Husk):
         return values.reshape(values.shape[::-1]).T if fortran else values
 
 
+def from_buffer(data: Any, kind: Any, shape: Any, order: Any = "C", *_: Any) -> NDArray[Any]:
+    """An array as protocol 5 has it, its bytes first."""
+    if not isinstance(data, bytes | bytearray) or not isinstance(kind, PickledType):
+        raise RecordError("it makes an array of something else than bytes")
+    values = typed_bytes(data, kind.code, shape)
+    return values.reshape(values.shape[::-1]).T if order == "F" else values
+
+
 def number_of(kind: Any, data: Any = b"") -> Any:
     """A number of numpy's."""
     if not isinstance(kind, PickledType):
