@@ -13,6 +13,8 @@ import argparse
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -33,14 +35,22 @@ def first_found(name: str, world: World) -> str | None:
     return next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
 
 
-def matrix(names: list[str], seeds: int) -> dict[str, Counter[str | None]]:
+def one_seed(seed: int, names: list[str]) -> list[str | None]:
+    """Every cause on one language and model."""
+    torch.set_num_threads(1)
+    started, world = time.time(), make_world(seed)
+    found = [first_found(name, world) for name in names]
+    print(f"seed {seed}: {time.time() - started:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def matrix(names: list[str], seeds: int, jobs: int) -> dict[str, Counter[str | None]]:
     """By planted cause, how often each rung was the first to find something."""
     found: dict[str, Counter[str | None]] = {name: Counter() for name in names}
-    for seed in range(seeds):
-        started, world = time.time(), make_world(seed)
-        for name in names:
-            found[name][first_found(name, world)] += 1
-        print(f"seed {seed}: {time.time() - started:.0f} s", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(one_seed, range(seeds), [names] * seeds):
+            for name, first in zip(names, row, strict=True):
+                found[name][first] += 1
     return found
 
 
@@ -76,11 +86,11 @@ def table(found: dict[str, Counter[str | None]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--only", choices=list(PLANTS), action="append")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
-    found = matrix(asked.only or list(PLANTS), asked.seeds)
+    found = matrix(asked.only or list(PLANTS), asked.seeds, asked.jobs)
     text = f"{summary(found)}\n\n{table(found)}"
     print(text)
     if asked.write:

@@ -99,6 +99,8 @@ def test_a_prompt_in_the_mask_is_found_by_what_the_samples_of_a_group_share():
     shared = replace(batch, tokens=tokens.ravel(), behavior=log_probs, proximal=log_probs)
     assert found(shared) == []
     assert found(replace(shared, trained=whole)) == ["mask"]
+    unknown = np.where(batch.trained, shared.behavior, np.nan).astype(np.float32)
+    assert found(replace(shared, trained=whole, behavior=unknown))[0] == "mask"
     assert verdict(replace(shared, trained=whole, group=None), "mask") == "cannot be told"
     assert verdict(replace(shared, trained=whole, tokens=None), "mask") == "cannot be told"
 

@@ -16,7 +16,7 @@ def sequence_means(values: Floats, sequence: Ints) -> Floats:
 def mean_with_error(values: Floats, sequence: Ints) -> tuple[float, float]:
     """Mean over tokens, and its standard error with sequences drawn independently.
 
-    Two sequences with 1, 1 and 3: mean 5/3; residuals −4/3 and 4/3 by sequence; error √(2 · (4/3)² · 2) / 3 = 1.26.
+    Two sequences with 1, 1 and 3: mean 5/3; residuals −4/3 and 4/3 by sequence; error √(2 · (4/3)² · 2) / 3 = 0.89.
     """
     _, owner = np.unique(sequence, return_inverse=True)
     mean = float(values.mean())

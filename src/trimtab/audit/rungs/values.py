@@ -27,11 +27,12 @@ def mask(gap: Gap, batch: SavedBatch) -> RungResult:
     bad = np.zeros(len(batch.trained), np.bool_)
     bad[prompt] = bad[padding] = True
     inside = bad[gap.at]
+    share = float((bad & batch.trained).sum() / max(batch.trained.sum(), 1))
     told = (
         f"In {shared:,} of {groups:,} groups all samples begin with the same trained tokens, beyond chance; {ends:,} of {len(batch):,} "
         f"sequences end in {RUN} or more equal trained tokens."
     )
-    if not inside.any():
+    if not share:
         if not groups:
             return without("group of at least two samples", told)
         return RungResult(verdict="ruled out", statistic=told)
@@ -42,8 +43,13 @@ def mask(gap: Gap, batch: SavedBatch) -> RungResult:
         statistic=told,
         rest=rest,
         share=_share(gap, rest),
-        remedy=f"Take {what} out of the mask: {inside.mean():.1%} of its tokens were never sampled.",
+        remedy=f"Take {what} out of the mask: {share:.1%} of its tokens were never sampled.",
     )
+
+
+def _both_sides(gap: Gap, batch: SavedBatch) -> tuple[Floats, Floats]:
+    """The log-probs of every token of the batch, of those too that lack one side."""
+    return np.asarray(getattr(batch, gap.target), np.float64), np.asarray(batch.behavior, np.float64)
 
 
 def _share(gap: Gap, rest: Gap) -> float:
@@ -55,9 +61,9 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
     """Trained tokens shared by all samples of their group, the groups that could be judged, and those that share any."""
     if batch.group is None or batch.tokens is None:
         return np.empty(0, np.int64), 0, 0
-    likely = np.zeros(len(batch.trained))
-    # The likelier of the two sides, lest a sharper sampler pass for a prompt; an exact 0 says nothing.
-    likely[gap.at] = np.where(gap.behavior < 0, np.maximum(gap.scored, gap.behavior), gap.scored)
+    scored, behavior = _both_sides(gap, batch)
+    # The likelier of the two sides, lest a sharper sampler pass for a prompt; an exact 0, or none, says nothing.
+    likely = np.nan_to_num(np.where(behavior < 0, np.fmax(scored, behavior), scored), nan=0.0, neginf=-20.0)
     order = np.argsort(batch.group, kind="stable")
     changes = np.flatnonzero(np.diff(batch.group[order])) + 1
     bounds = np.array([0, *changes.tolist(), len(order)]) if len(order) else np.zeros(1, np.int64)
@@ -116,8 +122,7 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     pad = ids[np.argmax(counts)]
     inner = int(((tokens == pad) & batch.trained).sum()) - int(run[long & (last == pad)].sum())
     whole = long & (last == pad)
-    scored = np.full(len(tokens), np.nan)
-    scored[gap.at] = gap.scored
+    scored, _ = _both_sides(gap, batch)
     tail = np.arange(len(tokens)) > nearest_other[sequence] + 1
     said = scored[tail & whole[sequence]]
     if np.isfinite(said).any() and np.nanmean(said) > np.log(
