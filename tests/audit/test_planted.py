@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # planted: the m
 from planted.causes import PLANTS, plant
 from planted.model import World, make_world
 
-from trimtab.audit.ladder import climb
+from trimtab.audit.ladder import RUNGS, climb
 
 SEED = 200
 """Neither of those that thresholds were chosen on (from 100) nor of those that the page counts (from 0)."""
@@ -34,3 +34,13 @@ def test_the_planted_cause_is_the_first_found(world: World, name: str):
     first = next((step.rung.name for step in steps if step.verdict == "found"), None)
     assert first == PLANTS[name].rung, [(step.rung.name, step.statistic) for step in steps if step.verdict == "found"]
     assert sum(step.share or 0.0 for step in steps if step.verdict == "found") <= 1.0 + 1e-6
+
+
+def test_the_page_counts_every_planted_cause_and_names_every_rung():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    matrix = page.partition("<!-- matrix")[2].partition("<!-- end of matrix")[0]
+    for name in PLANTS:
+        assert f"\n| {name} |" in matrix
+    for rung in RUNGS:
+        assert f"\n| {rung.name} |" in page
+        assert f" {rung.name} |" in matrix.partition("---")[0]
