@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trimtab.audit.advice import AuditAdvice, advise
 from trimtab.audit.gap import Gap, gap_of
 from trimtab.audit.ladder import CausedStep, climb
+from trimtab.audit.tempering import DrawnTemperature
 from trimtab.audit.whatif import WhatIf, what_if
 from trimtab.lab.candidate import Candidate
 from trimtab.records.saved import SavedBatch
@@ -36,9 +37,14 @@ class Audit:
         return max(0.0, 1 - sum(step.share or 0.0 for step in self.with_verdict("found"))) if self.gap.is_open else 0.0
 
 
-def audit_batch(batch: SavedBatch, rules: Sequence[Candidate] = (), second: NDArray[Any] | None = None) -> Audit:
-    """Judge a batch; `second` is a second scoring of its tokens by the same weights."""
+def audit_batch(
+    batch: SavedBatch,
+    rules: Sequence[Candidate] = (),
+    second: NDArray[Any] | None = None,
+    drawn: DrawnTemperature | None = None,
+) -> Audit:
+    """Judge a batch; `second` is a second scoring of its tokens by the same weights, `drawn` what a model says of the temperature."""
     gap = gap_of(batch, second)
-    steps = tuple(climb(batch, second))
+    steps = tuple(climb(batch, second, drawn))
     found = what_if(batch, rules)
     return Audit(batch, gap, steps, found, advise(gap, steps, found))

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from trimtab.audit.gap import Gap, gap_of
 from trimtab.audit.result import CauseVerdict, RungResult
 from trimtab.audit.rungs import alignment, drawing, numerics, origins, values
+from trimtab.audit.rungs.drawing import with_drawn
+from trimtab.audit.tempering import DrawnTemperature
 from trimtab.records.saved import SavedBatch
 
 
@@ -48,15 +50,15 @@ RUNGS = (
          "Sample without top-p and top-k, or replay the token set."),
     Rung("temperature", "Temperature not applied", _of_gap(drawing.temperature), "ℓ does not follow from the probability itself.",
          "Divide the trainer's logits by the sampler's temperature."),
-    Rung("raw", "Raw against processed log-probs", _of_gap(drawing.raw), "Tokens were drawn as behavior says: mean ratio 1.",
+    Rung("raw", "Raw against processed log-probs", _of_gap(drawing.raw_log_probs), "Tokens were drawn as behavior says: mean ratio 1.",
          "Have the engine return processed log-probs."),
-    Rung("source", "One bad engine, rank or shard", _of_gap(origins.source), "All are equally far apart.",
+    Rung("source", "One bad engine, rank or shard", _of_gap(origins.bad_source), "All are equally far apart.",
          "Look at that engine's weights, precision and version."),
     Rung("stale", "Stale weights", _of_gap(origins.stale), "The gap does not grow with age.",
          "Real off-policy data: correct for it, or bound the staleness."),
     Rung("versions", "Versions that lie", _of_gap(origins.versions), "At one age the gap is the same at every step.",
          "Check that weights arrive: compare a checksum, or train with a learning rate of 0 and see the gap stay flat."),
-    Rung("cache", "Stale or cut cache", _of_gap(origins.cache), "Tokens of like probability are as far apart early as late.",
+    Rung("cache", "Stale or cut cache", _of_gap(origins.stale_cache), "Tokens of like probability are as far apart early as late.",
          "Reset the cache when weights change; compare with a cache that is not cut."),
     Rung("trainer", "The trainer's own noise", _of_gap(numerics.trainer), "Two scorings by the same weights agree.",
          "Score with the batch size, kernels and precision of the update; a correction cannot mend this."),
@@ -82,13 +84,20 @@ class CausedStep:
     """Of the whole gap."""
 
 
-def climb(batch: SavedBatch, second: NDArray[Any] | None = None) -> list[CausedStep]:
-    """Every rung in order; what a cause explains is taken off before the next is judged."""
+def climb(
+    batch: SavedBatch, second: NDArray[Any] | None = None, drawn: DrawnTemperature | None = None
+) -> list[CausedStep]:
+    """Every rung in order; what a cause explains is taken off before the next is judged.
+
+    `second` is a second scoring by the same weights, `drawn` what a model says of the temperature.
+    """
     gap = gap_of(batch, second)
     whole = left = gap.size * len(gap)
     steps: list[CausedStep] = []
     for rung in RUNGS:
         found = rung.judge(gap, batch)
+        if rung.name == "temperature" and drawn is not None:
+            found = with_drawn(found, drawn)
         share = None if found.share is None or not whole else max(0.0, min(1.0, found.share)) * left / whole
         if found.verdict == "found" and share is not None:
             left = max(0.0, left - share * whole)

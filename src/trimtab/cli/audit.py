@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.cli.write import write_file
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from trimtab.audit.audit import Audit
@@ -102,10 +102,22 @@ def _columns(text: str | None) -> dict[str, str] | None:
 def _judge(batch: SavedBatch, rules: Sequence[Any], models: Sequence[Path]) -> Audit:
     from trimtab.audit.audit import audit_batch
 
-    second = None
+    second = drawn = None
     if models:
         batch, second = _with_models(batch, models)
-    return audit_batch(batch, rules, second)
+        drawn = _drawn(batch, models[0])
+    return audit_batch(batch, rules, second, drawn)
+
+
+def _drawn(batch: SavedBatch, model: Path) -> Any:
+    """What the model says of the temperature, by some of the sequences."""
+    import numpy as np
+
+    from trimtab.audit.tempering import ENOUGH, drawn_temperature
+    from trimtab.records.saved import part_of
+
+    few = part_of(batch, np.arange(min(ENOUGH, len(batch))))
+    return drawn_temperature(few, lambda temperature: _score(few, model, temperature))
 
 
 def _with_models(batch: SavedBatch, models: Sequence[Path]) -> tuple[SavedBatch, Any]:
@@ -124,19 +136,21 @@ def _with_models(batch: SavedBatch, models: Sequence[Path]) -> tuple[SavedBatch,
     return batch, scored[0]
 
 
-def _score(batch: SavedBatch, model: Path) -> Any:
+def _score(batch: SavedBatch, model: Path, temperature: float = 1.0) -> Any:
     from rich.progress import Progress
 
     from trimtab.audit.scoring import log_probs
     from trimtab.train.policy.warm_start import cache
 
     with Progress(console=show.console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"Scoring with {model.name}", total=None)
+        at = "" if temperature == 1.0 else f" at temperature {temperature:g}"
+        task = bar.add_task(f"Scoring with {model.name}{at}", total=None)
         return log_probs(
             batch,
             model,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             cache=cache() / "scores",
+            temperature=temperature,
         )
 
 
@@ -193,7 +207,11 @@ def _watch(
     if len(paths) != 1:
         raise ConfigError(f"--watch needs one folder, got {len(paths)} paths. Give the folder that the run writes to.")
     for batch in follow(paths[0], framework, columns, tell=show.note):
-        judged = _judge(batch, rules, models)
+        try:
+            judged = _judge(batch, rules, models)
+        except InputError as error:  # one batch that cannot be judged is no reason to stop watching
+            show.note(str(error))
+            continue
         found = ", ".join(step.rung.title.lower() for step in judged.with_verdict("found")) or "nothing found"
         steps = "" if batch.step is None or not len(batch.step) else f"step {int(batch.step.max())}: "
         show.put(f"{steps}{len(batch):,} sequences, k3 {judged.gap.k3:.2g}: {found}. {judged.advice.title}.")

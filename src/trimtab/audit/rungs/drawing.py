@@ -9,6 +9,7 @@ import numpy as np
 from trimtab.audit.gap import Floats, Gap
 from trimtab.audit.result import NOTHING, RungResult
 from trimtab.audit.statistics import mean_with_error
+from trimtab.audit.tempering import DrawnTemperature
 
 LIKENESS = 0.45
 """Share of the variance of ℓ that a temperature has to explain."""
@@ -104,7 +105,24 @@ def temperature(gap: Gap) -> RungResult:
     )
 
 
-def raw(gap: Gap) -> RungResult:
+def with_drawn(found: RungResult, by_model: DrawnTemperature) -> RungResult:
+    """The result with what a model says: a temperature that neither side applies leaves no gap, only unlikely tokens."""
+    told = (
+        f"{found.statistic} By the model, tokens were drawn at {by_model.drawn:.2f} and behavior is reported for "
+        f"{by_model.reported:g} ({by_model.z:.1f} standard errors)."
+    )
+    if found.verdict == "found" or not by_model.is_apart:
+        return replace(found, statistic=told)
+    return replace(
+        found,
+        verdict="found",
+        statistic=told,
+        share=None,
+        remedy=f"Tokens were drawn at a temperature of about {by_model.drawn:.2f} that behavior leaves out: have it reported with it.",
+    )
+
+
+def raw_log_probs(gap: Gap) -> RungResult:
     """The sampler reports log-probs before its temperature; tokens were drawn as the trainer says, not as behavior does."""
     if not gap.is_open:
         return NOTHING

@@ -36,7 +36,7 @@ def _apart(one: Floats, other: Floats) -> float:
     return float((one.mean() - other.mean()) / max(error, 1e-9))
 
 
-def source(gap: Gap) -> RungResult:
+def bad_source(gap: Gap) -> RungResult:
     """One engine, rank or shard is further apart than all others."""
     if not gap.is_open:
         return NOTHING
@@ -134,7 +134,7 @@ def versions(gap: Gap) -> RungResult:
     return RungResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
 
 
-def cache(gap: Gap) -> RungResult:
+def stale_cache(gap: Gap) -> RungResult:
     """The gap grows or fades along the response among tokens of like probability: old keys and values, or a context that is cut."""
     if not gap.is_open:
         return NOTHING
