@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check lint types imports docs examples parity parity-env bench wheels browser format clean vllm-env check-vllm
+.PHONY: demo test test-slow check lint types imports docs examples parity plugins parity-env bench wheels browser format clean vllm-env check-vllm
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -19,7 +19,7 @@ test: .venv/ready
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -q -m slow
 
-check: lint types imports test examples docs parity
+check: lint types imports test examples docs parity plugins
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -42,6 +42,13 @@ docs: .venv/ready
 parity: .venv-parity/ready
 	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity tests/dialects/test_vectors.py
 
+# trimtab inside the real frameworks: a step of each with its own correction, with ours in its place, and with none. Each has a process
+# of its own, since they change what they share; ends with how near the steps came and how far the uncorrected one was.
+PLUGINS ?= recorded verl trl skyrl areal openrlhf swift
+plugins: .venv-parity/ready
+	for name in $(PLUGINS); do echo "== $$name"; \
+		.venv-parity/bin/python -m pytest -q -c tests/plugins/pytest.ini --rootdir . tests/plugins/test_$$name.py || exit 1; done
+
 parity-env: .venv-parity/ready
 
 # The peers (verl, AReaL, SkyRL, …) live in an environment of their own: their wheels without dependencies, and the few light
@@ -49,6 +56,7 @@ parity-env: .venv-parity/ready
 bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/correction.py
 	.venv-parity/bin/python benchmarks/loss.py
+	.venv-parity/bin/python benchmarks/scaling.py
 	.venv-parity/bin/python benchmarks/logprobs.py
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py

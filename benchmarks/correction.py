@@ -1,16 +1,18 @@
-"""The correction against verl's, AReaL's and SkyRL's own functions, on the same tensors, in one run.
+"""The correction against verl's, AReaL's and SkyRL's own functions, on the same tensors, in one run, in both heaps.
 
     make bench                                     sets up the peers and runs this
     python benchmarks/correction.py --rows 256 --width 4096
 
-Each case gives both sides the same options and asks ours for the metrics the peer works out. Times are interleaved, so
-that a noisy machine is noisy for both; `faster` is the ratio of the medians (and, in brackets, of the best runs). `ops`
-are dispatched operators, `syncs` reads of a tensor on the host, `bytes` all storage newly allocated, per token.
+Each case gives both sides the same options. `ours` has every metric but quantiles (43 to 65 names), more than any peer works out;
+`+ quantiles` all of them, `bare` none, `plain` is the plain form with the same metrics as `ours`. Times are best / median in ms,
+interleaved, so that a noisy machine is noisy for all; `faster` is peer / ours of the medians (and, in brackets, of the best runs).
+`ops` are dispatched operators, `syncs` reads of a tensor on the host, `bytes` all storage newly allocated, per token.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -32,6 +34,7 @@ from trimtab.core.correct import correct
 
 try:
     import peers
+    from heaps import heap, in_both_heaps
 except ImportError as error:  # the peers need their own environment
     sys.exit(f"The peers are not installed ({error}). Run `make bench`, which sets up .venv-parity.")
 
@@ -77,11 +80,11 @@ def cases() -> list[Case]:
     stages = outlier | {"tis_ratio_type": "token", "sequence_mask_metric": "geometric"}
     sky_metrics = ("ratio/mean", "weight/touched_high", *gate_metrics(sky)[1::2])
     return [
-        Case("verl token-tis", 10, verl, token, preset("token-tis"), DRIFT + WEIGHT),
-        Case("verl seq-tis + geo-rs + k3-rs", 10, verl, chain, full, DRIFT + WEIGHT + gate_metrics(full)),
-        Case("SkyRL veto + geo-rs + token-tis", 5, skyrl, stages, sky, sky_metrics),
-        Case("AReaL sequence mask, padded", 3, peers.areal_correction, sequence, areal, rejected),
-        Case("AReaL sequence mask, packed", 3, peers.areal_correction, sequence, areal, rejected, packed=True),
+        Case("verl token-tis", 12, verl, token, preset("token-tis"), DRIFT + WEIGHT),
+        Case("verl seq-tis + geo-rs + k3-rs", 20, verl, chain, full, DRIFT + WEIGHT + gate_metrics(full)),
+        Case("SkyRL veto + geo-rs + token-tis", 7, skyrl, stages, sky, sky_metrics),
+        Case("AReaL sequence mask, padded", 4, peers.areal_correction, sequence, areal, rejected),
+        Case("AReaL sequence mask, packed", 8, peers.areal_correction, sequence, areal, rejected, packed=True),
     ]
 
 
@@ -109,34 +112,44 @@ def timed(run: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+QUANTILES = ("p01", "p50", "p99")
+
+
 def compared(case: Case, data: dict[str, Tensor], repeats: int) -> list[str]:
     """One row of the table: ours and the peer's in turn."""
     tensors = dict(data)
     if not case.packed:
         tensors.pop("cu_seqlens")
 
-    def ours(metrics: tuple[str, ...] = case.metrics) -> Any:
+    def ours(wanted: Callable[[str], bool] = lambda name: not name.endswith(QUANTILES), fast: str = "1") -> Any:
+        os.environ["TRIMTAB_FAST"] = fast
         out = correct(case.rule, **tensors)
-        return out, [out.metrics[name] for name in metrics]
+        return out, [out.metrics[name] for name in filter(wanted, out.metrics)]
 
     def theirs() -> Any:
         return case.peer(**tensors, **case.settings)
 
     agree(ours()[0], theirs())
-    pairs = [(timed(theirs), timed(ours), timed(lambda: ours(()))) for _ in range(repeats + 2)][2:]
-    peer, mine, bare = (sorted(column) for column in zip(*pairs, strict=True))
-    middle = statistics.median
+    runs: list[Callable[[], Any]] = [
+        theirs,
+        ours,
+        lambda: ours(lambda name: True),
+        lambda: ours(lambda name: False),
+        lambda: ours(fast="0"),
+        lambda: ours(lambda name: name in case.metrics, fast="0"),
+    ]
+    turns = [[timed(run) for run in runs] for _ in range(repeats + 2)][2:]
+    columns = [sorted(column) for column in zip(*turns, strict=True)]
+    peer, mine = columns[0], columns[1]
     with Census() as left:
         theirs()
     with Census() as right:
         ours()
-    tokens = data["mask"].numel()
+    tokens, middle = data["mask"].numel(), statistics.median
     ratio = middle(peer) / middle(mine)
     return [
         case.name,
-        f"{middle(peer) * 1e3:.1f}",
-        f"{middle(mine) * 1e3:.1f}",
-        f"{middle(bare) * 1e3:.1f}",
+        *(f"{column[0] * 1e3:.1f} / {middle(column) * 1e3:.1f}" for column in columns),
         f"{ratio:.1f}× ({peer[0] / mine[0]:.1f}×)",
         f"{case.target:.0f}× {'met' if ratio >= case.target else 'missed'}",
         f"{left.ops} / {right.ops}",
@@ -173,13 +186,32 @@ def main() -> None:
     options.add_argument("--width", type=int, default=4096)
     options.add_argument("--repeats", type=int, default=15)
     chosen = options.parse_args()
+    if heap() is None:
+        return in_both_heaps()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    table = Table("case", "peer ms", "ours ms", "without metrics", "faster", "target", "ops", "syncs", "bytes/token")
-    table.title = f"{chosen.rows} × {chosen.width} tokens, one thread, torch {torch.__version__}; peer / ours"
+    names = (
+        "case",
+        "peer",
+        "ours",
+        "+ quantiles",
+        "bare",
+        "plain",
+        "plain, their metrics",
+        "faster",
+        "target",
+        "ops",
+        "syncs",
+        "bytes/token",
+    )
+    table = Table(*names)
+    table.title = (
+        f"{chosen.rows} × {chosen.width} tokens, one thread, torch {torch.__version__}, {heap()}; ms, peer / ours"
+    )
     for case in cases():
         table.add_row(*compared(case, batch(chosen.rows, chosen.width, case.packed), chosen.repeats))
-    Console(width=160).print(table)
+    Console(width=200).print(table)
+    return None
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 WIDTH = 896  # Qwen2.5-0.5B
 PLAIN, LOGITS, TILES = "log_softmax().gather()", "log_probs_of", "selected_log_probs"
 TRL_LOGITS, TRL_TILES = "TRL selective_log_softmax", "TRL chunked"
-WAYS = (PLAIN, TRL_LOGITS, LOGITS, TRL_TILES, TILES)
+SUPPORT = "… over a support"
+WAYS = (PLAIN, TRL_LOGITS, LOGITS, TRL_TILES, TILES, SUPPORT)
+IDS = 64  # of each token's support, its target among them
 
 
 # ---- in the child: one way, once -----------------------------------------------------------------------------------
@@ -57,6 +59,8 @@ def way(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         )[0]
     from trimtab.core.log_probs import log_probs_of, selected_log_probs
 
+    if name == SUPPORT:
+        return over_support
     return {
         PLAIN: lambda hidden, weight, targets: (
             (hidden @ weight.T).log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
@@ -64,6 +68,18 @@ def way(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         LOGITS: lambda hidden, weight, targets: log_probs_of(hidden @ weight.T, targets).log_probs,
         TILES: lambda hidden, weight, targets: selected_log_probs(hidden, weight, targets).log_probs,
     }[name]
+
+
+def over_support(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Log-probs over 64 ids of each token's own."""
+    import torch
+
+    from trimtab.core.head import Head
+    from trimtab.core.log_probs import selected_log_probs
+
+    others = torch.randint(len(weight), (len(targets), IDS - 1), generator=torch.Generator().manual_seed(0))
+    support = Head(torch.cat([targets.unsqueeze(-1), others], -1))
+    return selected_log_probs(hidden, weight, targets, support=support).log_probs
 
 
 def measured(name: str, vocabulary: int, tokens: int) -> dict[str, Any]:
@@ -130,6 +146,8 @@ def table(vocabulary: int, tokens: int, repeats: int) -> dict[str, list[dict[str
             runs[name].append(result)
     runs = {name: results for name, results in runs.items() if results}
     for name, results in runs.items():
+        if name == SUPPORT:  # other numbers, held to a mask over all logits by tests/core/test_head.py
+            continue
         for mine, right in zip(results[0]["found"], runs[PLAIN][0]["found"], strict=True):
             assert abs(mine - right) <= 1e-4 * abs(right), f"{name} gives {mine}, {PLAIN} gives {right}"
     print(
@@ -162,13 +180,17 @@ def most(results: list[dict[str, Any]], part: int) -> float:
 
 def verdict(runs: dict[str, list[dict[str, Any]]]) -> None:
     """Say of each target whether it was met."""
-    plain, tiles = runs[PLAIN], runs[TILES]
+    plain, tiles, support = runs[PLAIN], runs[TILES], runs[SUPPORT]
+    dearer = fastest(support, 1) / fastest(tiles, 1)
+    more = most(support, 1) / most(tiles, 1)
     less = most(plain, 1) / most(tiles, 1)
     forward, both = (fastest(tiles, part) / fastest(plain, part) for part in (0, 1))
     for met, text in (
         (less >= 4.0, f"peak memory, forward + backward: {less:.1f}× less than plain (target: at least 4×)"),
         (forward <= 1.0, f"time, forward: {forward:.2f}× plain (target: at most 1×)"),
         (both <= 1.4, f"time, forward + backward: {both:.2f}× plain (target: at most 1.4×)"),
+        (dearer <= 1.15, f"time over a support of {IDS} ids: {dearer:.2f}× without (target: at most 1.15×)"),
+        (more <= 1.15, f"memory over a support: {more:.2f}× without (no tensor [tokens, vocabulary])"),
     ):
         print(f"  {'met   ' if met else 'MISSED'} {text}")
 

@@ -3,18 +3,21 @@
 PPO clip with geometric rejection of sequences and weighted tokens, 256 × 4096 tokens, one thread, token-mean, the same
 tensors, one process, turns taken. Each side does what its own trainer calls: verl its rejection (with its metrics), its
 vanilla loss and aggregation; AReaL its ppo_actor_loss_fn (its statistics stay per token). trimtab is timed bare, with every
-mean, extreme and fraction it can report, and with the quantiles as well, which neither of the others has.
+mean, extreme and fraction it can report, and with the quantiles as well, which neither of the others has; `plain` is the plain form,
+bare. In both heaps.
 
     python benchmarks/loss.py
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from heaps import heap, in_both_heaps
 from torch import Tensor
 
 import trimtab
@@ -47,11 +50,12 @@ def batch() -> dict[str, Tensor]:
     }
 
 
-def ours(data: dict[str, Tensor], wanted: Callable[[str], bool]) -> Step:
+def ours(data: dict[str, Tensor], wanted: Callable[[str], bool], fast: str = "1") -> Step:
     """trimtab's loss, and the metrics that are wanted."""
     rule = trimtab.preset("geo-rs+token-mis", lower=LOWER, upper=UPPER)
 
     def step() -> Tensor:
+        os.environ["TRIMTAB_FAST"] = fast
         found = policy_loss(Clip(), correction=rule, **data)
         for name in filter(wanted, found.metrics):
             found.metrics[name]
@@ -104,19 +108,22 @@ def times(steps: dict[str, Step], current: Tensor) -> dict[str, list[float]]:
 
 def main() -> None:
     """Print the times and the ratios."""
+    if heap() is None:
+        return in_both_heaps()
     torch.set_num_threads(1)
     data = batch()
     steps = {
         "trimtab": ours(data, lambda name: False),
         "+ metrics": ours(data, lambda name: not name.endswith(QUANTILES)),
         "+ quantiles": ours(data, lambda name: True),
+        "plain": ours(data, lambda name: False, fast="0"),
     }
     try:
         steps |= peers(data)
     except ImportError as missing:
         print(f"Peers are not installed ({missing}); run `make parity-env` for the comparison.")
     found = times(steps, data["current"])
-    print(f"{ROWS} x {WIDTH} tokens, forward + backward, one thread, {TURNS} turns")
+    print(f"{ROWS} x {WIDTH} tokens, forward + backward, one thread, {TURNS} turns, {heap()}")
     for name, seconds in found.items():
         low, middle = min(seconds), statistics.median(seconds)
         line = f"{name:12} min {low * 1e3:7.1f} ms   median {middle * 1e3:7.1f} ms"
@@ -126,6 +133,7 @@ def main() -> None:
                 f"   trimtab is {low / min(base):.1f}x (min), {middle / statistics.median(base):.1f}x (median) faster"
             )
         print(line)
+    return None
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ SRC = Path(trimtab.__file__).parent
 
 # Each framework fills the same roles, one file each: `correction_of` in dialects/verl/ and in dialects/areal/ is one interface.
 ROLES = {
+    "main": r"(cli/__init__|plugins/(openrlhf|skyrl))\.py",  # what a program runs
     "correction_of": r"dialects/\w+/correction\.py",
     "candidates": r"dialects/\w+/correction\.py",
     "loss_of": r"dialects/\w+/loss\.py",
     "advantage_of": r"dialects/\w+/advantage\.py",
     "correction": r"diagnostics/logged/\w+\.py",
-    "loss": r"diagnostics/logged/\w+\.py",
+    "loss": r"(diagnostics/logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
 }
 
 

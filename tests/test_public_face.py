@@ -30,6 +30,7 @@ PUBLIC = {
     "Gpg",
     "Grpo",
     "Gspo",
+    "Head",
     "ImportancePg",
     "KlCov",
     "KlPenalty",

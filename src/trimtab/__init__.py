@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
+    from trimtab.core.head import Head as Head
     from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
     from trimtab.core.log_probs import log_probs_of as log_probs_of
     from trimtab.core.log_probs import selected_log_probs as selected_log_probs
@@ -80,6 +81,7 @@ _NAMES = {
     "trimtab.config.presets": "preset",
     "trimtab.core.checks": "checking",
     "trimtab.core.correct": "Corrected correct",
+    "trimtab.core.head": "Head",
     "trimtab.core.log_probs": "SelectedLogProbs log_probs_of selected_log_probs",
     "trimtab.core.reduce": "Denominator",
     "trimtab.diagnostics.staleness": "Staleness staleness",

@@ -6,6 +6,7 @@ TrimtabError
 │   └── ConfigFileError             a file that cannot be read as settings
 │       └── NotSettingsError        a file of another kind: a workflow, a cluster, a recipe of data
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
+├── FrameworkError (ImportError)    a framework that a plug-in needs: absent, or of a version it was not tried with
 └── RunError (RuntimeError)         a training run that cannot start or go on
     ├── RecordError                 a run directory or saved batch that cannot be written or read
     │   └── InUseError              a run directory that another process writes
@@ -42,6 +43,10 @@ class NotSettingsError(ConfigFileError):
 
 class InputError(TrimtabError, ValueError):
     """Tensors that do not fit together."""
+
+
+class FrameworkError(TrimtabError, ImportError):
+    """A framework that a plug-in needs: absent, or of a version it was not tried with."""
 
 
 class RunError(TrimtabError, RuntimeError):

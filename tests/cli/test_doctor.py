@@ -28,6 +28,14 @@ def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
     assert text.count("as worked out by hand") == 3
 
 
+def test_the_form_in_use_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setenv("TRIMTAB_FAST", "0")
+    assert "the plain form: TRIMTAB_FAST=0" in ran()[1]
+    monkeypatch.delenv("TRIMTAB_FAST")
+    assert "the plain form: TRIMTAB_FAST=0" not in ran()[1]
+
+
 def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(processor, "BF16_PRODUCT", ILLEGAL_UNLESS_CAPPED)
@@ -48,6 +56,7 @@ def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setenv("TRIMTAB_FAST", "0")  # the form whose weight is broken here
     monkeypatch.setattr("trimtab.core.correct.weighing", lambda *_: 1 / 0)
     code, text = ran()
     assert code == 1

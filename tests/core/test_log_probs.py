@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.waiting import LIMIT
-from trimtab.core import head
+from trimtab.core import lm_head
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.errors import ConfigError, InputError
 
@@ -254,7 +254,7 @@ def test_products_of_narrow_types_into_float32_stay_near_the_float32_result(monk
     case = Case(**(vars(base) | narrow))
     truth = case.found()
     right = gradients(truth, case.leaves)
-    monkeypatch.setattr(head, "operand_type", lambda hidden, weight: torch.bfloat16)
+    monkeypatch.setattr(lm_head, "operand_type", lambda hidden, weight: torch.bfloat16)
     monkeypatch.setattr(torch, "mm", wide)
     found = case.found()
     torch.testing.assert_close(found.log_probs, truth.log_probs, rtol=1e-6, atol=1e-6)

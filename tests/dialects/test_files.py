@@ -165,6 +165,32 @@ EXPECTED: dict[str, Expected] = {
     "slime/other_loss.sh": Expected(
         {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss cannot be said", "fipo_clip_ratio")
     ),
+    "slime/trust_region.sh": Expected(
+        {
+            "use_tis": True,
+            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+            "tis_binary_kl_threshold": 2e-3,
+        },
+        ("advantage",),
+        ("flash_reinforce cannot be said",),
+    ),
+    "slime/centred_scores.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "grpo_std_normalization": False,
+            "pg_loss_type": "reinforce",
+            "calculate_per_token_loss": True,
+        },
+        ("correction",),
+        ("--use-score-centering cannot be said", "score_centering_top_k"),
+    ),
+    "slime/teachers.sh": Expected(
+        {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd cannot be said", "mopd_eps_low, mopd_eps_high")
+    ),
+    "slime/elected_head.sh": Expected(
+        {"advantage_estimator": "grpo", "kl_loss_coef": 0.01, "eps_clip": 0.1},
+        said=("no effect without --use-kl-loss",),
+    ),
     "slime/mis.yaml": Expected(
         {"use_tis": True, "tis_level": "sequence", "tis_upper_bound": 3.0, "tis_batch_normalize": False}
     ),
@@ -269,6 +295,9 @@ EXPECTED: dict[str, Expected] = {
     ),
     "skyrl/base.yaml": Expected(
         {"trainer.algorithm.advantage_estimator": "rloo", "trainer.algorithm.use_tis": False}, said=("ppo_base_config",)
+    ),
+    "openrlhf/comments_at_the_end.sh": Expected(
+        {"init_kl_coef": 0.02, "advantage_estimator": "rloo", "n_samples_per_prompt": 4}
     ),
     "openrlhf/icepop_flags.sh": Expected(
         {
@@ -390,11 +419,31 @@ EXPECTED: dict[str, Expected] = {
         ("advantage",),
         ("step_reinforce cannot be said",),
     ),
+    "prime-rl/today.toml": Expected({"trainer.loss.type": "icepop", "trainer.loss.ratio_high": 4.0}),
+    "prime-rl/centred.toml": Expected(
+        {"trainer.loss.type": "ipo", "trainer.loss.eps": 0.2, "orchestrator.algo.type": "grpo"},
+        ("correction",),
+        ("score_centering cannot be said",),
+    ),
+    "prime-rl/clipped.toml": Expected(
+        {"trainer.loss.type": "ppo", "trainer.loss.ratio_high": 1.28, "trainer.loss.adv_tau": 0.5},
+        said=("clips the ratio to the sampler",),
+    ),
     "prime-rl/shaped.toml": Expected(
         {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty cannot be said",)
     ),
     "prime-rl/loss_of_a_fork.toml": Expected(
         {"trainer.loss.type": "trpl", "orchestrator.algo.type": "max_rl"}, ("correction", "loss"), ("got 'trpl'",)
+    ),
+    "nemo-rl/handed_on.sh": Expected(
+        {
+            "grpo.num_prompts_per_step": 64,
+            "loss_fn.ratio_clip_max": 0.28,
+            "loss_fn.use_importance_sampling_correction": True,
+        }
+    ),
+    "nemo-rl/for_one_job.sh": Expected(
+        {"loss_fn.use_importance_sampling_correction": True, "loss_fn.ratio_clip_min": 0.1}
     ),
     "nemo-rl/nothing_of_its_own.yaml": Expected({"grpo.max_num_steps": 500}, ("correction",), BUILDS),
     "areal/beside.sh": Expected(
@@ -517,3 +566,22 @@ def test_a_parent_that_switches_the_correction_on_is_read() -> None:
     assert weight is not None
     assert weight.weight is not None
     assert weight.weight.upper == 2.0
+
+
+def test_comments_below_the_last_word_of_a_command_cut_nothing_off() -> None:
+    told = [str(each) for each in read("openrlhf", FILES / "openrlhf" / "comments_at_the_end.sh").findings]
+    assert not any("passes nothing that follows" in each for each in told)
+    cut = [str(each) for each in read("verl", FILES / "verl" / "comment_inside.sh").findings]
+    assert any("passes nothing that follows" in each for each in cut)
+
+
+@pytest.mark.parametrize("flag", ["no_grpo_std_normalization", "disable_grpo_std_normalization"])
+def test_a_flag_that_switches_a_setting_off_by_another_name_is_that_setting(flag: str) -> None:
+    plain = read("slime", {"advantage_estimator": "grpo", "grpo_std_normalization": False})
+    assert read("slime", {"advantage_estimator": "grpo", flag: True}).advantage == plain.advantage
+    assert read("slime", {"advantage_estimator": "grpo", flag: False}).advantage != plain.advantage
+
+
+def test_a_key_that_begins_so_by_itself_keeps_its_meaning() -> None:
+    settings = {"algo.advantage.estimator": "reinforce", "algo.advantage.no_std_norm": True}
+    assert read("openrlhf", settings).advantage != read("openrlhf", {"algo.advantage.estimator": "reinforce"}).advantage

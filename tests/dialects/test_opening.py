@@ -280,3 +280,13 @@ def test_a_key_with_a_word_more_is_no_misspelling() -> None:
     assert read("slime", {"n_samples_per_eval_prompt": 16, "eps_clip": 0.2}).loss is not None
     with pytest.raises(ConfigError, match="Did you mean 'n_samples_per_prompt'"):
         read("slime", {"n_samples_per_promt": 16, "eps_clip": 0.2})
+
+
+def test_a_template_is_told_apart_and_a_broken_file_is_not(tmp_path: Path) -> None:
+    template, broken = tmp_path / "template.yaml", tmp_path / "broken.yaml"
+    template.write_text("algorithm:\n  adv_estimator: {{ estimator }}\n  gamma: {% if far %}0.9{% endif %}\n")
+    broken.write_text("algorithm:\n  adv_estimator: [grpo\n")
+    with pytest.raises(NotSettingsError, match="is a template"):
+        read("verl", template)
+    with pytest.raises(ConfigFileError, match="needs to be YAML"):
+        read("verl", broken)

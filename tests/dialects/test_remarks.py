@@ -302,6 +302,13 @@ ROLL: list[Row] = [
 ]
 PRIME: list[Row] = [
     ("prime-rl", {"type": "custom"}, "type", "note", "of your own"),
+    ("prime-rl", {"orchestrator": {"algo": {"type": "grpo"}}}, "type", "surprise", "No loss is named"),
+    ("prime-rl", {"type": "icepop", "kl_tau": 0.1}, "kl_tau", "surprise", "has no penalty"),
+    ("prime-rl", {"type": "ppo"}, "type", "surprise", "to the sampler"),
+    ("prime-rl", {"eps": 0.2}, "max_importance_ratio", "note", "ours goes on"),
+    ("prime-rl", {"max_importance_ratio": 8.0}, "max_importance_ratio", "surprise", "gradient of CISPO"),
+    ("prime-rl", {"dppo_mask_low": 0.1}, "type", "note", "up to 559b4477"),
+    ("slime", {"kl_loss_coef": 0.01, "eps_clip": 0.2}, "kl_loss_coef", "surprise", "no effect without --use-kl-loss"),
     ("prime-rl", {"type": "default"}, "type", "note", "advantage 0"),
     ("prime-rl", {"type": "default"}, "kl_tau", "note", "no ½"),
     ("prime-rl", {"token_mask_high": 4.0}, "ratio_type", "note", "02bdca2e4"),

@@ -112,6 +112,20 @@ def test_a_loss_that_does_not_is_proportional_to_the_advantage(setup: Setup, sam
     same(twice["current"], 2 * grads["current"])
 
 
+@given(setups(), samples(), st.floats(0.1, 10.0))
+def test_a_loss_proportional_to_the_advantage_is_so_sequence_by_sequence(
+    setup: Setup, sample: Sample, factor: float
+) -> None:
+    """As trainers have it that divide the advantages of each sequence by its own count."""
+    if not setup.loss.proportional_to_advantage or setup.extras or setup.rule == "m2po":
+        return
+    data = tensors(sample)
+    factors = torch.where(torch.arange(len(sample.lengths)) % 2 == 0, factor, 1.0).double()[:, None]
+    _, grads = gradients(setup, data)
+    _, scaled = gradients(setup, data | {"advantages": factors * data["advantages"]})
+    same(scaled["current"], factors * grads["current"])
+
+
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
 

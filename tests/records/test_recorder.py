@@ -17,6 +17,7 @@ from tests.waiting import until
 from trimtab.errors import ConfigError, InputError, RecordError
 from trimtab.records import recorder as module
 from trimtab.records.dumps import load
+from trimtab.records.trained_batch import TrainedBatch
 
 NAN = float("nan")
 TOKENS = np.array([[9, 1, 2, 3], [4, 5, 6, 9]])
@@ -92,15 +93,15 @@ def test_bfloat16_and_gradients_are_no_obstacle(tmp_path: Path):
     assert batch.current[1] == np.float32(-0.625)
 
 
-def test_a_batch_is_copied_when_it_is_given(tmp_path: Path):
-    behavior = torch.from_numpy(BEHAVIOR.copy())
-    rec = trimtab.Recorder(tmp_path, rank=0)
-    rec.add(**given(behavior=behavior))
-    behavior.fill_(-7.0)  # the loop's own buffer, used again
-    rec.close()
-    batch = load([tmp_path])
-    assert batch.behavior is not None
-    assert batch.behavior[1] == -0.5
+def test_a_batch_is_copied_when_it_is_given():
+    behavior, tokens = torch.from_numpy(BEHAVIOR.copy()), TOKENS.copy()
+    columns = {"tokens": tokens, "trained": MASK, "behavior": behavior}
+    held = TrainedBatch.copied(columns, {}, None, None, {"step": 0})
+    behavior.fill_(-7.0)  # the loop's own buffers, used again
+    tokens[:] = 0
+    row = held.rows("rank 0")[0]
+    assert row["behavior"].tolist() == BEHAVIOR[0].tolist()
+    assert row["tokens"].tolist() == TOKENS[0].tolist()
 
 
 def test_only_each_nth_step_is_recorded_and_ranks_write_parts_of_their_own(tmp_path: Path):

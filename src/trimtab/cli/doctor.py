@@ -26,6 +26,7 @@ STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"
 WANTED_BY = {
     "train": "trimtab train, demo and lab",
     "report": "trimtab report",
+    "fast": "corrections and losses in one pass over the tokens",
     "tensorboard": "record.loggers tensorboard",
     "wandb": "record.loggers wandb",
     "trackio": "record.loggers trackio",
@@ -100,7 +101,14 @@ def _devices() -> list[Check]:
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
     if not devices:
         devices = "mps" if torch.backends.mps.is_available() else "CPU only, which every command can do with"
-    return [*found, Check("accelerators", "ok", devices)]
+    return [*found, Check("accelerators", "ok", devices), _form()]
+
+
+def _form() -> Check:
+    """Which form corrections and losses take on a CPU."""
+    from trimtab.core.fast.switch import form_in_use
+
+    return Check("fast form", "ok", form_in_use())
 
 
 def _extras() -> list[Check]:

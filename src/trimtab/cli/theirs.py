@@ -80,6 +80,8 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     rule = reading.correction
     if rule is not None:
         found += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
+    elif _is_uncorrected(reading):
+        found += [Text(""), Text("  Nothing is corrected: every trained token weighs 1.", style="green")]
     for title, remarks in (
         ("Not read", [RemarkLine("not read", each.part, each.text) for each in reading.refused]),
         ("Findings", from_findings(reading.findings)),
@@ -92,6 +94,12 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     if everything:
         found += show.lines(Passage("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return found
+
+
+def _is_uncorrected(reading: Reading) -> bool:
+    """Whether a file asks for no correction; one whose loss is the correction always has some, and one that is refused may."""
+    is_open = any(each.part == "correction" for each in reading.refused)
+    return reading.correction is None and not is_open and not dialect_of(reading.framework).is_loss
 
 
 def _besides(reading: Reading) -> Iterable[tuple[str, str]]:

@@ -288,11 +288,10 @@ class Correction(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Correction:
-        weighted = self.weight is not None and self.weight.level != "one"
-        if self.normalize is not None and not weighted:
+        if self.normalize is not None and not self.weighs:
             raise ConfigError("Correction with normalize needs a weight, got none. Add one, or drop normalize.")
         clamps = [gate for gate in self.gates if gate.action == "clamp"]
-        if clamps and not weighted:
+        if clamps and not self.weighs:
             raise ConfigError(
                 "Gate with action clamp needs a weight to hold, got none. Add a weight, or use action reject."
             )
@@ -332,6 +331,11 @@ class Correction(Config):
         Such a rule is worked out once per step and handed to the micro-batches in parts.
         """
         return self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether tokens may weigh anything but 0 and 1."""
+        return self.weight is not None and self.weight.level != "one"
 
     @property
     def has_segments(self) -> bool:

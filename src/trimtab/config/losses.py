@@ -67,6 +67,11 @@ class Objective(Config):
     own_reduction: ClassVar[Mode] = "token-mean"
     """The reduction where none is asked for."""
 
+    @property
+    def proportional_to_advantage(self) -> bool:
+        """Whether c > 0 times the advantages of a sequence is c times its loss and gradient: some trainers divide those, not losses."""
+        return not self.acts_without_advantage
+
     def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:
         """What is legal beside this correction and this reduction and probably not meant."""
         del reduction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
+from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
 from trimtab.config.vllm import Vllm
 from trimtab.errors import ConfigError
 
@@ -300,32 +301,8 @@ class Train(Config):
     @classmethod
     def _of_the_default_kind(cls, given: object, about: ValidationInfo) -> object:
         """A kind by its name alone; settings without a kind change the default's."""
-        if isinstance(given, str):
-            return {"kind": given}
-        if not isinstance(given, Mapping) or "kind" in given:
-            return given
-        default = cls.model_fields[str(about.field_name)].default
-        return {"kind": default.kind, **cast("Mapping[str, Any]", given)}
+        return kind_of_name(given, cls.model_fields[str(about.field_name)].default.kind)
 
-    @field_validator("correction", mode="before")
-    @classmethod
-    def _preset_of_name(cls, given: object) -> object:
-        """A preset by name; YAML 1.1 reads a bare `off` as false."""
-        if given is False:
-            return preset("off")
-        if isinstance(given, Mapping) and "preset" in given:
-            parameters = {str(key): value for key, value in cast("Mapping[object, Any]", given).items()}
-            return preset(parameters.pop("preset"), **parameters)
-        return preset(given) if isinstance(given, str) else given
-
-    @field_validator("kl", "entropy_bonus", mode="before")
-    @classmethod
-    def _coefficient(cls, given: object) -> object:
-        """A term by its coefficient alone."""
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        return {"coefficient": given} if is_number else given
-
-    @field_validator("reduction", mode="before")
-    @classmethod
-    def _mode(cls, given: object) -> object:
-        return Reduction.from_settings(given)
+    _short_correction = field_validator("correction", mode="before")(correction_of_name)
+    _short_terms = field_validator("kl", "entropy_bonus", mode="before")(term_of_coefficient)
+    _short_reduction = field_validator("reduction", mode="before")(reduction_of_mode)

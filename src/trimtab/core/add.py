@@ -1,10 +1,12 @@
 """Sums in float64 of numbers in float32: added up in their own type they lose digits, or overflow.
 
 On a CPU torch makes a float64 copy of everything it adds up so, and fresh memory costs more than the sum. So there it is done
-a block at a time; a float64 sum of float32 numbers is the same to 1e-15 however it is cut.
+a block at a time, in one scratch; a float64 sum of float32 numbers is the same to 1e-15 however it is cut.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
@@ -12,6 +14,8 @@ from torch import Tensor
 
 BLOCK = 2**16
 """Numbers whose float64 copy stays in the cache."""
+_EXACT = 2**20
+"""Ones that torch adds up in float32 without a rounding, several times over."""
 
 
 def row_sums(value: Tensor) -> Float[Tensor, " rows"]:
@@ -19,21 +23,28 @@ def row_sums(value: Tensor) -> Float[Tensor, " rows"]:
     rows = max(BLOCK // max(value.shape[-1], 1), 1)
     if not _in_blocks(value) or len(value) <= rows:
         return value.sum(-1, dtype=torch.float64)
-    return torch.cat([part.sum(-1, dtype=torch.float64) for part in value.split(rows)])
+    return torch.cat([part.sum(-1) for part in _wide(value, rows)])
 
 
 def sum_of(value: Tensor) -> Float[Tensor, ""]:
     """The sum of a tensor in float64."""
     if not _in_blocks(value):
         return value.sum(dtype=torch.float64)
-    return torch.stack([part.sum(dtype=torch.float64) for part in value.flatten().split(BLOCK)]).sum()
+    return torch.stack([part.sum() for part in _wide(value.flatten(), BLOCK)]).sum()
 
 
 def squares_of(value: Tensor) -> Float[Tensor, ""]:
     """The sum of the squares of a tensor in float64, where no square of a float32 overflows."""
-    parts = value.flatten().split(BLOCK) if _in_blocks(value) else (value,)
-    norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in parts]
-    return torch.stack(norms).square().sum()
+    if not _in_blocks(value):
+        return value.double().square().sum()
+    return torch.stack([torch.dot(part, part) for part in _wide(value.flatten(), BLOCK)]).sum()
+
+
+def number_of(marks: Tensor) -> Float[Tensor, ""]:
+    """How many tokens an indicator marks, in float64."""
+    if not _in_blocks(marks):
+        return marks.sum(dtype=torch.float64)
+    return torch.stack([part.sum() for part in marks.flatten().split(_EXACT)]).sum(dtype=torch.float64)
 
 
 def small_sum_of(value: Tensor) -> Float[Tensor, ""]:
@@ -42,6 +53,13 @@ def small_sum_of(value: Tensor) -> Float[Tensor, ""]:
     Torch adds up in parts, so it is right to 1e-7 of the sum of the absolute values.
     """
     return value.sum().double()
+
+
+def _wide(value: Tensor, length: int) -> Iterator[Tensor]:
+    """Parts of a tensor in float64, one after the other: each is written over by the next."""
+    scratch = value.new_empty((length, *value.shape[1:]), dtype=torch.float64)
+    for part in value.split(length):
+        yield scratch[: len(part)].copy_(part)
 
 
 def _in_blocks(value: Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
-from trimtab.core.add import sum_of
+from trimtab.core.add import number_of
 from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
@@ -26,9 +26,32 @@ def _no_edits() -> dict[str, int | None]:
     return {}
 
 
-def _edits(tensor: Tensor) -> int | None:
+def edits(tensor: Tensor) -> int | None:
     """How often a tensor was changed in place, where torch counts."""
     return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
+def check_unchanged(policy: str, log_probs: Tensor, before: int | None) -> None:
+    """Log-probs are what they were when they had been changed `before` times."""
+    now = edits(log_probs)
+    if before is not None and now is not None and before != now:
+        raise InputError(
+            f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
+            "Read them before, or pass a copy."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LogRatio:
+    """The log-ratio of a pair, and its sum over each sequence: gates, weight and metrics ask for the same one."""
+
+    layout: Layout
+    per_token: Float[Tensor, "*tokens"]
+
+    @once
+    def per_sequence(self) -> Float[Tensor, " rows"]:
+        """In float64."""
+        return self.layout.sums(self.per_token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +59,7 @@ class Batch:
     """Finite log-ratios and indicators of one batch. `valid` is the mask less the tokens whose log-probs are missing."""
 
     layout: Layout
-    mask: Bool[Tensor, "*tokens"]  # a copy: metrics read it later, when the caller's may have changed
+    mask: Bool[Tensor, "*tokens"]  # a copy
     valid: Float[Tensor, "*tokens"]
     log_r: Mapping[str, Float[Tensor, "*tokens"]]  # by pair, 0 outside `valid`
     policies: Mapping[str, Tensor]  # as given; read by `log_probs`
@@ -48,6 +71,7 @@ class Batch:
         None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
     )
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
+    _ratios: tuple[LogRatio, ...] = ()
 
     @once
     def lengths(self) -> Float[Tensor, " rows"]:
@@ -59,11 +83,22 @@ class Batch:
         """The contiguous runs of `valid` as units."""
         return turn_units(self.layout, run_index(self.layout, self.valid))
 
-    def log_r_within(self, pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
-        """The log-ratio of a pair, held within a limit that bites on tokens."""
-        if limit is None or limit.at != "token":
-            return self.log_r[pair]
-        return self.log_r[pair].clamp(-limit.bound, limit.bound)
+    def count(self, units: Layout, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """How many tokens of each unit are in `scope`."""
+        return self.lengths if units is self.layout and scope is self.valid else units.count(scope)
+
+    def sums(self, units: Layout, value: Float[Tensor, "*tokens"]) -> Float[Tensor, " units"]:
+        """The sum over each unit, in float64; that of a log-ratio over sequences is worked out once."""
+        known = (each.per_sequence for each in self._ratios if each.per_token is value and units is self.layout)
+        found = next(known, None)
+        return units.sums(value) if found is None else found
+
+    def log_r_over(self, scope: Float[Tensor, "*tokens"], pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
+        """The log-ratio of a pair on the tokens in `scope`, 0 elsewhere, held within a limit that bites on tokens."""
+        held = self.log_r[pair]
+        if limit is not None and limit.at == "token":
+            held = held.clamp(-limit.bound, limit.bound)
+        return held if scope is self.valid else held * scope  # a log-ratio is 0 outside `valid` already
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
@@ -75,17 +110,12 @@ class Batch:
         marks = [above(each, rounding(each.dtype)).to(kind) for each in given]
         for mark in marks[1:]:
             torch.maximum(marks[0], mark, out=marks[0])
-        return sum_of(marks[0].mul_(self.valid))
+        return number_of(marks[0].mul_(self.valid))
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
         given = self.policies[policy].detach()
-        before, now = self._edits.get(policy), _edits(given)
-        if before is not None and now is not None and before != now:
-            raise InputError(
-                f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
-                "Read them before, or pass a copy."
-            )
+        check_unchanged(policy, given, self._edits.get(policy))
         return given
 
 
@@ -99,22 +129,14 @@ def batch(
     ranks: Ranks,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
-    layout = layout_of(mask, cu_seqlens, ranks)
-    for name, log_probs in policies.items():
-        _check_like(name, log_probs, mask)
-        if not log_probs.is_floating_point():
-            raise InputError(
-                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
-            )
-        check_log_probs(name, log_probs, mask)
-    kind = working_type(*policies.values())
-    masked = mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
+    layout = checked_layout(policies, mask, cu_seqlens, ranks)
+    kind, masked = working_type(*policies.values()), as_mask(mask)
     differences = {pair: _difference(policies, pair, kind) for pair in pairs}
     valid = indicator(masked, kind)
     for difference in differences.values():
         valid.mul_(is_finite(difference))
-    log_r = {pair: zero_outside(difference, valid) for pair, difference in differences.items()}
-    valued = None if advantages is None else _per_token(advantages.detach(), mask, valid, layout)
+    log_r = {pair: zero_outside(difference, valid, out=difference) for pair, difference in differences.items()}
+    valued = None if advantages is None else per_token(advantages, mask, layout).to(kind)
     return Batch(
         layout=layout,
         mask=masked,
@@ -124,8 +146,27 @@ def batch(
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
-        _edits={name: _edits(log_probs) for name, log_probs in policies.items()},
+        _edits={name: edits(log_probs) for name, log_probs in policies.items()},
+        _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
+
+
+def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
+    """Where sequences lie, with every tensor checked against the mask."""
+    layout = layout_of(mask, cu_seqlens, ranks)
+    for name, log_probs in policies.items():
+        _check_like(name, log_probs, mask)
+        if not log_probs.is_floating_point():
+            raise InputError(
+                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
+            )
+        check_log_probs(name, log_probs, mask)
+    return layout
+
+
+def as_mask(mask: Tensor) -> Bool[Tensor, "*tokens"]:
+    """A copy of a mask of any type: metrics read it later, when the caller's may have changed."""
+    return mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
 
 
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:
@@ -133,8 +174,9 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
     return policies[target].detach().to(kind) - policies[base].detach().to(kind)
 
 
-def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) -> Tensor:
-    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them)."""
+def per_token(advantages: Tensor, mask: Tensor, layout: Layout) -> Tensor:
+    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them); detached."""
+    advantages = advantages.detach()
     rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
     check_device("advantages", advantages, mask.device, plural=True)
     advantages = column_per_token(advantages, rows, mask, layout)
@@ -144,7 +186,7 @@ def _per_token(advantages: Tensor, mask: Tensor, valid: Tensor, layout: Layout) 
                 f"advantages need shape {tuple(mask.shape)} (per token) or ({rows},) (per sequence), got {tuple(advantages.shape)}."
             )
         advantages = layout.spread(advantages)
-    return advantages.to(valid.dtype)
+    return advantages
 
 
 def column_per_token(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:

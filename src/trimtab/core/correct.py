@@ -19,10 +19,12 @@ from torch.distributed import ProcessGroup
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.decisions import Decisions
+from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
-from trimtab.core.observe import Metrics
+from trimtab.core.observe import Metrics, WeightMetrics
+from trimtab.core.ratio import indicator, is_finite, zero_outside
 from trimtab.core.weight import Weighing, over_mean, weighing
 from trimtab.errors import InputError
 
@@ -43,6 +45,37 @@ class Corrected:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
     rule: Correction | None = None
     """What was asked for; None: weights and masks from elsewhere."""
+
+    @classmethod
+    @takes_arrays()
+    @torch.no_grad()
+    def of_weights(
+        cls,
+        weight: Float[Tensor, "*tokens"],
+        *,
+        mask: Tensor,
+        kept: Tensor | None = None,
+        rule: Correction | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
+        process_group: ProcessGroup | None = None,
+    ) -> Corrected:
+        """Decisions made elsewhere: a weight per token, and what was kept of the mask (left out: all of it).
+
+        A weight that is NaN or infinite takes its token out, as a missing log-prob does. The log-ratio is not known and is 0; the
+        metrics are the counts and those of the weight. `rule` says what the loss asks of it: pair of policies, denominator.
+        """
+        if weight.shape != mask.shape:
+            raise InputError(
+                f"weight needs the shape of mask {tuple(mask.shape)}, got {tuple(weight.shape)}. One weight per token."
+            )
+        ranks = groups(process_group, None)
+        tokens = batch({}, (), mask, advantages=None, cu_seqlens=cu_seqlens, ranks=ranks)
+        valid = tokens.valid.mul_(is_finite(weight.detach().to(tokens.valid.dtype)))
+        stays = valid if kept is None else valid * indicator(kept, valid.dtype)
+        held = zero_outside(weight.detach().to(valid.dtype), stays)
+        asked = as_correction("off") if rule is None else rule
+        made = Decisions(rule=asked, batch=tokens, results=(), weighing=None, kept=stays, weight=held)
+        return cls(held, stays.bool(), valid.bool(), torch.zeros_like(held), WeightMetrics(made), rule)
 
     def part(self, index: slice | Tensor | tuple[Tensor | slice, ...]) -> Corrected:
         """The same decisions for some rows (padded; a second index cuts their width) or tokens (packed), the metrics of the whole.
@@ -78,8 +111,20 @@ def correct(
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)
-    tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-    return _result(rule, tokens)
+    layout = checked_layout(found, mask, cu_seqlens, ranks)
+
+    def plain(mask: Tensor) -> Decisions:
+        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        return decide(rule, tokens)
+
+    quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
+    if quick is not None:
+        out = quick.found
+        return Corrected(out.weight, out.kept, out.trained, out.log_r, quick.metrics(plain), rule)
+    made = plain(mask)
+    kept, trained = made.kept.bool(), made.batch.valid.bool()
+    metrics = Metrics(rule, lambda: made, valued=advantages is not None)
+    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule)
 
 
 def required_log_probs(
@@ -104,18 +149,6 @@ def required_log_probs(
             "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
     return found
-
-
-def _result(rule: Correction, tokens: Batch) -> Corrected:
-    found = decide(rule, tokens)
-    return Corrected(
-        weight=found.weight,
-        kept=found.kept.bool(),
-        trained=tokens.valid.bool(),
-        log_r=found.log_r,
-        metrics=Metrics(found),
-        rule=rule,
-    )
 
 
 def decide(rule: Correction, tokens: Batch) -> Decisions:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.add import squares_of, sum_of
+from trimtab.core.add import number_of, squares_of, sum_of
 from trimtab.core.batch import Batch
 from trimtab.core.gate import GateResult
 from trimtab.core.once import once
@@ -37,7 +37,7 @@ class Decisions:
     @once
     def number(self) -> Float[Tensor, ""]:
         """How many valid tokens this rank holds."""
-        return sum_of(self.batch.valid)
+        return number_of(self.batch.valid)
 
     @property
     def ranks(self) -> Ranks:
@@ -52,7 +52,7 @@ class Decisions:
     @once
     def total_log_r(self) -> Float[Tensor, " rows"]:
         """Its sum over each sequence, in float64."""
-        return self.batch.layout.sums(self.log_r)
+        return self.batch.sums(self.batch.layout, self.log_r)
 
 
 def over_ranks(ranks: Ranks, *sums: Tensor) -> tuple[Tensor, ...]:

@@ -44,8 +44,8 @@ class GateResult:
 def gate_result(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> GateResult:
     """What a gate finds among the tokens in `scope`; those outside hold neutral values and pass."""
     units = {"segment": lambda: batch.turns, "sequence": lambda: batch.layout}.get(gate.level, lambda: None)()
-    counted = scope if units is None else units.count(scope)
-    low, high = _statistic(gate, token_values(gate, pair, batch, scope), units, scope, counted)
+    counted = scope if units is None else batch.count(units, scope)
+    low, high = _statistic(gate, token_values(gate, pair, batch, scope), units, scope, counted, batch)
     inside = _inside(gate, low, high, scope, batch)
     passes = _passes(gate, pair, batch, scope, units, counted, inside)
     return GateResult(gate, scope, units, counted, low, high, inside, passes)
@@ -62,26 +62,23 @@ def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tok
     if kind in FROM_PROBABILITIES:
         target, base = pair.split("/")
         return FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base)) * scope
-    value = FROM_LOG_RATIO[kind](batch.log_r_within(pair, gate.limit) * scope)
+    value = FROM_LOG_RATIO[kind](batch.log_r_over(scope, pair, gate.limit))
     return value * scope if gate.metric == "mult_prob_error" else value  # which is 1 where log r is 0
 
 
 def _statistic(
-    gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, counted: Tensor
+    gate: Gate, value: Tensor, units: Layout | None, scope: Tensor, counted: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """One value per unit, as its least and greatest for agg `every`; 0 for a unit without tokens."""
     if units is None:
         return value, value
     if gate.agg in ("mean", "sum"):
-        total = units.sums(
-            value
-        )  # in float64, so that the result is one rounding away from a bound of the working type
+        total = batch.sums(units, value)  # in float64: the result is one rounding away from a bound of the working type
         low = high = saturating_cast(total / counted.clamp(min=1.0) if gate.agg == "mean" else total, value.dtype)
     else:
-        ends = (
-            units.dip(torch.where(scope > 0, value, torch.inf)),
-            units.peak(torch.where(scope > 0, value, -torch.inf)),
-        )
+        most = torch.finfo(value.dtype).max
+        outside = (1.0 - scope).mul_(most)  # 0 or the largest number, which leaves no value outside in front
+        ends = units.dip(value + outside), units.peak(torch.sub(value, outside, out=outside))
         least, greatest = (torch.where(counted > 0, end, 0.0) for end in ends)
         low, high = {"min": (least, least), "max": (greatest, greatest)}.get(gate.agg or "", (least, greatest))
     if gate.limit is not None and gate.limit.at == "gathered":

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.checks import check_all, check_device
-from trimtab.core.head import Head
+from trimtab.core.entries import support_by_tile
+from trimtab.core.head import Head, HeadEntries
+from trimtab.core.lm_head import LmHead
 from trimtab.core.ratio import working_type
 from trimtab.core.softmax import RunningSoftmax, logit_gradient, scaling
 from trimtab.errors import ConfigError, InputError
@@ -32,6 +34,8 @@ class SelectedLogProbs:
     """float32, or float64 if an input is; 0 where the target is ignored."""
     entropy: Float[Tensor, "*tokens"] | None = None
     """In nats; 0 where the target is ignored."""
+    in_support: Bool[Tensor, "*tokens"] | None = None
+    """Where the softmax ran over the token's own support; None if none was given."""
 
 
 @takes_arrays("hidden", "weight", "bias")
@@ -44,6 +48,7 @@ def selected_log_probs(
     bias: Float[Tensor, " entries"] | None = None,
     entropy: bool = False,
     vocabulary: Int[Tensor, " ids"] | None = None,
+    support: Head | None = None,
     chunk: int | None = None,
 ) -> SelectedLogProbs:
     """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature), differentiable in all four.
@@ -51,14 +56,18 @@ def selected_log_probs(
     `hidden[i]` is the state that predicts `targets[i]`: the shift by one is the caller's. A negative target is ignored: it
     gives 0 and no gradient, whatever stands in its hidden state; so does a token whose results receive a gradient of 0.
     `temperature` is one number or one per token. `vocabulary` restricts the softmax to these ids; a target outside them
-    gives −inf, without gradient. `chunk` bounds the logits held at a time: memory and speed, never the result.
+    gives −inf, without gradient. `support` restricts each token's softmax to the ids that its sampler could have drawn
+    (top-k, top-p), so that the log-prob is of the policy that sampled; a token whose target is not among its own, or that has none,
+    keeps the whole vocabulary (as prime-rl does) and is False in `in_support`. It costs one read on the host, and does not compile.
+    `chunk` bounds the logits held at a time: memory and speed, never the result.
     A frozen weight costs no product in backward, and entropy that is only looked at costs nothing there.
     """
     _check_head(hidden, weight, bias)
     _check_targets(targets, hidden, "hidden", len(weight))
     flat = targets.reshape(-1).long()
     ids = None if vocabulary is None else _ids(vocabulary, targets)
-    log_probs, entropies = Head.apply(
+    restricted = _restricted(support, targets, len(weight), vocabulary)
+    log_probs, entropies = LmHead.apply(
         hidden.reshape(len(flat), hidden.shape[-1]),
         weight,
         bias,
@@ -68,8 +77,10 @@ def selected_log_probs(
         flat >= 0,
         entropy,
         _chunk(chunk, hidden),
+        support and support.entries(),
+        restricted,
     )
-    return SelectedLogProbs(log_probs.view(targets.shape), None if entropies is None else entropies.view(targets.shape))
+    return _selected(targets, log_probs, entropies, restricted)
 
 
 @takes_arrays("logits")
@@ -79,11 +90,12 @@ def log_probs_of(
     *,
     temperature: float | Tensor = 1.0,
     entropy: bool = False,
+    support: Head | None = None,
     chunk: int | None = None,
 ) -> SelectedLogProbs:
     """Log-probs of the targets under softmax(logits / temperature), for logits that exist already.
 
-    Ignored targets, `temperature` and `chunk` as in `selected_log_probs`. Backward needs the logits as they were given
+    Ignored targets, `temperature`, `support` and `chunk` as in `selected_log_probs`. Backward needs the logits as they were given
     and nothing else of their size, and makes their gradient in one buffer.
     """
     if logits.ndim == 0 or logits.shape[-1] == 0 or not logits.is_floating_point():
@@ -93,6 +105,7 @@ def log_probs_of(
         )
     _check_targets(targets, logits, "logits", logits.shape[-1])
     flat = targets.reshape(-1).long()
+    restricted = _restricted(support, targets, logits.shape[-1], None)
     log_probs, entropies = _Logits.apply(
         logits,
         _temperatures(temperature, targets, working_type(logits)),
@@ -100,8 +113,34 @@ def log_probs_of(
         flat >= 0,
         entropy,
         _chunk(chunk, logits),
+        support and support.entries(),
+        restricted,
     )
-    return SelectedLogProbs(log_probs.view(targets.shape), None if entropies is None else entropies.view(targets.shape))
+    return _selected(targets, log_probs, entropies, restricted)
+
+
+def _selected(
+    targets: Tensor, log_probs: Tensor, entropy: Tensor | None, in_support: Tensor | None
+) -> SelectedLogProbs:
+    shape = targets.shape
+    return SelectedLogProbs(
+        log_probs.view(shape),
+        None if entropy is None else entropy.view(shape),
+        None if in_support is None else in_support.view(shape),
+    )
+
+
+def _restricted(
+    support: Head | None, targets: Tensor, entries: int, vocabulary: Tensor | None
+) -> Bool[Tensor, " tokens"] | None:
+    """The tokens whose softmax runs over their support."""
+    if support is None:
+        return None
+    if vocabulary is not None:
+        raise ConfigError("support needs the whole vocabulary, got `vocabulary` beside it. Pass one of the two.")
+    support.check_tokens(targets)
+    _check_ids("support needs", support.ids, support.ids < entries, f"ids below {entries} (the vocabulary)")
+    return support.contains(targets).reshape(-1)
 
 
 class _Logits(Function):
@@ -116,15 +155,24 @@ class _Logits(Function):
         counted: Tensor,
         with_entropy: bool,
         chunk: int,
+        support: HeadEntries | None,
+        restricted: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.height = _height(logits, chunk)
         dtype = working_type(logits)
         scale = None if temperature is None else scaling(temperature, dtype)
         scratch = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
         running = RunningSoftmax(places, dtype, torch.empty_like(scratch).view(-1) if with_entropy else None)
+        ctx.support = None
+        if support is not None and restricted is not None:
+            size = logits.shape[-1]
+            ctx.support = support_by_tile(support, restricted, size, height=1, width=size)
         for rows, block in _blocks(logits, ctx.height):
             tile = scratch[: len(block)]
             scaled = block if scale is None else torch.mul(block, scale[rows].unsqueeze(-1), out=tile)
+            if ctx.support is not None:
+                scaled = tile.copy_(scaled)
+                ctx.support.restrict(rows.start, 0, tile)
             running.take(rows, 0, scaled, tile)
         entropy = running.entropy(counted) if with_entropy else None
         ctx.save_for_backward(logits, temperature, places, counted, running.logsumexp(), entropy)
@@ -157,6 +205,8 @@ class _Logits(Function):
             tile.copy_(block).nan_to_num_(nan=0.0, posinf=0.0, neginf=-torch.inf)
             if grads.scale is not None:
                 tile.mul_(grads.scale[rows].unsqueeze(-1))
+            if ctx.support is not None:
+                ctx.support.restrict(rows.start, 0, tile)
             grads.grad(rows, 0, tile, tile, spare).mul_(grads.factor[rows].unsqueeze(-1))
             if scratch is not None:
                 by_token[rows] = tile
@@ -166,10 +216,7 @@ class _Logits(Function):
         return (
             gradient,
             None if grad_temperature is None else grad_temperature.to(temperature.dtype),
-            None,
-            None,
-            None,
-            None,
+            *[None] * 6,
         )
 
 

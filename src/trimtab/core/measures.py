@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trimtab.core.add import small_sum_of, squares_of, sum_of
+from trimtab.core.add import number_of, small_sum_of, sum_of
 from trimtab.core.batch import Batch
 from trimtab.core.decisions import (
     MOST,
@@ -26,6 +26,7 @@ from trimtab.core.decisions import (
     with_prefix,
 )
 from trimtab.core.gate import GateResult, gate_bounds
+from trimtab.core.layout import Layout
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
@@ -43,7 +44,7 @@ def counts(made: Decisions) -> dict[str, Tensor]:
     rows, some_kept = (sum_of_rows(made.ranks, has_tokens(each)) for each in (batch.lengths, lengths))
     masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
     masked, valid, kept, some_kept, rows = over_ranks(
-        made.ranks, masked, made.number, sum_of(made.kept), some_kept, rows
+        made.ranks, masked, made.number, number_of(made.kept), some_kept, rows
     )
     return {
         "tokens": valid.float(),
@@ -60,7 +61,7 @@ def drift(made: Decisions) -> dict[str, Tensor]:
     log_r = made.log_r
     held = log_r.clamp(-LIMIT, LIMIT)
     excess = held.expm1()  # r − 1: 0 on masked tokens, so nothing needs masking here
-    square, linear = squares_of(excess), small_sum_of(excess)
+    square, linear = small_sum_of(excess.square()), small_sum_of(excess)  # at most e^40: far from the ends of float32
     weighted = small_sum_of(torch.addcmul(held, excess, held))  # r·ℓ = ℓ + (r − 1)·ℓ
     estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
     distances = torch.abs(log_r, out=held)
@@ -150,7 +151,7 @@ def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
 
 def weight(made: Decisions) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
-    found = describe(made.weight.clamp(max=MOST), made.kept, sum_of(made.kept), made.ranks, least=0.0)
+    found = describe(made.weight.clamp(max=MOST), made.kept, number_of(made.kept), made.ranks, least=0.0)
     (trained,) = over_ranks(made.ranks, made.number)
     square = found.variance + found.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
@@ -217,11 +218,10 @@ def gate_rejections(index: int, name: str) -> Measure:
     """What a gate turned away, on which side."""
 
     def section(made: Decisions) -> dict[str, Tensor]:
-        found, count = made.results[index], made.batch.layout.count
-        fails = found.scope * (1.0 - found.passes)
-        here, lost = count(found.scope), count(fails)
+        found = made.results[index]
+        here, lost, of_unit = _turned_away(found, made.batch.layout)
         rows = (here, lost, has_tokens(here), has_tokens(here) * (lost == here))
-        of_unit, share = (fails, 1.0) if found.units is None else (found.units.count(fails), made.ranks.row_share)
+        share = 1.0 if found.units is None else made.ranks.row_share
         sides = (sum_of(of_unit * side) * share for side in _sides(found))
         number, fallen, some, whole, high, low = over_ranks(
             made.ranks, *(sum_of_rows(made.ranks, each) for each in rows), *sides
@@ -231,6 +231,15 @@ def gate_rejections(index: int, name: str) -> Measure:
         return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
 
     return section
+
+
+def _turned_away(found: GateResult, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """How many tokens a gate looked at in each sequence, how many it turned away there, and how many in each unit."""
+    if found.units is layout and found.gate.when == "always":
+        lost = found.counted * (1.0 - found.inside)
+        return found.counted, lost, lost
+    fails = found.scope * (1.0 - found.passes)
+    return layout.count(found.scope), layout.count(fails), fails if found.units is None else found.units.count(fails)
 
 
 def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
@@ -253,7 +262,7 @@ def doubtful(made: Decisions) -> dict[str, Tensor]:
 
 def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
     """Valid tokens with a log-prob above 0, and with a mask of neither 0 nor 1 / valid tokens, over all ranks."""
-    valid = sum_of(tokens.valid)
+    valid = number_of(tokens.valid)
     partial = torch.zeros_like(valid) if tokens.partial is None else sum_of(tokens.partial)
     positive, partial, valid = over_ranks(tokens.layout.ranks, tokens.positive(), partial, valid)
     return {"positive_fraction": quotient(positive, valid), "partial_fraction": quotient(partial, valid)}
@@ -262,7 +271,7 @@ def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
 def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
     """Valid tokens whose advantage is NaN or infinite, which is taken as 0 / valid tokens, over all ranks."""
     assert tokens.unvalued is not None
-    lost, number = over_ranks(tokens.layout.ranks, sum_of(tokens.unvalued), sum_of(tokens.valid))
+    lost, number = over_ranks(tokens.layout.ranks, sum_of(tokens.unvalued), number_of(tokens.valid))
     return {"advantage/missing_fraction": quotient(lost, number)}
 
 

@@ -6,21 +6,57 @@ Only valid units count: sequences without tokens never do, tokens without log-pr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from trimtab.config.algebra import Gate
+from torch import Tensor
+
+from trimtab.config.algebra import Correction, Gate
 from trimtab.core import measures
 from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
-from trimtab.core.once import LazyMetrics
+from trimtab.core.once import LazyMetrics, once
+
+Section = Callable[[], dict[str, Tensor]]
 
 
 class Metrics(LazyMetrics):
-    """The metrics of one correction."""
+    """The metrics of one correction, from the decisions of the plain form.
+
+    `known` are sections that were worked out, or can be, without them; then those are made only for what is left.
+    """
+
+    def __init__(
+        self,
+        rule: Correction,
+        decide: Callable[[], Decisions],
+        *,
+        valued: bool,
+        known: Mapping[str, Section] | None = None,
+    ) -> None:
+        plain = {name: partial(self._measure, measure) for name, measure in _measures(rule, valued=valued).items()}
+        super().__init__(plain | dict(known or {}))
+        self._decide = decide
+
+    @once
+    def decisions(self) -> Decisions:
+        """Everything a correction worked out on its way."""
+        return self._decide()
+
+    def _measure(self, measure: Measure) -> dict[str, Tensor]:
+        return measure(self.decisions)
+
+
+class WeightMetrics(LazyMetrics):
+    """What can be said where only weights and masks are known: counts, and the weight."""
 
     def __init__(self, decisions: Decisions) -> None:
-        super().__init__({name: partial(measure, decisions) for name, measure in _measures(decisions).items()})
-        self.decisions = decisions
+        names = {
+            "tokens sequences missing_fraction kept_fraction kept_sequence_fraction all_rejected": measures.counts,
+            "weight/mean weight/std weight/min weight/max weight/ess": measures.weight,
+            "weight/p01 weight/p50 weight/p99": measures.weight_quantiles,
+        }
+        super().__init__({name: partial(how, decisions) for group, how in names.items() for name in group.split()})
 
 
 def gate_name(index: int, gate: Gate) -> str:
@@ -28,8 +64,8 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
-def _measures(decisions: Decisions) -> dict[str, Measure]:
-    """Each metric's name and the section it is worked out in; known from the rule alone."""
+def _measures(rule: Correction, *, valued: bool) -> dict[str, Measure]:
+    """Each metric's name and the section it is worked out in; known from the rule alone. `valued`: there are advantages."""
     table: dict[str, Measure] = {}
 
     def add(names: str, section: Measure, prefix: str = "") -> None:
@@ -46,15 +82,15 @@ def _measures(decisions: Decisions) -> dict[str, Measure]:
     add("p01 p50 p99", measures.ratio_quantiles, "ratio/")
     add("abs_log_r_p50", measures.ratio_quantiles, "drift/")
     add("mean std min max ess", measures.weight, "weight/")
-    if decisions.weighing is not None:
+    if rule.weighs:
         add("touched_high touched_low", measures.beyond_bounds, "weight/")
         add("p01 p50 p99", measures.weight_quantiles, "weight/")
-    for index, gate in enumerate(decisions.rule.gates):
+    for index, gate in enumerate(rule.gates):
         name = f"{gate_name(index, gate)}/"
         add("mean std min max", measures.gate_statistic(index, name), name)
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
         add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
-    if decisions.batch.advantages is not None:
+    if valued:
         add("missing_fraction", measures.advantage_gaps, "advantage/")
         add("kept_given_positive kept_given_negative net_advantage mean_advantage", measures.selection, "selection/")
     return table

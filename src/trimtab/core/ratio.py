@@ -60,9 +60,11 @@ def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | No
     return sides[0] if len(sides) == 1 else sides[0].mul_(sides[1])
 
 
-def zero_outside(value: Tensor, counted: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
-    """The value where counted, 0 elsewhere, whatever stood there."""
-    finite = torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0)
+def zero_outside(
+    value: Tensor, counted: Float[Tensor, "*tokens"], *, out: Tensor | None = None
+) -> Float[Tensor, "*tokens"]:
+    """The value where counted, 0 elsewhere, whatever stood there; written into `out` where that is given."""
+    finite = torch.nan_to_num(value.to(counted.dtype), nan=0.0, posinf=0.0, neginf=0.0, out=out)
     return finite.mul_(counted) if finite.shape == counted.shape else finite * counted
 
 

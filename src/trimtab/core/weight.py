@@ -27,10 +27,10 @@ class Weighing:
 
 def weighing(weight: Weight, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Weighing:
     """The bounded ratio of each unit, gathered over `scope`. A ratio too large for the type takes its largest number, never inf."""
-    log_raw, counted = batch.log_r_within(pair, weight.limit) * scope, scope
+    log_raw, counted = batch.log_r_over(scope, pair, weight.limit), scope
     units = None if weight.level == "token" else batch.turns if weight.level == "segment" else batch.layout
     if units is not None:
-        counted, total = units.count(scope), units.sums(log_raw)
+        counted, total = batch.count(units, scope), batch.sums(units, log_raw)
         product = weight.level == "sequence"
         log_raw = saturating_cast(total if product else total / counted.clamp(min=1.0), log_raw.dtype)
     if weight.limit is not None and weight.limit.at == "gathered":

@@ -9,6 +9,7 @@ from typing import Any, cast
 from trimtab.config.base import excerpt
 from trimtab.dialects.dialect import Dialect, FullNames, Given, Key, Part, Unreadable, parents
 from trimtab.dialects.files.unknown import Unknown, is_open
+from trimtab.dialects.negated import without_negations
 from trimtab.dialects.values import kind_words, nested
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -35,7 +36,7 @@ def look_up(
     """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
-    settings = _with_sections(dialect, settings)
+    settings = _with_sections(dialect, without_negations(dialect, settings))
     free = dict.fromkeys(settings)
     for key in dialect.keys:
         match = min((found for path in key.paths for found in _matches(path, free)), default=None)

@@ -14,11 +14,13 @@ import yaml
 from trimtab.config.base import excerpt
 from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
 from trimtab.dialects.files.launch import launches, most
-from trimtab.errors import ConfigError, ConfigFileError
+from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
 
 MOST_KEYS = 20_000
+TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
+"""A place that Jinja and its like fill in."""
 
 
 def flat_settings(source: Source) -> dict[str, Any]:
@@ -52,6 +54,10 @@ def tree(path: Path) -> Mapping[str, Any]:
     try:
         found = parse(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if TEMPLATE.search(text):
+            raise NotSettingsError(
+                f"{path} is a template ({{{{ … }}}}) that another program fills in. Pass the file that it makes."
+            ) from None
         raise ConfigFileError(
             f"{path} needs to be {_NAMES.get(parse, 'YAML')}, got a problem: {reason(error)}."
         ) from None

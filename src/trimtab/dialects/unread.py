@@ -11,7 +11,7 @@ from trimtab.dialects.reading import Finding
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
     "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated", "distill", "distillation",
-    "gold", "opd", "cispo", "gspo", "sapo", "dppo", "cppo", "gmpo", "fipo", "vespo", "topr",
+    "gold", "opd", "mopd", "opsd", "cispo", "gspo", "sapo", "dppo", "cppo", "gmpo", "fipo", "vespo", "topr",
 }  # fmt: skip
 """Words of a key that are worth a word."""
 PAIRS = {
@@ -22,6 +22,11 @@ PAIRS = {
     ("rollout", "is"),
     ("rollout", "rs"),
     ("vllm", "is"),
+    ("score", "centering"),
+    ("entropy", "loss"),
+    ("entropy", "coef"),
+    ("entropy", "coeff"),
+    ("sampling", "mask"),
 }
 PASSED = {
     "grad", "gradient", "norm", "warmup", "gpu", "memory", "mem", "eval", "val", "value", "sampling_ratio", "decay", "lr",

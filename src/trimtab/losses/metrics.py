@@ -14,13 +14,13 @@ from torch import Tensor
 from trimtab.core.add import sum_of
 from trimtab.core.measures import LIMIT, doubtful_tokens, missing_advantages
 from trimtab.core.metric import k3
-from trimtab.core.observe import Metrics
+from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.once import LazyMetrics
 from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 
 Measured = Callable[[], dict[str, Tensor]]
-CorrectionMetrics = Metrics | dict[str, Tensor]
+CorrectionMetrics = Metrics | WeightMetrics | dict[str, Tensor]
 """The metrics of a correction: still to be worked out, or worked out elsewhere."""
 
 

@@ -21,15 +21,15 @@ from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, groups
+from trimtab.core.batch import Batch, batch, checked_layout, groups, per_token
 from trimtab.core.correct import Corrected, decide, required_log_probs
-from trimtab.core.observe import Metrics
-from trimtab.core.ranks import Ranks
+from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
+from trimtab.losses.onepass import LossCall, one_pass_loss
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms, attach, term_and_coefficient, total
 
@@ -97,26 +97,38 @@ def policy_loss(
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
     ranks = groups(process_group, context_group)
-    tokens = _batch(policies, _pairs(correction, anchor, penalty), mask, advantages, cu_seqlens, ranks)
-    check_group(group, len(tokens.lengths))
+    compared = _compared(policies, pairs := _pairs(correction, anchor, penalty))
+    layout = checked_layout(compared, mask, cu_seqlens, ranks)
 
-    terms, seen = _with_decisions(correction, _terms_before(tokens, anchor, current, generator))
-    surrogate = OBJECTIVES[type(loss)](loss, terms)
-    parts = {"policy": _policy_part(surrogate, terms, reduction)}
-    if penalty is not None:
-        parts["kl"] = _kl_part(penalty, kl_coefficient, terms, correction, reduction)
-    if bonus is not None and entropy is not None:
-        parts["entropy"] = _entropy_part(entropy, bonus, bonus_coefficient, terms, reduction)
+    def plain(current: Tensor) -> tuple[Tensor, PolicyMetrics]:
+        given = compared | {"current": current}
+        with torch.no_grad():
+            tokens = batch(given, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        check_group(group, len(tokens.lengths))
+        terms, seen = _with_decisions(correction, _terms_before(tokens, anchor, current, generator))
+        surrogate = OBJECTIVES[type(loss)](loss, terms)
+        parts = {"policy": _policy_part(surrogate, terms, reduction)}
+        if penalty is not None:
+            parts["kl"] = _kl_part(penalty, kl_coefficient, terms, correction, reduction)
+        if bonus is not None and entropy is not None:
+            parts["entropy"] = _entropy_part(entropy, bonus, bonus_coefficient, terms, reduction)
 
-    by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
-    step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
-    step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
-    found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
-    means = _means(parts, tokens.valid, entropy)
-    metrics = policy_metrics(
-        terms, surrogate, loss=found, averaged_over=step.averaged_over, correction=seen, means=means
-    )
-    return PolicyLoss(found, metrics)
+        by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
+        step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
+        step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
+        found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
+        means = _means(parts, tokens.valid, entropy)
+        over = step.averaged_over
+        return found, policy_metrics(terms, surrogate, loss=found, averaged_over=over, correction=seen, means=means)
+
+    # the same in one pass, where it fits
+    if penalty is None and entropy is None and group is None and not isinstance(correction, Corrected):
+        spread = per_token(advantages, mask, layout)
+        call = LossCall(loss, correction, anchor, reduction, compared, spread, mask, layout, denominator)
+        quick = one_pass_loss(call, plain)
+        if quick is not None:
+            return PolicyLoss(*quick)
+    return PolicyLoss(*plain(current))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,19 +174,10 @@ def _means(parts: Mapping[str, Part], valid: Tensor, entropy: Tensor | None) -> 
     return means
 
 
-@torch.no_grad()
-def _batch(
-    policies: Mapping[str, Tensor | None],
-    pairs: tuple[str, ...],
-    mask: Tensor,
-    advantages: Tensor,
-    cu_seqlens: Tensor | None,
-    ranks: Ranks,
-) -> Batch:
-    """The batch of the policies that are compared; the others are not looked at."""
+def _compared(policies: Mapping[str, Tensor | None], pairs: tuple[str, ...]) -> dict[str, Tensor]:
+    """The policies that are compared; the others are not looked at."""
     named = {policy for pair in pairs for policy in pair.split("/")}
-    compared = {name: log_probs for name, log_probs in policies.items() if log_probs is not None and name in named}
-    return batch(compared, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+    return {name: log_probs for name, log_probs in policies.items() if log_probs is not None and name in named}
 
 
 def _terms_before(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
@@ -191,11 +194,11 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
         return terms, {}
     if isinstance(correction, Correction):
         found = decide(correction, tokens)
-        kept, weight, seen = found.kept, found.weight, Metrics(found)
+        kept, weight, seen = found.kept, found.weight, Metrics(correction, lambda: found, valued=True)
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = zero_outside(correction.weight, kept), correction.metrics
-        seen = seen if isinstance(seen, Metrics) else dict(seen)
+        seen = seen if isinstance(seen, Metrics | WeightMetrics) else dict(seen)
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"
     return replace(

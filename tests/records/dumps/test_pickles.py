@@ -70,12 +70,12 @@ HOSTILE: dict[str, bytes] = {
     "by OBJ": op("(cos\nsystem\nS'touch RAN'\no."),
     "by a name that was put away": op("cos\nsystem\n", put(7), b"0j" + struct.pack("<I", 7), b"(S'touch RAN'\ntR."),
     "by STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch RAN\x85R.",
-    "by a dotted name": b"\x80\x04\x8c\x0bcollections\x8c\x1cOrderedDict.__init__.__globals__\x93.",
+    "by a dotted name": b"\x80\x04\x8c\x0bcollections\x8c\x20OrderedDict.__init__.__globals__\x93.",
     "by a module of an admitted name": b"\x80\x04\x8c\x05torch\x8c\x09os.system\x93\x8c\x09touch RAN\x85R.",
     "by the registry of extensions": b"\x80\x02\x82\xf0S'touch RAN'\n\x85R.",
     "by BUILD of a class's method": op("ccollections\nOrderedDict\n(dS'__setstate__'\ncos\nsystem\nsb."),
-    "by BUILD of a stand-in": b"\x80\x02cverl.protocol\nDataProto\n(N}U\x04makeU\x01xst\x86b.",
-    "by BUILD of a list": b"\x80\x02](N}U\x06appendU\x01xst\x86b.",
+    "by BUILD of a stand-in": b"\x80\x02cverl.protocol\nDataProto\nN}U\x04makeU\x01xs\x86b.",
+    "by BUILD of a list": b"\x80\x02]N}U\x06appendU\x01xs\x86b.",
     "by calling what is data": b"\x80\x02U\x03abcU\x01x\x85R.",
     "by calling a husk": b"\x80\x02cverl.protocol\nDataProto\n)\x81)R.",
     "by NEWOBJ of a function": b"\x80\x02cos\nsystem\nU\x09touch RAN\x85\x81.",
@@ -101,7 +101,7 @@ def test_a_hostile_pickle_is_refused_and_nothing_of_it_runs(name: str, tmp_path:
     path = tmp_path / "batch.pkl"
     path.write_bytes(HOSTILE[name])
     try:
-        with pytest.raises(RecordError) as refused:
+        with pytest.raises(NotDataError) as refused:
             pickle_content(path)
     finally:
         del copyreg._extension_cache[0xF0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from trimtab.dialects.files.expansion import Scope, expand_to_text, or_hole, words
@@ -16,6 +17,11 @@ from trimtab.dialects.files.unknown import HOLE
 SHELLS = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash"}
 FED = {*SHELLS, "sbatch", "srun", "ssh", "docker", "apptainer", "singularity", "salloc", "kubectl"}
 """Commands whose here-document is a script."""
+SUBMITS = {"sbatch", "srun", "salloc", "qsub", "bsub"}
+"""Commands that hand their variables on to a job, which may run one of them."""
+COMMANDS = re.compile(r".*(command|cmd|launch|entry_?point|script|run)s?", re.IGNORECASE)
+"""What a variable is called that holds a command for somebody else."""
+PYTHON = re.compile(r"(?:^|[\s/])(?:python[\d.]*|uv\s+run|torchrun|accelerate\s+launch|deepspeed)\s")
 
 
 def assign(each: Assignment, scope: Scope, walk: Walk) -> None:
@@ -76,6 +82,16 @@ def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
         any(word in FED for word in found.words) or (found.words[0] in ("cat", "tee") and to_script)
     ):
         yield from (expand_to_text(each, scope) for each in command.inputs)
+    if found.words[0].rpartition("/")[2] in SUBMITS:
+        yield from _handed_on(found, scope)
+
+
+def _handed_on(found: Started, scope: Scope) -> Iterable[str]:
+    """Commands in variables that a job is given: `COMMAND="uv run …" sbatch ray.sub`, or exported before."""
+    told = {name: value for name, value in scope.values.items() if isinstance(value, str) and COMMANDS.fullmatch(name)}
+    for value in {**told, **found.values}.values():
+        if PYTHON.search(value) and not any(value in word for word in found.words):
+            yield value
 
 
 def output_of(piece: Substitution, scope: Scope, walk: Walk) -> str | None:

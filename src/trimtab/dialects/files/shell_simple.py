@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from trimtab.dialects.files.grammar import Assignment, Command, Simple, Text, Word
 from trimtab.dialects.files.shell_words import Reader, ShellError
@@ -71,11 +72,22 @@ def simple(reader: Reader, line: int) -> tuple[Command, Inputs]:
 
 
 def _cuts(reader: Reader) -> bool:
-    """Whether a comment here stands below a line that ended in a backslash, so that it ends the command."""
+    """Whether a comment here stands below a line that ended in a backslash and above one that goes on, so that it ends the command."""
     start = reader.text.rfind("\n", 0, reader.at)
     if start < 1 or reader.text[start + 1 : reader.at].strip():
         return False
-    return reader.text[start - 1] == "\\" or reader.text[max(start - 2, 0) : start] == "\\\r"
+    below = next((line for line in _lines(reader) if not line.startswith("#")), "")
+    return bool(below) and (reader.text[start - 1] == "\\" or reader.text[max(start - 2, 0) : start] == "\\\r")
+
+
+def _lines(reader: Reader) -> Iterator[str]:
+    """The lines from here on, one at a time: a script may be long, and what follows a comment is near."""
+    at = reader.at
+    while at < len(reader.text):
+        end = reader.text.find("\n", at)
+        end = end if end >= 0 else len(reader.text)
+        yield reader.text[at:end].strip()
+        at = end + 1
 
 
 def _declares(words: list[Word]) -> bool:

@@ -1,4 +1,4 @@
-"""prime-rl (559b4477): `trainer.loss`, two policies only: current against behavior, gated by how far a probability moved."""
+"""prime-rl: `trainer.loss`, two policies only: current against behavior, gated by the ratio or by how far a probability moved."""
 
 from __future__ import annotations
 
@@ -7,24 +7,36 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION
-from trimtab.dialects.prime_rl.loss import REMOVED
+from trimtab.dialects.prime_rl.kinds import REMOVED, loss_kind, ratio_bounds, threshold
 
 
 def correction_of(given: Given) -> Correction | None:
     """Which tokens' policy term survives; its ratio carries the gradient, so the weight is 1."""
-    if given["type"] == "custom":
+    refuse(
+        given["score_centering"],
+        "prime-rl score_centering",
+        "it subtracts the mean score over the sampler's mask. Leave it out to read the rest",
+    )
+    if loss_kind(given) == "custom":
         return None
     if given.has(*REMOVED):
         return _removed_keys(given)
-    if given["type"] == "ipo":
-        gates = (Gate(metric="tv", upper=given["ipo_threshold"]),)
-    else:
+    return Correction(policies="bypass", gates=_gates(given), weight=Weight(level="one"))
+
+
+def _gates(given: Given) -> Gates:
+    kind = loss_kind(given)
+    if kind == "ipo":
+        return (Gate(metric="tv", upper=threshold(given)),)
+    if kind == "icepop":
+        return ratio_gate("token", *ratio_bounds(given))
+    if kind == "default":
         rising = Gate(metric="prob_diff", upper=given["dppo_mask_high"], when="positive_advantage")
-        falling = Gate(metric="prob_diff", lower=-given["dppo_mask_low"], when="nonpositive_advantage")
-        gates = (rising, falling)
-    return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
+        return (rising, Gate(metric="prob_diff", lower=-given["dppo_mask_low"], when="nonpositive_advantage"))
+    return ()  # ppo and cispo bound the ratio in the loss itself
 
 
 def _removed_keys(given: Given) -> Correction:
@@ -39,9 +51,13 @@ def _removed_keys(given: Given) -> Correction:
 
 
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
-    """Both kinds."""
+    """Today's losses, and the one that dropped tokens by the sign of their advantage, which today's have no word for."""
+    if not rule.gates:
+        yield from ({f"{SECTION}.type": name} for name in ("ppo", "cispo"))
     if len(rule.gates) == 1:
-        yield {f"{SECTION}.type": "ipo", f"{SECTION}.ipo_threshold": rule.gates[0].upper}
+        low, high = rule.gates[0].lower, rule.gates[0].upper
+        yield {f"{SECTION}.type": "ipo", f"{SECTION}.eps": high}
+        yield {f"{SECTION}.type": "icepop", f"{SECTION}.ratio_low": low or 1e-12, f"{SECTION}.ratio_high": high or 1e12}
     if len(rule.gates) == 2:
         bounds = {"dppo_mask_high": rule.gates[0].upper, "dppo_mask_low": -(rule.gates[1].lower or 0.0)}
         yield {f"{SECTION}.type": "default", **{f"{SECTION}.{name}": value for name, value in bounds.items()}}

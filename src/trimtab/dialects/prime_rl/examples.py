@@ -5,13 +5,19 @@ from __future__ import annotations
 from trimtab.dialects.examples import Examples
 
 EXAMPLES = Examples(
-    corrections={"type: default": {"type": "default"}, "type: ipo": {"type": "ipo"}},
-    objectives={
+    corrections={
+        "type: ipo": {"type": "ipo"},
+        "type: icepop": {"type": "icepop"},
+        "type: default (up to 559b4477)": {"type": "default", "kl_tau": 0.0},
+    },
+    objectives={"type: ppo": {"type": "ppo"}, "type: cispo": {"type": "cispo"}}
+    | {
         f"algo.type: {name}": {"orchestrator": {"algo": {"type": name}}, "trainer": {"loss": {"type": "custom"}}}
         for name in ("grpo", "max_rl")
     }
     | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
     refused={
+        "score_centering": {"trainer": {"loss": {"type": "ipo", "score_centering": True}}},
         "algo.length_penalty": {"orchestrator": {"algo": {"type": "grpo", "length_penalty": "linear"}}},
         "algo.type: rae": {"orchestrator": {"algo": {"type": "rae"}}},
         "algo.type: hierarchical_grpo": {"orchestrator": {"algo": {"type": "hierarchical_grpo"}}},

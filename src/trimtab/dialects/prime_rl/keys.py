@@ -7,12 +7,19 @@ from trimtab.dialects.values import choice, flag, nested, number, text
 
 SECTION = "trainer.loss"
 ALGO = "orchestrator.algo"
+CAP = 1e4
+"""Where the ratio of an accepted token is held, its gradient kept."""
 KEYS = (
-    Key(f"{SECTION}.type", choice("default", "ipo", "custom"), "default"),
+    Key(f"{SECTION}.type", choice("ipo", "icepop", "ppo", "cispo", "custom", "default"), "ipo"),
+    Key(f"{SECTION}.eps", number),
+    Key(f"{SECTION}.ratio_low", number),
+    Key(f"{SECTION}.ratio_high", number),
+    Key(f"{SECTION}.score_centering", flag, False),
+    Key(f"{SECTION}.max_importance_ratio", number, CAP, part="loss"),
+    Key(f"{SECTION}.adv_tau", number, 1.0, part="loss"),
     Key(f"{SECTION}.dppo_mask_low", number, 0.2),
     Key(f"{SECTION}.dppo_mask_high", number, 0.2),
     Key(f"{SECTION}.ipo_threshold", number, 0.1),
-    Key(f"{SECTION}.adv_tau", number, 1.0, part="loss"),
     Key(f"{SECTION}.kl_tau", number, 1e-3, part="loss"),
     Key(f"{SECTION}.ratio_type", choice("token", "sequence"), "token", legacy=True),
     *(

@@ -1,42 +1,44 @@
-"""prime-rl: −τ·A·ρ through the ratio, and a squared log-ratio to behavior."""
+"""prime-rl: −τ·A·ρ through the ratio, PPO or CISPO, all against behavior; and, before, a squared log-ratio beside it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trimtab.config import losses as ours
-from trimtab.config.losses import KlPenalty, Reduction
+from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
+from trimtab.dialects.prime_rl.keys import CAP
+from trimtab.dialects.prime_rl.kinds import REMOVED, is_replaced, loss_kind, ratio_bounds
 
 
 def loss_of(given: Given) -> LossPart:
-    """kl_tau·ℓ² is twice k2 to behavior, on every trained token; adv_tau scales the advantages."""
-    if given["type"] == "custom":
+    """adv_tau scales the advantages; kl_tau·ℓ², where there still is one, is twice k2 to behavior on every trained token."""
+    if loss_kind(given) == "custom":
         return LossPart()
     if given.has(*REMOVED):
         return _removed_keys(given)
-    penalty = KlPenalty(coefficient=2 * given["kl_tau"], estimator="k2") if given["kl_tau"] else None
+    penalty = given["kl_tau"] if is_replaced(given) else 0.0
     return LossPart(
-        loss=ours.ImportancePg(),
+        loss=_loss(given),
         reduction=Reduction(mode="token-mean"),
-        kl=penalty,
+        kl=KlPenalty(coefficient=2 * penalty, estimator="k2") if penalty else None,
         kl_to="behavior",
         advantage_scale=given["adv_tau"],
     )
 
 
-REMOVED = (
-    "ratio_type",
-    "token_mask_low",
-    "token_mask_high",
-    "geo_mask_low",
-    "geo_mask_high",
-    "sequence_mask_low",
-    "sequence_mask_high",
-    "sequence_clip_high",
-)
-"""Keys of the loss before 02bdca2e4."""
+def _loss(given: Given) -> Objective:
+    """A cap far below the usual one is said by its gradient, which is CISPO's."""
+    kind, cap = loss_kind(given), given["max_importance_ratio"]
+    if kind == "ppo":
+        low, high = ratio_bounds(given)
+        refuse(cap < CAP, f"prime-rl max_importance_ratio {cap:g} with ppo", "the capped side keeps its gradient")
+        return ours.Clip(low=1 - low, high=high - 1)
+    if kind == "cispo":
+        low, high = ratio_bounds(given)
+        return ours.Cispo(lower=low or None, upper=high)
+    return ours.Cispo(lower=None, upper=cap) if kind == "ipo" and cap < CAP else ours.ImportancePg()
 
 
 def _removed_keys(given: Given) -> LossPart:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Given, Remark
-from trimtab.dialects.prime_rl.loss import REMOVED
+from trimtab.dialects.prime_rl.keys import CAP
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
     return given.has(*REMOVED)
+
+
+def _is_custom(given: Given) -> bool:
+    return loss_kind(given) == "custom"
+
+
+def _is_unsaid(given: Given) -> bool:
+    """Whether nothing says which version's default holds."""
+    return not given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
 
 
 OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
@@ -15,34 +25,74 @@ OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
 REMARKS = (
     Remark(
         "type",
+        "surprise",
+        "No loss is named, so today's default holds: `ipo`, tokens whose probability moved by more than 0.3 dropped, no KL. Up to "
+        "559b4477 it was `default`: probabilities within 0.2 by the sign of the advantage, and kl_tau 0.001. "
+        "--set trainer.loss.type=default reads that.",
+        _is_unsaid,
+    ),
+    Remark(
+        "type",
         "note",
         "Tokens with advantage 0 leave the loss and its denominator; pass them masked to get the same number.",
-        lambda given: given["type"] != "custom",
+        lambda given: not _is_custom(given),
     ),
     Remark(
         "kl_tau",
         "note",
         "kl_tau·ℓ² has no ½ and runs over every trained token, dropped ones included; it is our k2 to behavior with twice the "
         "coefficient.",
-        lambda given: given.is_on("kl_tau") and given["type"] != "custom" and not _is_removed(given),
+        lambda given: is_replaced(given) and given.is_on("kl_tau") and not _is_removed(given),
+    ),
+    Remark(
+        "kl_tau",
+        "surprise",
+        "{type} has no penalty: kl_tau {kl_tau} is a key of older losses, which prime-rl refuses beside it.",
+        lambda given: (
+            given.has("kl_tau") and not is_replaced(given) and not _is_removed(given) and not _is_custom(given)
+        ),
     ),
     Remark(
         "type",
         "surprise",
         "The ratio of kept tokens is uncapped; the older ratio bounds (token_mask, geo_mask, sequence_clip) are gone.",
-        lambda given: given["type"] != "custom" and not _is_removed(given),
+        lambda given: is_replaced(given) and not _is_removed(given),
     ),
     Remark(
         "type",
         "note",
-        "A custom loss is a function of your own and cannot be read.",
-        lambda given: given["type"] == "custom",
+        "This loss stood in prime-rl up to 559b4477; today's are ipo, icepop, ppo and cispo, none with a KL.",
+        lambda given: is_replaced(given) and not _is_removed(given),
     ),
+    Remark(
+        "max_importance_ratio",
+        "note",
+        "A ratio above {max_importance_ratio} is held there with its gradient kept; ours goes on, which differs beyond a log-ratio of "
+        "9.2 only.",
+        lambda given: (
+            loss_kind(given) in ("ipo", "ppo") and not is_replaced(given) and given["max_importance_ratio"] >= CAP
+        ),
+    ),
+    Remark(
+        "max_importance_ratio",
+        "surprise",
+        "A ratio above {max_importance_ratio} is held there with its gradient kept; that is the gradient of CISPO, read as such: the "
+        "value of the loss differs, its gradient does not.",
+        lambda given: loss_kind(given) == "ipo" and not is_replaced(given) and given["max_importance_ratio"] < CAP,
+    ),
+    Remark(
+        "type",
+        "surprise",
+        "ppo clips the ratio to the sampler, not to the start of the step: under staleness tokens arrive already clipped, and none of "
+        "them is weighed.",
+        lambda given: loss_kind(given) == "ppo",
+    ),
+    Remark("type", "note", "A custom loss is a function of your own and cannot be read.", _is_custom),
     Remark(
         "ratio_type",
         "note",
-        "The ratio bounds were removed in 02bdca2e4 and are read as they were; today's loss drops tokens by how far their probability "
-        "moved (dppo_mask_low, dppo_mask_high) and differentiates the ratio.",
+        "The ratio bounds were removed in 02bdca2e4 and are read as they were; the losses after it differentiate the ratio and drop "
+        "tokens by how far their probability moved.",
         _is_removed,
     ),
     Remark(
@@ -54,8 +104,8 @@ REMARKS = (
     Remark(
         "algo.type",
         "surprise",
-        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that computes is not in this "
-        "reading.",
+        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss (for opd −sg(log teacher − log p)·r "
+        "where p − q is at least −0.2); what that computes is not in this reading.",
         lambda given: given["algo.type"] in OTHER_COMPONENTS,
     ),
     Remark(

@@ -19,9 +19,10 @@ DIALECT = Dialect(
     advantage_of=advantage_of,
     remarks=REMARKS,
     roots=("rollout_batch_size", "n_samples_per_prompt", "hf_checkpoint", "advantage_estimator", "global_batch_size"),
-    packages=("slime",),
-    programs=r"slime\.\w.*|command_utils.*",
-    own_keys=r"rollout_max_response_len|rollout_function_path|custom_rm_path|rollout_num_gpus_per_engine|ref_load",
+    packages=("slime", "miles", "vime"),
+    programs=r"(slime|miles|vime)\.\w.*|command_utils.*",
+    own_keys=r"rollout_max_response_len|rollout_function_path|custom_rm_path|rollout_num_gpus(_per_engine)?|ref_load|hf_checkpoint"
+    r"|sglang_mem_fraction_static|use_m?opd|mopd_\w+|custom_tis_function_path",
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,

@@ -8,7 +8,7 @@ from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Normalise, R
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
-from trimtab.dialects.slime.keys import DISTILLED
+from trimtab.dialects.slime.keys import DISTILLED, FLASH
 from trimtab.errors import ConfigError
 
 CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
@@ -18,8 +18,10 @@ CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 def advantage_of(given: Given) -> AdvantagePart:
     """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
     refuse(given["use_opd"], "slime --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
+    refuse(given["use_mopd"], "slime --use-mopd", "teachers move the advantages, weighed by ratios of their own")
     name, penalty = given["advantage_estimator"], given["kl_coef"]
     refuse(name == DISTILLED, f"slime advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
+    refuse(name == FLASH, f"slime advantage_estimator {name}", "its baseline is the mean over all prompts of the batch")
     whiten = WHITEN if given["normalize_advantages"] else None
     if name not in CENTRED:
         kl = KlPenalty(coefficient=penalty, estimator=_estimator(given)) if penalty else None

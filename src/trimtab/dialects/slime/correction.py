@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
@@ -13,6 +14,7 @@ from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError
 
 SAFETY = 20.0
+TRUST_REGION, TRUST_SAFETY = "binary_kl_trust_region_function", 30.0
 
 
 def correction_of(given: Given) -> Correction:
@@ -22,6 +24,11 @@ def correction_of(given: Given) -> Correction:
         "slime mis_level, mis_mode and their bounds",
         "they zeroed weights where today's recipe rejects. Write tis_level, tis_mode, tis_lower_bound, tis_upper_bound and "
         "rs_veto_threshold, as mis.yaml has it since it got use_rs",
+    )
+    refuse(
+        given["use_score_centering"],
+        "slime --use-score-centering",
+        "it subtracts the mean score over the head of the sampler's distribution. Leave it out to read the rest",
     )
     gates = _opsm(given)
     if not given["use_tis"]:
@@ -37,9 +44,20 @@ def correction_of(given: Given) -> Correction:
             "its levels and bounds stand in the file of --custom-config-path. Put that beside this one, or pass --set",
         )
         return _mis(given, gates)
+    if (given["custom_tis_function_path"] or "").endswith(TRUST_REGION):
+        return _trust_region(given, gates)
     return Correction(
         gates=gates, weight=weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
     )
+
+
+def _trust_region(given: Given, gates: Gates) -> Correction:
+    """Unclipped token ratios; a sequence whose mean binary KL(behavior ‖ proximal) is above the threshold weighs 0."""
+    bound = given["tis_binary_kl_threshold"]
+    if math.isfinite(bound):
+        tested = {"level": "sequence", "agg": "mean", "direction": "forward"}
+        gates += (Gate(metric="binary_kl", upper=bound, action="zero", **tested),)
+    return Correction(gates=gates, weight=Weight(level="token", limit=Limit(bound=TRUST_SAFETY, at="token")))
 
 
 def is_mis(given: Given) -> bool:
@@ -107,6 +125,9 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if weight.outside == "zero":
         plain["custom_tis_function_path"] = "slime.backends.megatron_utils.loss.icepop_function"
     yield plain
+    if any(gate.metric == "binary_kl" for gate in gates):
+        named = f"slime.backends.megatron_utils.loss.{TRUST_REGION}"
+        yield {"use_tis": True, "custom_tis_function_path": named, "tis_binary_kl_threshold": gates[0].upper, **found}
     bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
     recipe = {"use_tis": True, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
     rejection = _recipe(gates)

@@ -26,6 +26,11 @@ EXAMPLES = Examples(
             "tis_batch_normalize": False,
         },
         "--use-opsm": {"use_opsm": True},
+        "binary_kl_trust_region_function": {
+            "use_tis": True,
+            "tis_binary_kl_threshold": 0.005,
+            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+        },
     },
     objectives={
         f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
@@ -38,6 +43,9 @@ EXAMPLES = Examples(
         "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
         "advantage_estimator: on_policy_distillation": {"advantage_estimator": "on_policy_distillation"},
         "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
+        "use_mopd": {"advantage_estimator": "grpo", "use_mopd": True},
+        "advantage_estimator: flash_reinforce": {"advantage_estimator": "flash_reinforce"},
+        "use_score_centering": {"use_score_centering": True},
         "kl_coef with reinforce_plus_plus_baseline": {
             "advantage_estimator": "reinforce_plus_plus_baseline",
             "kl_coef": 0.1,

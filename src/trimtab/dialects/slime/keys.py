@@ -23,16 +23,17 @@ RECIPE = (
 )
 """examples/train_infer_mismatch_helper/mis.yaml"""
 DISTILLED = "on_policy_distillation"
+FLASH = "flash_reinforce"
 ESTIMATORS = ("grpo", "gspo", "cispo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 
 
 @dataclass(frozen=True)
 class _Estimators(Choice):
-    """One of the estimators, or a teacher's distillation, which only the advantages cannot say."""
+    """One of the estimators, or one that only the advantages cannot say: a teacher's, or one against the mean of the batch."""
 
     def __call__(self, path: str, value: Any) -> str:
         """The name that was given."""
-        return DISTILLED if value == DISTILLED else super().__call__(path, value)
+        return value if value in (DISTILLED, FLASH) else super().__call__(path, value)
 
 
 KEYS = (
@@ -40,7 +41,9 @@ KEYS = (
     Key("tis_clip", number, 2.0),
     Key("tis_clip_low", number, 0.0),
     Key("custom_tis_function_path", text),
+    Key("tis_binary_kl_threshold", positive, 5e-3),
     Key("use_rollout_logprobs", flag, False),
+    Key("use_score_centering", flag, False),
     Key("use_opsm", flag, False),
     Key("opsm_delta", number, 1e-4),
     *RECIPE,
@@ -50,6 +53,7 @@ KEYS = (
         for name in ("level", "mode", "lower_bound", "upper_bound", "veto_threshold")
     ),
     Key("loss_type", text, "policy_loss", part="loss"),
+    Key("pg_loss_type", choice("ppo", "reinforce"), part="loss"),
     Key("eps_clip", number, 0.2, part="loss"),
     Key("eps_clip_high", number, part="loss"),
     Key("eps_clip_c", number, part="loss"),
@@ -69,6 +73,7 @@ KEYS = (
     Key("gamma", number, 1.0, part="advantage"),
     Key("lambd", number, 1.0, part="advantage"),
     Key("use_opd", flag, False, part="advantage"),
+    Key("use_mopd", flag, False, part="advantage"),
     Key("n_samples_per_prompt", number, 1.0, part="other"),
     Key("context_parallel_size", number, 1.0, part="other"),
 )

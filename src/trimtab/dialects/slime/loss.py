@@ -8,6 +8,7 @@ from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, bonus, refuse
+from trimtab.dialects.slime.keys import FLASH
 
 
 def loss_of(given: Given) -> LossPart:
@@ -31,6 +32,8 @@ def loss_of(given: Given) -> LossPart:
 
 
 def _loss(given: Given) -> Objective:
+    if given["pg_loss_type"] == "reinforce" or (given["pg_loss_type"] is None and _is_reinforce(given)):
+        return ours.Reinforce()
     low = given["eps_clip"]
     high = low if given["eps_clip_high"] is None else given["eps_clip_high"]
     if given["advantage_estimator"] == "cispo":
@@ -39,6 +42,11 @@ def _loss(given: Given) -> Objective:
     # the reducer is rebuilt with what is left, the ratio of a sequence is not
     scope: dict[str, Any] = {"scope": "trained"} if kind is ours.Gspo else {}
     return kind(low=low, high=high, dual=given["eps_clip_c"], **scope)
+
+
+def _is_reinforce(given: Given) -> bool:
+    """Whether the objective is REINFORCE where --pg-loss-type says nothing."""
+    return bool(given["use_score_centering"]) or given["advantage_estimator"] == FLASH
 
 
 def _kl(given: Given) -> KlPenalty:

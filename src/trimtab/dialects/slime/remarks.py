@@ -81,6 +81,12 @@ REMARKS = (
         lambda given: _advantages(given, "grpo", "gspo", "cispo") and bool(given["kl_coef"]),
     ),
     Remark(
+        "kl_loss_coef",
+        "surprise",
+        "kl_loss_coef {kl_loss_coef} has no effect without --use-kl-loss: no KL is paid.",
+        lambda given: given.is_on("kl_loss_coef") and not given["use_kl_loss"],
+    ),
+    Remark(
         "advantage_estimator",
         "surprise",
         "ppo reads critic values and pays KL at masked positions too; zero both there to get our numbers.",

@@ -64,6 +64,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         elif gate.metric == "ratio" and gate.action == "zero" and gate.agg in (None, "sum"):
             unit = "token" if gate.level == "token" else "sequence"
             weight = Weight(level=unit, outside="zero", lower=gate.lower, upper=gate.upper)
+    if rule.policies == "bypass" and not rule.gates and (weight is None or weight.level == "one"):
+        yield {"max_staleness": 4}  # a key of AsyncGRPOConfig, whose ratio divides by behavior
     if weight is None or weight.level == "one":
         yield found or {f"{P}_correction": False}
         return

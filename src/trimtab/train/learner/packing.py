@@ -12,7 +12,7 @@ from trimtab.train.learner.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PackingPlan:
     """Where the tokens of a call stand: packed, the shared ones first; and padded, for attention."""
 
     tokens: Int[Tensor, " tokens"]
@@ -27,7 +27,7 @@ class Plan:
     """Added to the scores: −inf for what a row's token does not see of them."""
 
     @classmethod
-    def of(cls, rows: Rows, dtype: torch.dtype) -> Plan:
+    def of(cls, rows: Rows, dtype: torch.dtype) -> PackingPlan:
         """The plan of a batch, its shared prompts found by group."""
         first, group = _distinct(rows)
         common = rows.prompts[first] - 1

@@ -20,7 +20,7 @@ from torch.nn import functional as nnf
 from transformers import PreTrainedModel
 
 from trimtab.train.engines.hf.rotary import fits, paired, rotations
-from trimtab.train.learner.packing import Padding, Plan
+from trimtab.train.learner.packing import PackingPlan, Padding
 from trimtab.train.learner.rows import Rows
 
 
@@ -36,7 +36,7 @@ class SharedPrefix:
         self.eps = float(self.trunk.norm.variance_epsilon)
         self.rotations: Tensor | None = None
 
-    def __call__(self, plan: Plan) -> Float[Tensor, "own size"]:
+    def __call__(self, plan: PackingPlan) -> Float[Tensor, "own size"]:
         """The state that predicts each response token, packed."""
         weight = self.trunk.embed_tokens.weight
         turn = self._rotations(int(plan.positions.max()) + 1, weight)[plan.positions]
@@ -49,9 +49,9 @@ class SharedPrefix:
         _, own = self._seen(self._qkv(last, stream, turn), plan, last=True)
         return self._normal(self._rest(last, stream[plan.prefix.number :], own), self.trunk.norm)
 
-    def plan(self, rows: Rows) -> Plan:
+    def plan(self, rows: Rows) -> PackingPlan:
         """Where the tokens of these rows go."""
-        return Plan.of(rows, self.trunk.embed_tokens.weight.dtype)
+        return PackingPlan.of(rows, self.trunk.embed_tokens.weight.dtype)
 
     def _qkv(self, layer: Any, stream: Tensor, turn: Tensor) -> Float[Tensor, "tokens heads size"]:
         """Queries and keys, both rotated, and values, one below the other."""
@@ -64,7 +64,7 @@ class SharedPrefix:
         made = nnf.linear(self._normal(stream, layer.input_layernorm), weight, bias)
         return _Turned.apply(made.view(len(stream), -1, self.size), turn)
 
-    def _seen(self, qkv: Tensor, plan: Plan, *, last: bool = False) -> tuple[Tensor | None, Tensor]:
+    def _seen(self, qkv: Tensor, plan: PackingPlan, *, last: bool = False) -> tuple[Tensor | None, Tensor]:
         """What the shared tokens see of one another, if it is needed; what a row's own see of those and of one another."""
         queries, both, shared = _laid(qkv, plan, self.heads, last or not plan.prefix.number)
         share, hidden = self.heads // self.kv, plan.hidden
@@ -142,7 +142,7 @@ def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
     )
 
 
-def _laid(qkv: Tensor, plan: Plan, heads: int, last: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+def _laid(qkv: Tensor, plan: PackingPlan, heads: int, last: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     return cast("tuple[Tensor, Tensor, Tensor | None]", _Laid.apply(qkv, plan, heads, last))
 
 
@@ -151,7 +151,7 @@ class _Laid(Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, qkv: Tensor, plan: Plan, heads: int, last: bool
+        ctx: Any, qkv: Tensor, plan: PackingPlan, heads: int, last: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Queries of the rows, keys and values they may see, and, unless `last`, all three of the shared tokens."""
         ctx.plan, ctx.heads, ctx.shape = plan, heads, qkv.shape
@@ -169,7 +169,7 @@ class _Laid(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, queries: Tensor, both: Tensor, shared: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        plan, heads = cast("Plan", ctx.plan), ctx.heads
+        plan, heads = cast("PackingPlan", ctx.plan), ctx.heads
         number, width = plan.prefix.number, plan.prefix.width
         result = queries.new_empty(ctx.shape)
         result[number:, :heads] = queries.flatten(0, 1).index_select(0, plan.own.inside)

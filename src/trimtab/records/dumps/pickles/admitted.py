@@ -70,7 +70,7 @@ def _husk(name: str) -> StandIn:
 def _functions() -> dict[str, Callable[..., Any]]:
     made = {
         "multiarray._reconstruct": tensors.PickledArray,
-        "multiarray.scalar": tensors.number_of,
+        "multiarray.scalar": tensors.numpy_number,
         "numeric._frombuffer": tensors.from_buffer,
     }
     numpy = {f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in made.items()}

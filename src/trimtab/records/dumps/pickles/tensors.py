@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -162,11 +162,14 @@ class PickledArray(Husk):
     @property
     def value(self) -> Any:
         """The array; of one of objects, their list."""
-        _, shape, kind, fortran, data = self.state
-        if isinstance(data, list):
-            return data  # pyright: ignore[reportUnknownVariableType]
-        values = typed_bytes(data, kind.code, shape)
-        return values.reshape(values.shape[::-1]).T if fortran else values
+        match self.state:
+            case (_, _, PickledType(), _, list() as objects):
+                return cast("list[Any]", objects)
+            case (_, shape, PickledType() as kind, fortran, bytes() as data):
+                values = typed_bytes(data, kind.code, shape)
+                return values.reshape(values.shape[::-1]).T if fortran else values
+            case _:
+                raise RecordError("it has an array without shape, type and bytes")
 
 
 def from_buffer(data: Any, kind: Any, shape: Any, order: Any = "C", *_: Any) -> NDArray[Any]:
@@ -177,7 +180,7 @@ def from_buffer(data: Any, kind: Any, shape: Any, order: Any = "C", *_: Any) -> 
     return values.reshape(values.shape[::-1]).T if order == "F" else values
 
 
-def number_of(kind: Any, data: Any = b"") -> Any:
+def numpy_number(kind: Any, data: Any = b"") -> Any:
     """A number of numpy's."""
     if not isinstance(kind, PickledType):
         raise RecordError("it has a number without a type")

@@ -1,0 +1,93 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# (the framework is not among the development packages, and what it has no types for is unknown here)
+"""ms-swift: `--external_plugins FILE`, a file of yours that imports `register_trainer` from here and calls `register_trainer("token-tis")`.
+
+Weight only: ms-swift multiplies the weight into its own loss and, with it, into its KL term.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from trimtab.config.plan import Plan
+from trimtab.core.correct import correct
+from trimtab.errors import ConfigError
+from trimtab.plugins.hook import Hook
+from trimtab.plugins.logged import as_floats, chosen
+from trimtab.plugins.presence import require
+
+TRIED = ("4.6.0",)
+require("ms-swift", "ms-swift", *TRIED)
+
+from swift.rlhf_trainers.grpo_trainer import GRPOTrainer as _GRPOTrainer  # noqa: E402
+
+SWIFTS_OWN = "ms-swift keeps its own loss: set its own arguments."
+WEIGHT = Hook(
+    place="ms-swift's plan",
+    keys=frozenset({"correction", "kl"}),
+    policies=frozenset({"proximal", "behavior"}),
+    elsewhere={"current": "Current log-probs do not reach this hook."}
+    | dict.fromkeys(("loss", "reduction", "entropy_bonus", "advantage", "shaping"), SWIFTS_OWN),
+    counts_kept="ms-swift keeps rejected tokens in its denominators.",
+    whole_step=False,
+    sees_advantages=False,
+)
+
+
+class TrimtabGRPOTrainer(_GRPOTrainer):
+    """ms-swift's GRPO trainer, its weight against the sampler by the plan."""
+
+    plan = Plan()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.check_plan()
+
+    def check_plan(self) -> None:
+        """Refuse settings of ms-swift's beside which the plan would not act, or act on more than it says; called at construction."""
+        rule = self.plan.correction
+        if self.beta and rule is not None and rule.applies_to != "policy+kl":
+            raise ConfigError(
+                f"{WEIGHT.place} needs applies_to policy+kl beside beta {self.beta:g}, got policy. ms-swift weighs its KL term too."
+            )
+        if self.rollout_importance_sampling_mode is None:
+            raise ConfigError(
+                f"{WEIGHT.place} needs rollout_importance_sampling_mode set, got null. ms-swift asks for weights only then; the plan's act."
+            )
+
+    def _get_rollout_is_correction(
+        self, old_per_token_logps: Tensor, rollout_per_token_logps: Tensor, completion_mask: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        if self.disable_rollout_importance_sampling:
+            return None, None
+        assert self.plan.correction is not None
+        out = correct(
+            self.plan.correction,
+            proximal=old_per_token_logps,
+            behavior=rollout_per_token_logps,
+            mask=completion_mask.bool(),
+        )
+        lists = self._metrics["train" if self.model.training else "eval"]
+        for name, value in as_floats(chosen(self.plan, out.metrics, frozenset({"mean"}))).items():
+            lists[name].append(value)
+        return out.log_r, out.weight
+
+
+def plan_of(source: Any) -> Plan:
+    """The plan, if a weight can honour it."""
+    plan = WEIGHT.check(Plan.of(source))
+    if plan.correction is None or plan.kl is not None:
+        raise ConfigError(
+            f"{WEIGHT.place} needs a correction and nothing else, got {', '.join(plan.asked) or 'nothing'}."
+        )
+    return plan
+
+
+def register_trainer(plan: Any) -> None:
+    """Make ms-swift's trainer factory hand out this trainer for GRPO; `plan` is a preset's name, a mapping, or a YAML path."""
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    TrimtabGRPOTrainer.plan = plan_of(plan)
+    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{TrimtabGRPOTrainer.__name__}"

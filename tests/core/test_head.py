@@ -1,0 +1,135 @@
+"""The head of the sampler's distribution, and log-probs over the ids that a sampler could have drawn."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trimtab.core.head import Head
+from trimtab.core.log_probs import log_probs_of, selected_log_probs
+from trimtab.errors import ConfigError, InputError
+
+RAGGED = Head(torch.tensor([4, 7, 9, 2]), offsets=torch.tensor([0, 3, 3, 4]))
+PADDED = Head(torch.tensor([[4, 7, 9], [-1, -1, -1], [2, -1, -1]]))
+
+
+@pytest.mark.parametrize("head", [RAGGED, PADDED], ids=["ragged", "padded"])
+def test_entries_know_their_token(head: Head):
+    entries = head.entries()
+    assert head.tokens == 3
+    assert entries.token[entries.present].tolist() == [0, 0, 0, 2]
+    assert entries.ids[entries.present].tolist() == [4, 7, 9, 2]
+
+
+@pytest.mark.parametrize("head", [RAGGED, PADDED], ids=["ragged", "padded"])
+def test_a_token_without_ids_contains_nothing(head: Head):
+    assert head.contains(torch.tensor([7, 7, 2])).tolist() == [True, False, True]
+    assert head.contains(torch.tensor([2, -1, 4])).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Head(torch.tensor([1.0])), "int32 or int64"),
+        (lambda: Head(torch.tensor([1, 2])), "offsets beside them"),
+        (lambda: Head(torch.tensor([[1, 2]]), offsets=torch.tensor([0, 2])), "one dimension"),
+        (lambda: Head(torch.tensor([[1, 2]]), torch.zeros(1, 3)), "one log-prob per id"),
+        (lambda: PADDED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
+    ],
+)
+def test_what_is_no_head_is_refused(make, said: str):
+    with pytest.raises(InputError, match=said):
+        make()
+
+
+def test_log_probs_over_a_support_worked_by_hand():
+    # Logits log 1, log 2, log 5. Over {1, 2} the second has 2 / 7, over all three 2 / 8. The entropy over {1, 2} is
+    # −2/7 log 2/7 − 5/7 log 5/7.
+    logits = torch.tensor([[1.0, 2.0, 5.0]]).log().expand(3, 3)
+    support = Head(torch.tensor([[1, 2], [0, 2], [-1, -1]]))
+    found = log_probs_of(logits, torch.tensor([1, 1, 1]), support=support, entropy=True)
+    assert found.log_probs.exp().tolist() == pytest.approx([2 / 7, 2 / 8, 2 / 8])
+    assert found.entropy is not None
+    assert found.entropy[0].item() == pytest.approx(-2 / 7 * math.log(2 / 7) - 5 / 7 * math.log(5 / 7))
+    assert found.in_support is not None
+    assert found.in_support.tolist() == [True, False, False]
+
+
+@st.composite
+def supports(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """Hidden states, a weight, targets, which ids each token may have, and a chunk."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    tokens, width, size = draw(st.integers(1, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    hidden = torch.randn(tokens, width, generator=generator, dtype=torch.float64)
+    weight = torch.randn(size, width, generator=generator, dtype=torch.float64)
+    targets = torch.randint(-1, size, (tokens,), generator=generator)
+    allowed = torch.rand(tokens, size, generator=generator) < draw(st.sampled_from([0.0, 0.3, 0.9]))
+    return hidden, weight, targets, allowed, draw(st.integers(1, 40))
+
+
+def both_forms(allowed: Tensor) -> tuple[Head, Head]:
+    ids = [row.nonzero().squeeze(1) for row in allowed]
+    offsets = torch.tensor([0, *torch.tensor([len(each) for each in ids]).cumsum(0).tolist()])
+    longest = max(1, *(len(each) for each in ids)) if len(ids) > 1 else max(1, len(ids[0]))
+    padded = torch.full((len(ids), longest), -1)
+    for row, each in zip(padded, ids, strict=True):
+        row[: len(each)] = each
+    return Head(padded.int()), Head(torch.cat(ids), offsets=offsets)
+
+
+def plain(logits: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropy with every logit held, masked where a token's own id is among the allowed."""
+    among = allowed.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1) & (targets >= 0)
+    masked = logits.masked_fill(among.unsqueeze(1) & ~allowed, -torch.inf).log_softmax(-1)
+    chosen = masked.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1)
+    surprise = torch.where(masked.isinf(), 0.0, masked.exp() * masked.masked_fill(masked.isinf(), 0.0)).sum(-1)
+    return chosen.masked_fill(targets < 0, 0.0), -surprise.masked_fill(targets < 0, 0.0)
+
+
+@given(supports(), st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_a_support_is_a_mask_over_the_logits_in_value_and_gradient(drawn, with_temperature: bool, from_logits: bool):
+    hidden, weight, targets, allowed, chunk = drawn
+    temperature = torch.linspace(0.5, 2.0, len(targets), dtype=torch.float64) if with_temperature else 1.0
+    wanted_leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    logits = wanted_leaves[0] @ wanted_leaves[1].T
+    scaled = logits / temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else logits
+    wanted = plain(scaled, targets, allowed)
+    (wanted[0].sum() + (wanted[1] * torch.arange(len(targets))).sum()).backward()
+    for support in both_forms(allowed):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        if from_logits:
+            found = log_probs_of(
+                leaves[0] @ leaves[1].T, targets, temperature=temperature, support=support, entropy=True, chunk=chunk
+            )
+        else:
+            found = selected_log_probs(
+                *leaves, targets, temperature=temperature, support=support, entropy=True, chunk=chunk
+            )
+        assert found.entropy is not None
+        (found.log_probs.sum() + (found.entropy * torch.arange(len(targets))).sum()).backward()
+        torch.testing.assert_close((found.log_probs, found.entropy), wanted)
+        torch.testing.assert_close([each.grad for each in leaves], [each.grad for each in wanted_leaves])
+
+
+def test_a_sliced_view_of_logits_keeps_its_supports():
+    logits = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))[:, :-1]
+    targets = torch.arange(12).view(3, 4) % 4
+    allowed = torch.ones(12, 4, dtype=torch.bool).index_fill(1, torch.tensor([1]), False)
+    support = both_forms(allowed)[1]
+    found = log_probs_of(logits, targets, support=support, chunk=12)
+    wanted = plain(logits.reshape(12, 4), targets.view(-1), allowed)[0].view(3, 4)
+    torch.testing.assert_close(found.log_probs, wanted)
+
+
+def test_a_support_beside_a_vocabulary_or_outside_it_is_refused():
+    hidden, weight, targets = torch.zeros(1, 2), torch.zeros(3, 2), torch.tensor([1])
+    with pytest.raises(ConfigError, match="Pass one of the two"):
+        selected_log_probs(hidden, weight, targets, vocabulary=targets, support=Head(torch.tensor([[1]])))
+    with pytest.raises(InputError, match="ids below 3"):
+        selected_log_probs(hidden, weight, targets, support=Head(torch.tensor([[3]])))

@@ -1,0 +1,97 @@
+"""Today's losses of prime-rl against the same written out once more, in float64 and from its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trimtab import policy_loss
+from trimtab.dialects import read
+
+Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _ipo(current: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
+    kept = (current.exp() - behavior.exp()).abs() <= 0.3
+    return -torch.where(kept, advantages * (current - behavior).exp(), 0.0)
+
+
+def _icepop(current: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
+    ratio = (current - behavior).exp()
+    return -torch.where((ratio >= 0.2) & (ratio <= 5.0), advantages * ratio, 0.0)
+
+
+def _ppo(current: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
+    ratio = (current - behavior).exp()
+    return -torch.minimum(advantages * ratio, advantages * ratio.clamp(0.8, 1.2))
+
+
+def _cispo(current: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
+    return -(current - behavior).exp().clamp(max=5.0).detach() * advantages * current
+
+
+ORACLES: dict[str, Formula] = {"ipo": _ipo, "icepop": _icepop, "ppo": _ppo, "cispo": _cispo}
+
+
+def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probs near and far from each other, so that each bound is met and crossed; every advantage differs from 0."""
+    made = torch.Generator().manual_seed(3)
+    behavior = -torch.rand(6, 40, generator=made, dtype=torch.float64) * 4
+    current = (behavior + torch.randn(6, 40, generator=made, dtype=torch.float64)).clamp(max=-1e-3)
+    sign = torch.where(torch.rand(6, 40, generator=made) < 0.5, -1.0, 1.0).double()
+    return current, behavior, sign * (0.2 + torch.rand(6, 40, generator=made)), torch.rand(6, 40, generator=made) < 0.8
+
+
+def _ours(settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    current, behavior, advantages, mask = _batch()
+    reading = read("prime-rl", settings)
+    assert reading.loss is not None
+    current = current.float().requires_grad_()
+    found = policy_loss(
+        reading.loss,
+        current=current,
+        behavior=behavior.float(),
+        advantages=(advantages * reading.advantage_scale).float(),
+        mask=mask,
+        correction=reading.correction,
+        reduction=reading.reduction or "token-mean",
+    )
+    found.loss.backward()
+    assert current.grad is not None
+    return found.loss.detach(), current.grad
+
+
+def _theirs(formula: Formula, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    current, behavior, advantages, mask = _batch()
+    current.requires_grad_()
+    loss = torch.where(mask, formula(current, behavior, advantages * scale), 0.0).sum() / mask.sum()
+    loss.backward()
+    assert current.grad is not None
+    return loss.detach(), current.grad
+
+
+@pytest.mark.parametrize("kind", ORACLES)
+def test_a_loss_of_today_has_the_value_and_the_gradient_of_its_source(kind: str) -> None:
+    for ours, theirs in zip(_ours({"type": kind, "adv_tau": 0.7}), _theirs(ORACLES[kind], 0.7), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ORACLES)
+def test_the_batch_tells_the_losses_apart(kind: str) -> None:
+    others = [_theirs(formula)[1] for name, formula in ORACLES.items() if name != kind]
+    assert all(not torch.allclose(_ours({"type": kind})[1].double(), other, rtol=1e-3) for other in others)
+
+
+def test_a_small_cap_has_the_gradient_of_its_source() -> None:
+    def capped(current: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:
+        kept = (current.exp() - behavior.exp()).abs() <= 0.3
+        ratio = (current - behavior).exp()
+        held = ratio.clamp(max=2.0).detach() * (ratio / ratio.detach())  # the value is held, its gradient goes on
+        return -torch.where(kept, advantages * held, 0.0)
+
+    _, ours = _ours({"type": "ipo", "max_importance_ratio": 2.0})
+    torch.testing.assert_close(ours.double(), _theirs(capped)[1], rtol=1e-5, atol=1e-7)

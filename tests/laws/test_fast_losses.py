@@ -1,0 +1,108 @@
+"""The law plain = fast for losses: one number, its gradient and its metrics, whichever form works them out."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.laws.batches import Sample, samples
+from tests.laws.test_fast import fitting_rules, on_a_grid, spoil
+from trimtab.config.algebra import Correction
+from trimtab.config.losses import Clip
+from trimtab.errors import ConfigWarning
+from trimtab.losses.onepass import QuickPolicyMetrics
+from trimtab.losses.policy import PolicyLoss, policy_loss
+
+REDUCTIONS = ("token-mean", "token-sum", "seq-mean-token-sum")
+CLIPS = (Clip(), Clip(low=0.1, high=0.3, dual=3.0))
+
+
+def run(tensors: dict[str, Tensor], fast: bool, **settings: object) -> tuple[PolicyLoss, Tensor]:
+    with pytest.MonkeyPatch.context() as monkeypatch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
+        current = tensors["current"].clone().requires_grad_()
+        found = policy_loss(**(tensors | {"current": current}), **settings)
+        (gradient,) = torch.autograd.grad(found.loss, current)
+        return found, gradient
+
+
+@given(
+    st.one_of(st.none(), fitting_rules()),
+    samples(),
+    st.sampled_from((None, float("nan"), -float("inf"))),
+    st.sampled_from(CLIPS),
+    st.sampled_from(REDUCTIONS),
+)
+def test_the_pass_gives_the_loss_its_gradient_and_its_metrics(
+    rule: Correction | None, sample: Sample, harm: float | None, loss: Clip, reduction: str
+) -> None:
+    sample = spoil(on_a_grid(sample), harm)
+    settings = {"loss": loss, "correction": rule, "reduction": reduction}
+    for tensors in (sample.tensors(), sample.packed()):
+        if tensors["mask"].numel() == 0:
+            continue
+        wide = {name: each.double() if each.is_floating_point() else each for name, each in tensors.items()}
+        (fast, slope), (plain, plain_slope) = run(tensors, True, **settings), run(tensors, False, **settings)
+        exact, _ = run(wide, False, **settings)
+        torch.testing.assert_close(fast.loss, plain.loss, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(slope, plain_slope, rtol=1e-5, atol=1e-9)
+        assert torch.equal(slope == 0, plain_slope == 0)
+        assert list(fast.metrics) == list(plain.metrics)
+        if float(exact.metrics.get("kept_fraction", torch.ones(()))) != float(
+            plain.metrics.get("kept_fraction", torch.ones(()))
+        ):
+            continue  # a bound is met to the last digit of one type and not of the other
+        for name, value in exact.metrics.items():
+            near = 1e-5 * max(1.0, abs(float(value)))
+            assert abs(float(fast.metrics[name]) - float(value)) <= near, name
+
+
+@given(samples(spread=0.05))
+def test_the_pass_is_taken_where_it_fits(sample: Sample) -> None:
+    """A control: without it the law above would compare the plain form with itself."""
+    fast, _ = run(sample.tensors(), True, loss=Clip(), correction="token-tis")
+    plain, _ = run(sample.tensors(), False, loss=Clip(), correction="token-tis")
+    assert isinstance(fast.metrics, QuickPolicyMetrics)
+    assert not isinstance(plain.metrics, QuickPolicyMetrics)
+
+
+def test_a_second_derivative_is_that_of_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    proximal = -torch.rand(3, 5, generator=draw)
+    start = proximal + 0.05 * torch.randn(3, 5, generator=draw)
+    found: list[Tensor] = []
+    for fast in ("1", "0"):
+        monkeypatch.setenv("TRIMTAB_FAST", fast)
+        current = start.clone().requires_grad_()
+        mask = torch.ones(3, 5).bool()
+        out = policy_loss(Clip(), current=current, proximal=proximal, advantages=torch.ones(3), mask=mask)
+        assert isinstance(out.metrics, QuickPolicyMetrics) == (fast == "1")
+        (first,) = torch.autograd.grad(out.loss, current, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), current)
+        found.append(second)
+    assert float(found[0].abs().max()) > 0
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_what_the_plain_form_works_out_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    behavior = torch.tensor([[-1.0, -2.0]])
+    current = (behavior + 0.1).requires_grad_()
+    out = policy_loss(
+        Clip(),
+        current=current,
+        proximal=behavior + 0.05,
+        behavior=behavior,
+        advantages=torch.ones(1),
+        mask=torch.ones(1, 2).bool(),
+        correction="token-tis",
+    )
+    assert isinstance(out.metrics, QuickPolicyMetrics)
+    torch.testing.assert_close(out.metrics.terms.weight, torch.full((1, 2), 0.05).exp())
+    assert out.metrics.surrogate.value.shape == (1, 2)

@@ -1,0 +1,302 @@
+"""Frameworks that no registry carries: our functions as they call them, on what they were recorded to return. Needs none of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import trimtab
+from tests.dialects.recorded import Case, cases
+from tests.plugins.comparison import Step, same_metrics, same_step
+from trimtab.errors import ConfigError, FrameworkError
+
+
+def named(framework: str, *, also: Any = lambda _: True) -> pytest.MarkDecorator:
+    found = [case for case in cases("correction") if case.framework == framework and also(case)]
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in found])
+
+
+def put(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
+    """A module of a framework that is not here, with what the plug-in takes from it."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        module = ModuleType(".".join(parts[:depth]))
+        module.__path__ = []
+        module.__spec__ = SimpleNamespace(name=module.__name__, submodule_search_locations=[])
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    sys.modules[name].__dict__.update(contents)
+
+
+# --- prime-rl -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class LossOutputs:
+    loss: torch.Tensor
+    metrics: dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def prime_rl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    put(monkeypatch, "prime_rl.trainer.rl.loss", LossOutputs=LossOutputs)
+    monkeypatch.delitem(sys.modules, "trimtab.plugins.prime_rl", raising=False)
+    from trimtab.plugins import prime_rl as plugin
+
+    yield plugin
+    sys.modules.pop("trimtab.plugins.prime_rl", None)
+
+
+def prime_step(plugin: Any, case: Case, **kwargs: Any) -> Step:
+    """compute_loss: sample by sample, their sum over the tokens of the step."""
+    x = case.inputs
+    leaf = x["current"].clone().requires_grad_()
+    total, bounds = torch.zeros(()), x["cu_seqlens"].tolist()
+    metrics: dict[str, list[float]] = {}
+    for first, last in itertools.pairwise(bounds):
+        inputs = SimpleNamespace(
+            trainer_logprobs=leaf[first:last],
+            inference_logprobs=x["behavior"][first:last],
+            ref_logprobs=None,
+            advantages=x["advantages"][first:last],
+            loss_mask=x["mask"][first:last],
+            loss_weights=None,
+        )
+        found = plugin.loss(inputs, **kwargs)
+        total = total + found.loss
+        for name, value in found.metrics.items():
+            metrics.setdefault(name, []).append(float(value))
+    loss = total / case.runtime["rl_scale"]
+    loss.backward()
+    assert leaf.grad is not None
+    return Step(leaf.grad, loss.item(), {name: sum(values) / len(values) for name, values in metrics.items()})
+
+
+def without_kl(case: Case) -> bool:
+    """prime-rl's own KL is to the sampler; a plan's is to the reference."""
+    return case.config["kl_tau"] == 0 and case.config["adv_tau"] == 1
+
+
+@named("prime-rl", also=without_kl)
+def test_prime_rls_loss_comes_out_of_the_custom_loss(prime_rl: Any, case: Case):
+    rule = trimtab.dialects.read("prime-rl", case.config).correction
+    theirs = Step(case.outputs["grad"], case.outputs["loss"].item(), case.metrics)
+    ours = prime_step(prime_rl, case, correction=rule.settings())
+    off = prime_step(prime_rl, case, correction="bypass-off")
+    assert 0 < case.outputs["kept"].sum() < case.inputs["mask"].sum()
+    same_step("prime-rl", f"recorded {case.config}", theirs, ours, off)
+    same_metrics(theirs.metrics, ours.metrics)
+
+
+def test_a_geometric_gate_which_prime_rl_does_not_have(prime_rl: Any):
+    case = next(case for case in cases("correction") if case.framework == "prime-rl")
+    off = prime_step(prime_rl, case, correction="bypass-off")
+    gated = prime_step(prime_rl, case, correction={"preset": "bypass-geo-rs", "lower": 0.8, "upper": 1.25})
+    assert 0 < gated.metrics["trimtab/kept_fraction"] < 1
+    assert (gated.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"correction": "token-tis"}, "without proximal log-probs.*bypass form"),
+        ({}, "needs a correction, got none"),
+        ({"correction": "bypass-token-tis", "loss": "dro"}, "proportional to the advantage"),
+        ({"correction": "bypass-token-mis", "reduction": "token-mean"}, "needs a plan without reduction"),
+        ({"correction": "bypass-token-mis", "kl": 0.1}, "needs reference log-probs for kl"),
+        ({"correction": "bypass-token-mis", "record": "x"}, "needs a plan without record"),
+    ],
+)
+def test_prime_rls_hook_refuses_by_name(prime_rl: Any, plan: Any, words: str):
+    inputs = SimpleNamespace(
+        trainer_logprobs=torch.zeros(2),
+        inference_logprobs=torch.zeros(2),
+        ref_logprobs=None,
+        advantages=torch.ones(2),
+        loss_mask=torch.ones(2, dtype=torch.bool),
+        loss_weights=None,
+    )
+    with pytest.raises(ConfigError, match=words):
+        prime_rl.loss(inputs, **plan)
+
+
+# --- slime --------------------------------------------------------------------------------------------------------------
+
+
+def slime_step(case: Case, plan: Any) -> tuple[Step, list[torch.Tensor]]:
+    """As policy_loss_function calls it, the loss of each token then summed."""
+    from trimtab.plugins.slime import tis
+
+    x = case.inputs
+    sizes = x["cu_seqlens"].diff().tolist()
+    make = torch.Generator().manual_seed(2)
+    pg_loss = torch.randn(x["mask"].shape, generator=make).requires_grad_()
+    weighted, masks, metrics = tis(
+        args=SimpleNamespace(trimtab=plan, context_parallel_size=1),
+        pg_loss=pg_loss,
+        train_log_probs=list(x["proximal"].split(sizes)),
+        rollout_log_probs=list(x["behavior"].split(sizes)),
+        loss_masks=list(x["mask"].long().split(sizes)),
+        total_lengths=sizes,
+        response_lengths=sizes,
+    )
+    loss = (weighted * torch.cat(masks)).sum()
+    loss.backward()
+    assert pg_loss.grad is not None
+    assert all(value.shape == x["mask"].shape for value in metrics.values())
+    return Step(pg_loss.grad, loss.item(), {}), masks
+
+
+def of_single_samples(case: Case) -> bool:
+    rule = trimtab.dialects.read("slime", case.config).correction
+    return "behavior" in case.inputs and not rule.needs_whole_step and "current" not in rule.needs
+
+
+@named("slime", also=of_single_samples)
+def test_slimes_weights_and_masks_come_out_of_the_hook(case: Case):
+    rule = trimtab.dialects.read("slime", case.config).correction
+    step, masks = slime_step(case, {"correction": rule.settings()})
+    expected = case.outputs["weight"] * case.outputs["kept"]
+    off, _ = slime_step(case, "off")
+    assert torch.equal(torch.cat(masks).bool(), case.outputs["kept"] & case.inputs["mask"])
+    make = torch.Generator().manual_seed(2)
+    values = torch.randn(expected.shape, generator=make)
+    theirs = Step(
+        torch.where(case.inputs["mask"], expected, 0.0), float((expected * values * case.inputs["mask"]).sum()), {}
+    )
+    same_step("slime", f"recorded {case.id}", theirs, step, off)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (None, "needs a correction, got none"),
+        ({"correction": "token-tis", "loss": "clip"}, "needs a plan without loss"),
+        ("bypass-token-tis", "without current log-probs"),
+        ("m2po", "single sequences"),
+        ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, "denominator trained"),
+    ],
+)
+def test_slimes_hook_refuses_by_name(plan: Any, words: str):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    with pytest.raises(ConfigError, match=words):
+        slime_step(case, plan)
+
+
+def test_samples_in_parts_are_refused():
+    from trimtab.plugins.slime import tis
+
+    one = [torch.zeros(2)]
+    with pytest.raises(ConfigError, match="context_parallel_size 1, got 2"):
+        tis(
+            args=SimpleNamespace(trimtab="token-tis", context_parallel_size=2),
+            pg_loss=one[0],
+            train_log_probs=one,
+            rollout_log_probs=one,
+            loss_masks=one,
+        )
+
+
+# --- NeMo-RL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nemo_rl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    kinds = SimpleNamespace(LOGPROB="logprob"), SimpleNamespace(TOKEN_LEVEL="token", SEQUENCE_LEVEL="sequence")
+    put(monkeypatch, "nemo_rl.algorithms.loss.interfaces", LossInputType=kinds[0], LossType=kinds[1])
+    sys.modules.pop("trimtab.plugins.nemo_rl", None)
+    from trimtab.plugins import nemo_rl as plugin
+
+    yield plugin
+    sys.modules.pop("trimtab.plugins.nemo_rl", None)
+
+
+def nemo_step(plugin: Any, case: Case, plan: Any, splits: tuple[slice, ...] = (slice(None),)) -> Step:
+    """On policy with advantage 1, where the gradient of the loss is minus the weight over the tokens of the step."""
+    x, loss_fn = case.inputs, plugin.PolicyLossFn(plan)
+    shift = torch.zeros(len(x["mask"]), 1)
+    leaf = x["proximal"].clone().requires_grad_()
+    rows = {
+        "token_mask": torch.cat([shift, x["mask"].float()], 1),
+        "sample_mask": x["sample_mask"].float(),
+        "prev_logprobs": torch.cat([shift, x["proximal"]], 1),
+        "generation_logprobs": torch.cat([shift, x["behavior"]], 1),
+        "advantages": torch.ones(len(shift), x["mask"].shape[1] + 1),
+    }
+    trained = x["mask"] & x["sample_mask"][:, None]
+    total, logged = 0.0, {}
+    for part in splits:
+        loss, metrics = loss_fn(
+            leaf[part],
+            {name: value[part] for name, value in rows.items()},
+            global_valid_seqs=x["sample_mask"].sum(),
+            global_valid_toks=trained.sum(),
+        )
+        loss.backward()
+        total += loss.item()
+        logged = {name: logged.get(name, 0.0) + value for name, value in metrics.items()}
+    assert leaf.grad is not None
+    return Step(leaf.grad, total, logged)
+
+
+def weighs_only(case: Case) -> bool:
+    """Not those that edit the sample mask before the loss, nor weights at which float32 ends."""
+    rule = trimtab.dialects.read("nemo-rl", case.config).correction
+    weighs = rule.weight is not None and rule.weight.level != "one"
+    return weighs and rule.denominator == "trained" and float(case.outputs["weight"].max()) < 1e6
+
+
+@named("nemo-rl", also=weighs_only)
+def test_nemo_rls_weights_come_out_of_the_loss_object(nemo_rl: Any, case: Case):
+    rule = trimtab.dialects.read("nemo-rl", case.config).correction
+    ours = nemo_step(nemo_rl, case, {"correction": rule.settings()})
+    off = nemo_step(nemo_rl, case, "off")
+    trained = case.inputs["mask"] & case.inputs["sample_mask"][:, None]
+    expected = torch.where(trained, case.outputs["weight"] * case.outputs["kept"], 0.0) / trained.sum()
+    same_step("NeMo-RL", f"recorded {case.id}", Step(-expected, -float(expected.sum()), {}), ours, off)
+
+
+def test_micro_batches_add_up_to_the_step_and_so_do_their_metrics(nemo_rl: Any):
+    case = next(case for case in cases("correction") if case.framework == "nemo-rl")
+    whole = nemo_step(nemo_rl, case, {"correction": "token-mis", "metrics": "all"})
+    parts = nemo_step(nemo_rl, case, {"correction": "token-mis", "metrics": "all"}, (slice(0, 3), slice(3, None)))
+    torch.testing.assert_close(whole.gradient, parts.gradient)
+    for name in ("loss", "trimtab/tokens", "trimtab/kept_fraction", "trimtab/drift/k3"):
+        assert whole.metrics[name] == pytest.approx(parts.metrics[name], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"advantage": "grpo"}, "needs a plan without advantage"),
+        ({"entropy_bonus": 0.1}, "needs a plan without entropy_bonus"),
+        ({"reduction": "prompt-mean"}, "got reduction prompt-mean"),
+        ("m2po", "single sequences"),
+        ({"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}}, "denominator trained"),
+    ],
+)
+def test_nemo_rls_loss_object_refuses_by_name(nemo_rl: Any, plan: Any, words: str):
+    with pytest.raises(ConfigError, match=words):
+        nemo_rl.PolicyLossFn(plan)
+
+
+# --- absent frameworks --------------------------------------------------------------------------------------------------
+
+
+def test_a_framework_that_is_not_here_is_one_error_that_names_the_versions_tried():
+    from trimtab.plugins.presence import require, require_module
+
+    with pytest.raises(
+        FrameworkError,
+        match=r"needs nothing-here, got no package.*tried with 1\.0, 1\.1: pip install nothing-here==1\.1",
+    ):
+        require("nothing-here", "nothing-here", "1.0", "1.1")
+    with pytest.raises(FrameworkError, match=r"needs torch 0\.1, got 2.*tried with 0\.1"):
+        require("torch", "torch", "0.1")
+    with pytest.raises(ImportError, match=r"got no module nothing_here.inside.*tried with revision abc"):
+        require_module("Nothing", "nothing_here.inside", "abc")
