@@ -32,7 +32,9 @@ NOTHING = RungResult(verdict="ruled out", statistic="There is no gap left to exp
 
 def without(data: str, statistic: str = "") -> RungResult:
     """Cannot be told for want of this."""
-    return RungResult(verdict="cannot be told", statistic=statistic or f"No {data} in this batch.", lacks=data)
+    return RungResult(
+        verdict="cannot be told", statistic=statistic or "The batch does not have what it takes.", lacks=data
+    )
 
 
 BLURRED = RungResult(
