@@ -195,9 +195,49 @@ def check(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     return [*words, *rng.choice(([], ["--json"], ["--markdown"], ["--list"]))], {"fuzzed.py": text.encode()}
 
 
+def saved_lines(rng: Random) -> bytes:
+    """A saved batch of a few lines, as NeMo-RL writes them or under names of ours, some of it spoilt."""
+    lines: list[str] = []
+    for _ in range(rng.choice((1, 2, 5))):
+        count = rng.choice((1, 3, 9))
+        log_probs = [-rng.random() * 3 for _ in range(count)]
+        nemo = {"token_ids": [list(range(count))], "token_loss_mask": [[1] * count], "input_lengths": [count], "rewards": [1.0],
+                "sample_loss_mask": [1], "advantages": [[0.5] * count], "generation_logprobs": [log_probs],
+                "prev_logprobs": [[each - 0.01 for each in log_probs]], "content": ["a"], "idx": [0]}  # fmt: skip
+        own = {"ids": list(range(count)), "m": [True] * count, "q": log_probs, "p": log_probs}
+        tree: Any = rng.choice((nemo, own))
+        lines.append(json_text(spoilt_tree(tree, rng) if rng.random() < 0.5 else tree))
+    text = "\n".join(lines) + "\n"
+    return spoilt_text(text, rng) if rng.random() < 0.3 else text.encode("utf-8", "surrogatepass")
+
+
+def audit(rng: Random) -> tuple[list[str], dict[str, bytes]]:
+    named = [
+        "--columns",
+        rng.choice(("tokens=ids,trained=m,behavior=q,proximal=p", "behavior=q", "behavior", "=", "x=y,,")),
+    ]
+    words = ["audit", "a.jsonl", *rng.choice(([], named, named, ["--from", rng.choice((*NAMES, "x"))]))]
+    words += rng.choice(
+        ([], [], ["--json"], ["--markdown"], ["--html", "a.html"], ["--fail-on", "found"], ["--rule", "icepop"])
+    )
+    return words, {"a.jsonl": saved_lines(rng)}
+
+
+def parity(rng: Random) -> tuple[list[str], dict[str, bytes]]:
+    files = {"a.jsonl": saved_lines(rng), "b.jsonl": saved_lines(rng)}
+    named = ["--columns", "tokens=ids,trained=m,behavior=q"]
+    return [
+        "parity",
+        "a.jsonl",
+        rng.choice(("a.jsonl", "b.jsonl")),
+        *rng.choice(([], named, ["--max-k3", spoken(rng)])),
+    ], files
+
+
 def words_only(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     whole = (["presets", "--json"], ["schema", "correction"], ["explain", "--metrics"], ["convert", "--from", "verl", "a.yaml"],
-             ["compare", "off", "icepop"], ["report", "run"], ["lab", "report", "x"], ["check", "--list"], ["--version"])  # fmt: skip
+             ["compare", "off", "icepop"], ["report", "run"], ["lab", "report", "x"], ["check", "--list"], ["audit", "x.jsonl"],
+             ["parity", "x.jsonl", "y.jsonl"], ["--version"])  # fmt: skip
     words = spoilt_words(rng.choice(whole), rng)
     begins = "train" in words or (
         words[:1] == ["lab"] and words[1:2] != ["report"]
@@ -207,5 +247,5 @@ def words_only(rng: Random) -> tuple[list[str], dict[str, bytes]]:
 
 KINDS: tuple[Callable[[Random], tuple[list[str], dict[str, bytes]]], ...] = (
     *(explain_theirs,) * 4, *(convert,) * 4, *(compare,) * 2, in_place, *(explain_own,) * 2, explain_preset, *(train,) * 3,
-    report, resume, lab_report, scenario, check, words_only,
+    report, resume, lab_report, scenario, check, audit, audit, parity, words_only,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.cli.audit import audit, parity
 from trimtab.cli.check import check_laws
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert
@@ -127,6 +128,7 @@ def _print_version(wanted: bool | None) -> None:
   trimtab explain run.sh                              what your framework's file really computes
   trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
   trimtab check --list                                the laws a loss has to hold; trimtab check verl asks its own
+  trimtab audit train_data_step5.jsonl                why sampler and trainer disagree in a saved batch
   trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report
   trimtab schema -o correction.schema.json            completion in your editor
@@ -390,6 +392,25 @@ app.command(
   trimtab report runs/chain-0001 runs/chain-0002 -o compare.html
   trimtab report runs/chain-0001 --charts figures"""
 )(report)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab audit logs/train_data_step12.jsonl
+  trimtab audit dumps/ --from skyrl --rule verl:run.yaml --html audit.html
+  trimtab audit batch.parquet --columns tokens=ids,trained=mask,behavior=q,proximal=p
+  trimtab audit rollouts.jsonl --model checkpoints/step-12 --fail-on found
+  trimtab audit runs/chain-0001 --watch"""
+)(audit)
+
+app.command(
+    epilog="""Examples:
+
+\b
+  trimtab parity vllm.jsonl hf.jsonl --max-k3 1e-3 --max-outside 0.05
+  trimtab parity rollouts.jsonl checkpoints/step-0"""
+)(parity)
 
 app.add_typer(lab, name="lab")
 

@@ -130,7 +130,7 @@ def scans(
     found: dict[str, Scan] = {}
     for each in given:
         for gate in gates_of(each.correction):
-            found.setdefault(_words(gate), scan_gate(each.label, gate, batches))
+            found.setdefault(gate_sentence(gate), scan_gate(each.label, gate, batches))
     return list(found.values())
 
 
@@ -182,8 +182,8 @@ def scan_gate(label: str, gate: Gate, batches: Sequence[Sequence[RolloutRow]]) -
         curve.append(pooled.shares(pooled.statistic <= threshold, threshold))
     return Scan(
         correction=label,
-        gate=_words(gate),
-        form=_form(gate),
+        gate=gate_sentence(gate),
+        form=threshold_form(gate),
         seeds=tuple(each.shares(each.stays, None) for each in by_seed),
         curve=tuple(curve),
         keeping={f"{share:.0%}": pooled.threshold(share) for share in PRINTED_SHARES},
@@ -222,7 +222,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
 
     low, high = flat(found.low), flat(found.high)
     return Units(
-        _statistic(gate, low, high),
+        gate_distance(gate, low, high),
         flat(found.inside) > 0,
         flat(found.counted),
         flat(right) > 0,
@@ -240,14 +240,15 @@ def _pad(rows: Sequence[RolloutRow], name: str, fill: float) -> Tensor:
     return found
 
 
-def _statistic(gate: Gate, low: Values, high: Values) -> Values:
+def gate_distance(gate: Gate, low: Values, high: Values) -> Values:
     """One number that the gate compares with one threshold; ratios come in log space."""
     two_sided = gate.lower is not None and gate.upper is not None
     farthest = np.maximum(np.abs(low), np.abs(high)) if two_sided else -low if gate.upper is None else high
     return np.exp(farthest) if gate.metric == "ratio" else farthest
 
 
-def _form(gate: Gate) -> str:
+def threshold_form(gate: Gate) -> str:
+    """What a threshold t of this gate means."""
     name = _name(gate)
     if gate.lower is not None and gate.upper is not None:
         return f"1/t ≤ {name} ≤ t" if gate.metric == "ratio" else f"|{name}| ≤ t"
@@ -263,7 +264,8 @@ def _name(gate: Gate) -> str:
     return " ".join(part for part in (gate.level, agg, gate.metric.replace("_", " ")) if part)
 
 
-def _words(gate: Gate) -> str:
+def gate_sentence(gate: Gate) -> str:
+    """The gate with its bounds, in words."""
     lower = "" if gate.lower is None else f"{gate.lower:g} ≤ "
     upper = "" if gate.upper is None else f" ≤ {gate.upper:g}"
     return f"{lower}{_name(gate)}{upper}"

@@ -55,7 +55,7 @@ def rollouts_html(run: Run, shown: Sequence[ChosenRollout]) -> tuple[str, list[d
         if choice.phase != phase:
             phase = choice.phase
             parts.append(f"{'</div>' if parts else ''}<h3>{escape_html(phase)}</h3><div class=cards>")
-        shares = _facts(row, target(run))
+        shares = token_facts(row, target(run))
         parts.append(_card(choice, row, shares, len(data), pieces(row, run.piece)))
         data.append({"target": target(run), **shares})
     return "".join([*parts, "</div>"]), data
@@ -64,7 +64,7 @@ def rollouts_html(run: Run, shown: Sequence[ChosenRollout]) -> tuple[str, list[d
 PER_TOKEN = ("tokens", "behavior", "raw", "proximal", "current", "weight", "advantage", "versions")
 
 
-def _facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
+def token_facts(row: Mapping[str, Any], compared: str) -> dict[str, Any]:
     """The arrays of a row that the pointer can ask for, of the tokens shown."""
     count = len(row.get("tokens") or ())
     numbers = {name: [_round_value(value) for value in _per_token(row, name, count, None)] for name in PER_TOKEN}
@@ -117,7 +117,7 @@ def _card(
         f"<i>{escape_html(choice.why.partition(', ')[2])}</i> <span>{escape_html(' · '.join(told))}</span></header>"
         f'<pre class="prompt"><span class="who">prompt {escape_html(row.get("problem"))}</span>'
         f"{escape_html(_short(row.get('prompt')))}</pre>"
-        f"{_response(row, facts, place, texts)}</article>"
+        f"{response_html(row, facts, place, texts)}</article>"
     )
 
 
@@ -126,9 +126,12 @@ def _short(text: object) -> str:
     return whole if len(whole) <= MOST_TEXT else f"{whole[:MOST_TEXT]} … ({len(whole) - MOST_TEXT:,} more characters)"
 
 
-def _response(row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None) -> str:
+def response_html(
+    row: Mapping[str, Any], facts: Mapping[str, Any], place: int, texts: list[str] | None, *, bare: bool = False
+) -> str:
+    """The tokens of a row, shaded; the response as a whole before them where they have no text of their own, unless `bare`."""
     plain = ""
-    if texts is None:
+    if texts is None and not bare:
         plain = f'<pre class="plain"><span class="who">response</span>{escape_html(_short(row.get("response")))}</pre>'
     spans: list[str] = []
     for index, at in enumerate(facts["at"]):

@@ -1,0 +1,1 @@
+"""Batches whose fault is known, because it was made: a small language model really samples with it."""

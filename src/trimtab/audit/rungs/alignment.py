@@ -1,0 +1,151 @@
+"""Whether index t means the same token on both sides: a shift of whole sequences, and text that was cut into tokens again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trimtab.audit.gap import Bools, Floats, Gap, Ints
+from trimtab.audit.result import NOTHING, RungResult
+from trimtab.audit.rungs.values import filled
+from trimtab.audit.statistics import mean_with_error
+
+LAGS = (-3, -2, -1, 1, 2, 3)
+APART = 0.3
+"""Root mean square of ℓ from which a sequence can be out of line at all."""
+CLOSER = 0.4
+"""A lag fits where it leaves at most this share of the root mean square."""
+LEAST = 6
+"""Tokens of a sequence, or of its half, under which its lag is not judged."""
+MOST_RATIO = 10.0
+"""Ratios are cut here before they are averaged: under the sampler's own log-probs the mean is then at most 1, and steady."""
+JUMP = 1.0
+"""|ℓ| of a token that is plainly not the one that was sampled."""
+
+
+def shift(gap: Gap) -> RungResult:
+    """Log-probs of one side stand a token or more early or late, in every sequence alike."""
+    if not gap.is_open:
+        return NOTHING
+    lag, judged = _best_lags(gap, np.ones(len(gap), np.bool_))
+    if not judged.any():
+        return RungResult(
+            verdict="ruled out",
+            statistic=f"No sequence is {APART:g} apart; the root mean square of ℓ is {gap.rms:.2g}.",
+        )
+    common = max(LAGS, key=lambda each: int((lag[judged] == each).sum()))
+    share = float((lag[judged] == common).mean())
+    moved = _at_lag(gap, common)
+    told = (
+        f"{share:.0%} of the sequences fit best with behavior moved by {common:+d}: there the root mean square of ℓ is "
+        f"{moved.rms:.2g}, as it stands {gap.rms:.2g}."
+    )
+    if share < 0.5 or moved.rms > CLOSER * gap.rms:
+        best = min((_at_lag(gap, each).rms, each) for each in (-1, 1))
+        told = f"Moved by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; as it stands, {gap.rms:.2g}."
+        return RungResult(verdict="ruled out", statistic=told)
+    return RungResult(
+        verdict="found",
+        statistic=told,
+        share=1 - moved.size / gap.size,
+        rest=moved,
+        remedy=f"Move the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
+    )
+
+
+def retokenised(gap: Gap) -> RungResult:
+    """Text was cut into tokens again: indices slip along the sequence, or single tokens got the log-probs of others."""
+    if not gap.is_open:
+        return NOTHING
+    late = gap.place >= np.maximum(_lengths(gap) // 2, 1)
+    early_lag, _ = _best_lags(gap, ~late)
+    late_lag, late_judged = _best_lags(gap, late)
+    slips = late_judged & (late_lag != 0) & (early_lag != late_lag)
+    many = max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
+    if slips.sum() >= max(3, 0.03 * many):
+        rest = gap.where(~_drifts(gap))
+        rest = replace(rest, blurred=True)
+        told = f"In {slips.sum():,} of {many:,} sequences the two sides agree at the start and later with a lag."
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
+    return _jumps(gap)
+
+
+def _jumps(gap: Gap) -> RungResult:
+    """Few tokens far apart, most of them likelier to the trainer: no sampler that drew them would have called them so rare."""
+    real = ~filled(gap)
+    part = gap.where(real)
+    if not len(part):
+        return NOTHING
+    far = np.abs(part.log_r) > JUMP
+    held = float(part.k2[far].sum() / max(part.k2.sum(), 1e-300))
+    mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
+    edges = float((part.first | part.last)[far].mean()) if far.any() else 0.0
+    told = (
+        f"{far.mean():.2%} of the tokens are more than {JUMP:g} apart and hold {held:.0%} of the gap, {edges:.0%} of them at "
+        f"ends of turns; the mean ratio, each cut at {MOST_RATIO:g}, is {mean:.3f} ± {error:.3f}. "
+        "A sampler's own log-probs give at most 1."
+    )
+    positive = float((part.log_r[far] > 0).mean()) if far.any() else 0.0
+    likely = held > 0.5 and far.mean() < 0.25 and far.sum() >= 5 and positive > 0.6
+    if likely and mean - 1 > max(5 * error, 0.02):
+        rest = replace(part.where(~far), blurred=True)
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
+    return RungResult(
+        verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=told
+    )
+
+
+def _counts(gap: Gap) -> Ints:
+    return np.bincount(gap.sequence, minlength=int(gap.sequence.max()) + 1)
+
+
+def _lengths(gap: Gap) -> Ints:
+    return _counts(gap)[gap.sequence]
+
+
+def _lagged(gap: Gap, lag: int) -> tuple[Bools, Floats]:
+    """Where the neighbour at this lag is in the same sequence, and ℓ with its behavior."""
+    index = np.arange(len(gap)) + lag
+    inside = (index >= 0) & (index < len(gap))
+    index = np.clip(index, 0, len(gap) - 1)
+    inside &= gap.sequence[index] == gap.sequence
+    return inside, np.clip(gap.scored - gap.behavior[index], -10, 10)
+
+
+def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools]:
+    """Of each sequence the lag that fits best, 0 unless another is far better; and whether it can be judged."""
+    many = int(gap.sequence.max()) + 1
+    best = np.full(many, np.inf)
+    lag = np.zeros(many, np.int64)
+    own, _ = _squares(gap, chosen, np.clip(gap.log_r, -10, 10), many)
+    for each in LAGS:
+        inside, apart = _lagged(gap, each)
+        found, enough = _squares(gap, chosen & inside, apart, many)
+        better = enough & (found < best) & (found < CLOSER**2 * own)
+        lag, best = np.where(better, each, lag), np.where(better, found, best)
+    _, enough = _squares(gap, chosen, gap.held, many)
+    return lag, enough & (own > APART**2)
+
+
+def _squares(gap: Gap, chosen: Bools, apart: Floats, many: int) -> tuple[Floats, Bools]:
+    count = np.bincount(gap.sequence[chosen], minlength=many)
+    total = np.bincount(gap.sequence[chosen], apart[chosen] ** 2, many)
+    return total / np.maximum(count, 1), count >= LEAST
+
+
+def _at_lag(gap: Gap, lag: int) -> Gap:
+    inside, _ = _lagged(gap, lag)
+    index = np.clip(np.arange(len(gap)) + lag, 0, len(gap) - 1)
+    behavior = gap.behavior[index]
+    return replace(gap, behavior=behavior, log_r=gap.scored - behavior).where(inside)
+
+
+def _drifts(gap: Gap) -> Bools:
+    """Tokens of sequences that fall out of step anywhere."""
+    far = np.bincount(gap.sequence, np.abs(gap.log_r) > JUMP / 2, int(gap.sequence.max()) + 1)
+    return (far > 0)[gap.sequence]

@@ -1,0 +1,150 @@
+"""What is left: noise of the trainer itself, heavy tails, the noise of low precision, and a bias that no rung explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trimtab.audit.gap import FLOOR, Gap
+from trimtab.audit.result import BLURRED, NOTHING, RungResult, without
+
+SIZES = (("fp16", 5e-4), ("int8", 2e-3), ("bf16", 7e-3), ("fp8", 0.012), ("int4", 0.06))
+"""Root mean square of ℓ that precisions gave on small models; models of billions of parameters give about five times as much."""
+HEAVY = 0.3
+"""Median over root mean square of |ℓ| among tokens of like probability: 0.67 for a normal distribution, 0 for rare jumps."""
+CARRIED = 0.25
+"""Share of the variance of sequence means that must not average out for a bias."""
+
+
+def trainer(gap: Gap) -> RungResult:
+    """Two scorings of the same tokens by the same weights differ: the trainer's own recomputation is noisy."""
+    if not gap.is_open:
+        return NOTHING
+    if gap.second is None:
+        return without("second scoring by the same weights (--model twice)")
+    both = np.isfinite(gap.second)
+    apart = np.clip((gap.scored - gap.second)[both], -10, 10)
+    noise = float((apart**2).mean()) / 4 if both.any() else 0.0  # each scoring has half of their variance
+    share = min(1.0, noise / gap.size)
+    told = (
+        f"The two scorings are {np.sqrt(4 * noise):.2g} apart (root mean square); half of that variance is {share:.0%} "
+        "of that of the gap to the sampler."
+    )
+    if np.sqrt(2 * noise) > FLOOR and share > 0.3:
+        return RungResult(verdict="found", statistic=told, share=share, rest=replace(gap, blurred=True))
+    return RungResult(verdict="suspected" if share > 0.1 else "ruled out", statistic=told)
+
+
+def tails(gap: Gap) -> RungResult:
+    """Few tokens jump while most agree: experts that a router chose otherwise, or another rare event."""
+    if not gap.is_open:
+        return NOTHING
+    if gap.blurred:
+        return BLURRED
+    weight = _weight(gap)
+    order = np.sort(gap.k2)[::-1]
+    most = float(order[: max(1, len(order) // 100)].sum() / order.sum())
+    told = (
+        f"The median of |ℓ| among tokens of like probability is {weight:.2f} of its root mean square (0.67 for a normal); "
+        f"1 % of the tokens hold {most:.0%} of the gap."
+    )
+    if weight < HEAVY:
+        rest = gap.where(np.abs(gap.evened) < 1)
+        return RungResult(
+            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+        )
+    return RungResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
+
+
+def _weight(gap: Gap) -> float:
+    """Median over root mean square, in the sequences that are apart at all: a whole sequence is no jump."""
+    squares = gap.evened**2
+    _, owner, count = np.unique(gap.sequence, return_inverse=True, return_counts=True)
+    own = np.bincount(owner, squares) / count
+    values = np.abs(gap.evened[(own > 0.1 * squares.mean())[owner]])
+    return float(np.median(values) / max(np.sqrt((values**2).mean()), 1e-12))
+
+
+@dataclass(frozen=True)
+class BiasMeasure:
+    """How sequence means behave against the 1/√T law."""
+
+    spread: float
+    """Standard deviation of the sequence means."""
+    expected: float
+    """What independent tokens of that spread would give."""
+    carried: float
+    """Share of the variance of a sequence mean that does not average out."""
+    z: float
+
+
+def bias_measure(gap: Gap) -> BiasMeasure:
+    """Variance of sequence means against that of tokens over T.
+
+    Independent tokens of variance v in sequences of T: means vary by v / T. What is beyond that is the same for a whole sequence.
+    """
+    _, owner, count = np.unique(gap.sequence, return_inverse=True, return_counts=True)
+    values = gap.evened
+    means = np.bincount(owner, values) / count
+    within = np.bincount(owner, (values - means[owner]) ** 2) / np.maximum(count - 1, 1)
+    enough = count >= 8
+    if enough.sum() < 8:
+        return BiasMeasure(0.0, 0.0, 0.0, 0.0)
+    expected = within[enough] / count[enough]
+    found = (means[enough] - np.average(values)) ** 2
+    ratio = float(found.mean() / max(expected.mean(), 1e-300))
+    z = (ratio - 1) / np.sqrt(2 / enough.sum())
+    return BiasMeasure(
+        float(np.sqrt(found.mean())), float(np.sqrt(expected.mean())), max(0.0, 1 - 1 / max(ratio, 1e-9)), float(z)
+    )
+
+
+def precision(gap: Gap) -> RungResult:
+    """The sampler computes in fewer bits: small, independent noise on every token, larger on rare ones."""
+    if not gap.is_open:
+        return NOTHING
+    if gap.blurred:
+        return BLURRED
+    grid = _grid(gap)
+    nearest = min(SIZES, key=lambda each: abs(np.log(each[1] / gap.rms)))[0]
+    rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))
+    told = (
+        f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens under 0.1 and {usual.rms:.2g} over 0.5; a size as {nearest} "
+        f"gives on a small model{grid}."
+    )
+    if gap.age is None or not (gap.age >= 0).any():
+        return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell it from old weights")
+    if (gap.age > 0).all():
+        return RungResult(
+            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell it from old weights"
+        )
+    return RungResult(verdict="found", statistic=told, share=1.0, rest=gap)
+
+
+def _grid(gap: Gap) -> str:
+    """Whether the sampler's log-probs themselves stand on the grid of a 16-bit type."""
+    bits = gap.behavior.astype(np.float32).view(np.uint32)
+    if len(bits) and ((bits & 0xFFFF) == 0).all():
+        return "; its log-probs were rounded to bf16 themselves"
+    if len(bits) and (gap.behavior.astype(np.float16).astype(np.float64) == gap.behavior).all():
+        return "; its log-probs were rounded to fp16 themselves"
+    return ""
+
+
+def bias(gap: Gap) -> RungResult:
+    """Independent noise averages out as 1/√T over a sequence; what does not is a bias."""
+    if not gap.is_open:
+        return NOTHING
+    found = bias_measure(gap)
+    if not found.expected:
+        return without("eight sequences of at least eight tokens")
+    told = (
+        f"Sequence means of ℓ spread {found.spread / found.expected:.1f} times as far as independent tokens would: {found.carried:.0%} of "
+        f"their variance does not average out with length ({found.z:.1f} standard errors)."
+    )
+    if gap.blurred:
+        return replace(BLURRED, statistic=told)
+    if found.z > 8 and found.carried > 0.9:
+        return RungResult(verdict="suspected", statistic=told, share=found.carried)
+    return RungResult(verdict="ruled out", statistic=told)

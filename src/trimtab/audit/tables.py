@@ -1,0 +1,164 @@
+"""An audit as rows of text, for a terminal, a Markdown page and JSON; nothing here is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from trimtab.audit.audit import Audit
+from trimtab.audit.whatif import RuleOutcome
+from trimtab.report.text import percent, short_number
+
+LADDER = ("cause", "verdict", "of the gap", "what was seen")
+RULES = (
+    "rule",
+    "kept",
+    "sequences",
+    "of right",
+    "of wrong",
+    "net advantage",
+    "short",
+    "long",
+    "weight",
+    "ess",
+    "step",
+    "keeps 99 / 90 / 50 % at",
+)
+
+
+def facts(audit: Audit) -> list[tuple[str, str]]:
+    """The batch in a few numbers."""
+    batch, gap = audit.batch, audit.gap
+    files = batch.origin.files
+    return [
+        (
+            "from",
+            f"{batch.origin.framework}: {files[0] if files else 'memory'}{f' and {len(files) - 1} more' if len(files) > 1 else ''}",
+        ),
+        ("sequences", f"{len(batch):,}, {len(gap):,} trained tokens with both log-probs"),
+        ("compared", f"{gap.target} with behavior"),
+        ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
+        ("unexplained", percent(audit.unexplained) if audit.unexplained > 5e-4 else "nothing"),
+    ]
+
+
+def ladder_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
+    """A row per rung, as `LADDER`."""
+    rows: list[tuple[str, str, str, str]] = []
+    for step in audit.steps:
+        shown = step.verdict in ("found", "suspected") and step.share is not None
+        said = step.statistic if not step.lacks else f"{step.statistic} Needs: {step.lacks}."
+        if step.verdict in ("found", "suspected"):
+            said = f"{said} {step.remedy}"
+        rows.append((step.rung.title, step.verdict, percent(step.share or 0.0) if shown else "", said))
+    return rows
+
+
+def rule_row(each: RuleOutcome) -> tuple[str, ...]:
+    """A rule, as `RULES`."""
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else percent(value)
+
+    keeping = ["–"] if not each.curves else [short_number(value) for value in each.curves[0].keeping.values()]
+    return (
+        each.label,
+        share(each.kept),
+        share(each.sequences),
+        share(each.right),
+        share(each.wrong),
+        "–" if each.net_advantage is None else short_number(each.net_advantage),
+        share(each.short),
+        share(each.long),
+        short_number(each.weight),
+        share(each.ess),
+        f"× {short_number(each.step)}",
+        " / ".join(keeping),
+    )
+
+
+def markdown_of(audit: Audit) -> str:
+    """The audit as Markdown."""
+    parts = [
+        "# trimtab audit",
+        "",
+        *(f"- **{name}**: {_cell(value)}" for name, value in facts(audit)),
+        "",
+        f"**{_cell(audit.advice.title)}.** {_cell(' '.join(audit.advice.reasons))}",
+        "",
+        "## Causes",
+        "",
+        *_table(LADDER, ladder_rows(audit)),
+        "",
+        "## What each rule would do",
+        "",
+        *_table(RULES, [rule_row(each) for each in audit.rules.outcomes]),
+        "",
+        *(f"- {_cell(note)}" for note in (*audit.batch.origin.notes, *audit.rules.left_out)),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{' --- |' * len(head)}",
+        *(f"| {' | '.join(map(_cell, row))} |" for row in rows),
+    ]
+
+
+def _cell(text: str) -> str:
+    """Text of others in a table: no column, no tag, no link of its own."""
+    for sign in "\\|<>[]`*_":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())
+
+
+def json_of(audit: Audit) -> dict[str, Any]:
+    """The audit for machines; what is no number is null."""
+    gap, batch = audit.gap, audit.batch
+    return _finite(
+        {
+            "schema": 1,
+            "origin": asdict(batch.origin),
+            "sequences": len(batch),
+            "tokens": len(gap),
+            "missing": gap.missing,
+            "compared": [gap.target, "behavior"],
+            "k3": gap.k3,
+            "rms": gap.rms,
+            "unexplained": audit.unexplained,
+            "causes": [
+                {
+                    "cause": step.rung.name,
+                    "title": step.rung.title,
+                    "verdict": step.verdict,
+                    "share": step.share,
+                    "statistic": step.statistic,
+                    "reference": step.rung.reference,
+                    "remedy": step.remedy,
+                    "lacks": step.lacks,
+                }
+                for step in audit.steps
+            ],
+            "rules": [_rule_json(each) for each in audit.rules.outcomes],
+            "agreement": audit.rules.agreement.tolist(),
+            "left_out": list(audit.rules.left_out),
+            "advice": asdict(audit.advice),
+        }
+    )
+
+
+def _rule_json(each: RuleOutcome) -> dict[str, Any]:
+    found = {name: value for name, value in vars(each).items() if name not in ("correction", "curves")}
+    return found | {"curves": [asdict(curve) for curve in each.curves], "correction": each.correction.settings()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

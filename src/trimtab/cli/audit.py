@@ -1,0 +1,266 @@
+"""`trimtab audit` and `trimtab parity`: a saved batch judged, and two scorings of the same tokens held against each other."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.text import Text
+
+from trimtab.cli import show
+from trimtab.cli.write import write_file
+from trimtab.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from trimtab.audit.audit import Audit
+    from trimtab.records.saved import SavedBatch
+
+STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
+Framework = Annotated[
+    str | None,
+    typer.Option("--from", metavar="NAME", help="The framework that wrote the files. Recognised if you leave it out."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="OURS=THEIRS,…", help="Any other file: its columns, as behavior=q_logp,proximal=p_logp."
+    ),
+]
+
+
+def audit(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files or folders that a training run saved.")],
+    framework: Framework = None,
+    columns: Columns = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule", metavar="RULE", help="Also judge by this: NAME(k=v), FILE.yaml or verl:FILE. Repeatable."
+        ),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."
+        ),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also one offline page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
+    fail_on: Annotated[
+        Literal["found", "suspected"] | None,
+        typer.Option("--fail-on", help="Exit with 1 if a cause was found, or at least suspected."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow one folder that a run writes to, until interrupted.")
+    ] = False,
+) -> None:
+    """Say why the sampler and the trainer of a saved batch disagree, and what each correction would do about it.
+
+    Reads what NeMo-RL, prime-rl, slime, miles, SkyRL, verl, open-instruct, verifiers and our own runs save, and any parquet, JSONL,
+    npz or safetensors by its columns. Nothing in a file is run. Causes are tested in order; each is judged on what those above leave.
+
+    Exit codes: 0 judged. 1 a cause, under --fail-on. 2 an error.
+    """
+    if as_json and markdown:
+        raise ConfigError("audit needs one of --json and --markdown, got both. Choose one.")
+    from trimtab.lab.candidate import parse_candidate
+
+    rules = [parse_candidate(each) for each in rule or ()]
+    named = _columns(columns)
+    if watch:
+        _watch(paths, framework, named, rules, model or [], html)
+        return
+    from trimtab.records.dumps import load
+
+    batch = load(paths, framework, named)
+    judged = _judge(batch, rules, model or [])
+    _put(judged, as_json, markdown)
+    if html is not None:
+        _write_html(judged, html)
+    if fail_on and (judged.with_verdict("found") or (fail_on == "suspected" and judged.with_verdict("suspected"))):
+        raise typer.Exit(1)
+
+
+def _columns(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    for ours, sign, theirs in pairs:
+        if not sign or not ours.strip() or not theirs.strip():
+            raise ConfigError(
+                f"--columns needs OURS=THEIRS, got {ours + sign + theirs!r}. As in behavior=q_logp,proximal=p_logp."
+            )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+def _judge(batch: SavedBatch, rules: Sequence[Any], models: Sequence[Path]) -> Audit:
+    from trimtab.audit.audit import audit_batch
+
+    second = drawn = None
+    if models:
+        batch, second = _with_models(batch, models)
+        drawn = _drawn(batch, models[0])
+    return audit_batch(batch, rules, second, drawn)
+
+
+def _drawn(batch: SavedBatch, model: Path) -> Any:
+    """What the model says of the temperature, by some of the sequences."""
+    import numpy as np
+
+    from trimtab.audit.tempering import ENOUGH, drawn_temperature
+    from trimtab.records.saved import part_of
+
+    few = part_of(batch, np.arange(min(ENOUGH, len(batch))))
+    return drawn_temperature(few, lambda temperature: _score(few, model, temperature))
+
+
+def _with_models(batch: SavedBatch, models: Sequence[Path]) -> tuple[SavedBatch, Any]:
+    """The batch with the side it lacks; a second model, or a first where nothing is missing, is a second scoring."""
+    if len(models) > 2:
+        raise ConfigError(f"--model needs one folder or two, got {len(models)}.")
+    scored = [_score(batch, model) for model in models]
+    if len(scored) == 2:
+        if batch.behavior is None:
+            return replace(batch, behavior=scored[1], proximal=scored[0]), None
+        return replace(batch, proximal=scored[0]), scored[1]
+    if batch.behavior is None:
+        return replace(batch, behavior=scored[0]), None
+    if batch.proximal is None and batch.current is None:
+        return replace(batch, proximal=scored[0]), None
+    return batch, scored[0]
+
+
+def _score(batch: SavedBatch, model: Path, temperature: float = 1.0) -> Any:
+    from rich.progress import Progress
+
+    from trimtab.audit.scoring import log_probs
+    from trimtab.train.policy.warm_start import cache
+
+    with Progress(console=show.console(stderr=True), transient=True) as bar:
+        at = "" if temperature == 1.0 else f" at temperature {temperature:g}"
+        task = bar.add_task(f"Scoring with {model.name}{at}", total=None)
+        return log_probs(
+            batch,
+            model,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            cache=cache() / "scores",
+            temperature=temperature,
+        )
+
+
+def _put(judged: Audit, as_json: bool, markdown: bool) -> None:
+    from trimtab.audit.tables import json_of, markdown_of
+
+    if as_json:
+        show.put_raw(json.dumps(json_of(judged), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    elif markdown:
+        show.put_raw(markdown_of(judged))
+    else:
+        _put_tables(judged)
+
+
+def _put_tables(judged: Audit) -> None:
+    from trimtab.audit.tables import LADDER, RULES, facts, ladder_rows, rule_row
+
+    show.put(show.table(("", ""), facts(judged)))
+    rows = [
+        (Text(name), Text(verdict, style=STYLES[verdict]), Text(share), Text(said))
+        for name, verdict, share, said in ladder_rows(judged)
+    ]
+    show.put("", show.heading("Causes, each judged on what those above leave"))
+    show.put(show.table([each.upper() for each in LADDER], rows))
+    show.put("", show.heading("What each rule would do"))
+    show.put(
+        show.table(
+            [each.upper() for each in RULES],
+            [[Text(cell) for cell in rule_row(each)] for each in judged.rules.outcomes],
+        )
+    )
+    show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
+    for note in (*judged.batch.origin.notes, *judged.rules.left_out):
+        show.note(note)
+
+
+def _write_html(judged: Audit, html: Path) -> None:
+    from trimtab.audit.page import audit_html
+
+    write_file(html, audit_html(judged))
+    show.note(f"The page is {html}.")
+
+
+def _watch(
+    paths: Sequence[Path],
+    framework: str | None,
+    columns: dict[str, str] | None,
+    rules: Sequence[Any],
+    models: Sequence[Path],
+    html: Path | None,
+) -> None:
+    from trimtab.records.dumps import follow
+
+    if len(paths) != 1:
+        raise ConfigError(f"--watch needs one folder, got {len(paths)} paths. Give the folder that the run writes to.")
+    for batch in follow(paths[0], framework, columns, tell=show.note):
+        try:
+            judged = _judge(batch, rules, models)
+        except InputError as error:  # one batch that cannot be judged is no reason to stop watching
+            show.note(str(error))
+            continue
+        found = ", ".join(step.rung.title.lower() for step in judged.with_verdict("found")) or "nothing found"
+        steps = "" if batch.step is None or not len(batch.step) else f"step {int(batch.step.max())}: "
+        show.put(f"{steps}{len(batch):,} sequences, k3 {judged.gap.k3:.2g}: {found}. {judged.advice.title}.")
+        if html is not None:
+            _write_html(judged, html)
+
+
+def parity(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A file with log-probs.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="Another scoring of the same tokens: a file, or a model's folder.")
+    ],
+    framework: Framework = None,
+    columns: Columns = None,
+    max_k3: Annotated[float, typer.Option("--max-k3", min=0.0, help="Largest mean k3 that passes.")] = 1e-3,
+    max_outside: Annotated[
+        float,
+        typer.Option(
+            "--max-outside", min=0.0, max=1.0, help="Largest share of tokens with a ratio outside [0.9, 1.1]."
+        ),
+    ] = 0.05,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Hold two scorings of the same tokens against each other, as a gate before the first step.
+
+    Exit codes: 0 within both bounds. 1 outside one of them. 2 an error.
+    """
+    from trimtab.audit.parity import check_same_tokens, parity_of, scores_of
+    from trimtab.records.dumps import load
+
+    named = _columns(columns)
+    one = load([first], framework, named)
+    if (second / "config.json").is_file():
+        other = _score(one, second)
+    else:
+        loaded = load([second], framework, named)
+        check_same_tokens(one, loaded)
+        other = scores_of(loaded)
+    found = parity_of(scores_of(one), other, one.trained)
+    passes = found.passes(max_k3, max_outside)
+    if as_json:
+        facts: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in vars(found).items()}
+        show.put_raw(json.dumps(facts | {"passes": passes, "max_k3": max_k3, "max_outside": max_outside}) + "\n")
+    else:
+        show.put(
+            f"{'passed' if passes else 'FAILED'}: mean k3 {found.k3:.3g} (at most {max_k3:g}), {found.outside:.2%} outside [0.9, 1.1] (at "
+            f"most {max_outside:.2%}), over {found.tokens:,} tokens; the worst |ℓ| is {found.worst:.3g}."
+        )
+        if found.unmatched:
+            show.note(f"{found.unmatched:,} trained tokens have a log-prob on one side only and are not compared.")
+    if not passes:
+        raise typer.Exit(1)

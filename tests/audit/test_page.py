@@ -1,0 +1,84 @@
+"""The page of an audit, as text and in a real browser: it draws, fits a phone, stays silent and obeys nobody."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.audit import made
+from tests.report.chromium import Chromium, Page, installed
+from tests.report.test_browser import is_quiet
+from tests.report.test_page import HOSTILE
+from trimtab.audit.audit import Audit, audit_batch
+from trimtab.audit.page import audit_html
+from trimtab.audit.tables import json_of, markdown_of
+from trimtab.records.saved import Origin
+
+BROWSER = installed()
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="needs a Chromium: `make browser` as root, or install chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Audit:
+    batch = made.batch(noise=0.2, sequences=16)
+    origin = Origin(framework=HOSTILE, files=(HOSTILE,), notes=(HOSTILE,))
+    return audit_batch(replace(batch, origin=origin, source=(HOSTILE, "b") * 8, text=(HOSTILE,) * 16))
+
+
+def test_the_page_holds_causes_rules_charts_and_the_worst_sequences(hostile: Audit):
+    page = audit_html(hostile)
+    for step in hostile.steps:
+        assert step.rung.title.replace("'", "&#x27;") in page
+    for each in hostile.rules.outcomes:
+        assert each.label in page
+    for name in ("by-probability", "by-position", "by-age", "by-length", "by-source", "keeps-0"):
+        assert f'<figure id="{name}"' in page
+    assert page.count('class="rollout"') == 8
+
+
+def test_nothing_of_a_file_is_markup_in_the_page_or_in_markdown(hostile: Audit):
+    assert "<script>document" not in audit_html(hostile)
+    assert "<img" not in audit_html(hostile)
+    assert "<script" not in markdown_of(hostile).replace("\\<", "")
+    assert json_of(hostile)["origin"]["framework"] == HOSTILE
+
+
+def test_an_audit_of_a_clean_batch_has_a_page_too():
+    page = audit_html(audit_batch(made.batch()))
+    assert "nothing found" in page
+    assert "None needed" in page
+
+
+@pytest.fixture(scope="module")
+def page(hostile: Audit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    assert BROWSER is not None
+    path = tmp_path_factory.mktemp("audit") / "audit.html"
+    path.write_bytes(audit_html(hostile).encode("utf-8", "replace"))
+    with Chromium(BROWSER) as running:
+        yield running.open(path)
+
+
+@needs_browser
+def test_the_browser_draws_every_chart_and_the_page_is_quiet(page: Page):
+    assert page.value("document.title") == "trimtab audit"
+    assert page.value("[...document.querySelectorAll('figure svg')].every(svg => svg.querySelector('rect.bar'))")
+    assert page.value("document.querySelectorAll('.ladder tr').length") == 16
+    is_quiet(page)
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, False), (390, True)])
+def test_nothing_is_wider_than_the_screen(page: Page, width: int, dark: bool):
+    page.resize(width=width, dark=dark)
+    assert page.value("document.documentElement.scrollWidth") <= width
+
+
+@needs_browser
+def test_pointing_at_a_token_shows_its_numbers(page: Page):
+    page.resize(width=1440)
+    page.value("document.querySelector('span[data-t]').scrollIntoView({block: 'center'})")
+    box = page.value("[...document.querySelectorAll('pre.ids span[data-t]')][8].getBoundingClientRect().toJSON()")
+    page.move(box["left"] + 2, box["top"] + 2)
+    assert "behavior" in page.value("document.getElementById('tip').textContent")
