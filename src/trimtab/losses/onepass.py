@@ -131,7 +131,11 @@ def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] 
     step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
     factor = share(call.reduction, lengths, step, None).factor
     value = (sums[0] * factor.double()).to(torch.float32)
-    loss: Tensor = _Written.apply(current, value, grad, factor, lambda leaf: plain(call, leaf)[0])  # pyright: ignore[reportAssignmentType]
+
+    def plain_value(leaf: Tensor) -> Tensor:
+        return plain(call, leaf)[0]
+
+    loss: Tensor = _Written.apply(current, value, grad, factor, plain_value)  # pyright: ignore[reportAssignmentType]
     return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
 
 
