@@ -5,7 +5,8 @@
 
 Each case gives both sides the same options. `ours` has every metric but quantiles (43 to 65 names), more than any peer works out;
 `+ quantiles` all of them, `bare` none, `plain` is the plain form with the same metrics as `ours`. Times are best / median in ms,
-interleaved, in processor time, which a busy machine leaves alone; `faster` is peer / ours of the medians (and, in brackets, of the best runs).
+interleaved, in processor time, which a busy machine leaves alone; `faster` is peer / ours of the medians (and, in brackets, of the best
+runs).
 `ops` are dispatched operators, `syncs` reads of a tensor on the host, `bytes` all storage newly allocated, per token.
 """
 

@@ -1,6 +1,7 @@
 """How the time of a correction grows: with tokens, rows and gates; on a tiny batch; in other types and with two threads.
 
-Every row gives the pass and the plain form on the same tensors, in turns, best / median in ms of processor time, with every metric but quantiles.
+Every row gives the pass and the plain form on the same tensors, in turns, best / median in ms of processor time, with every
+metric but quantiles.
 
     python benchmarks/scaling.py
 """
