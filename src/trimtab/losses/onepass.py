@@ -24,7 +24,7 @@ from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
-from trimtab.core.fast.switch import fits, is_in_memory
+from trimtab.core.fast.switch import is_in_memory, pass_fits
 from trimtab.core.observe import Metrics
 from trimtab.core.once import once
 from trimtab.core.reduce import Denominator, denominator_of, share
@@ -58,7 +58,7 @@ def loss_fits(call: LossCall) -> bool:
     if rule is not None and rule.pairs != ("proximal/behavior",) and call.anchor != "behavior":
         return False
     whole = is_in_memory(call.advantages.detach().contiguous())
-    return whole and fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
+    return whole and pass_fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
 
 
 def _is_bare_clip(call: LossCall) -> bool:

@@ -12,7 +12,7 @@ from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
 from trimtab.core.fast.program import misfit
-from trimtab.core.fast.switch import fits, form_in_use
+from trimtab.core.fast.switch import form_in_use, pass_fits
 from trimtab.core.layout import Packed, Padded
 from trimtab.errors import ConfigWarning
 from trimtab.losses.onepass import QuickPolicyMetrics
@@ -60,15 +60,15 @@ def tensors(kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 def test_what_of_the_tensors_it_cannot_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_FAST", "1")
     rule, (plain, mask), layout = Correction(gates=(RATIO,)), tensors(), Padded()
-    assert fits(rule, (plain, plain), mask, layout)
-    assert fits(rule, (plain, torch.nn.Parameter(plain)), mask, layout)
-    assert fits(rule, (plain, plain), mask.long(), layout)
-    assert fits(rule, (plain[0], plain[0]), mask[0], Packed(cu_seqlens=torch.tensor([0, 3]), tokens=3))
+    assert pass_fits(rule, (plain, plain), mask, layout)
+    assert pass_fits(rule, (plain, torch.nn.Parameter(plain)), mask, layout)
+    assert pass_fits(rule, (plain, plain), mask.long(), layout)
+    assert pass_fits(rule, (plain[0], plain[0]), mask[0], Packed(cu_seqlens=torch.tensor([0, 3]), tokens=3))
     for kind in (torch.float64, torch.bfloat16, torch.float16):
-        assert not fits(rule, (plain, tensors(kind)[0]), mask, layout), kind
-    assert not fits(rule, (plain.T, plain.T), mask.T, layout)
-    assert not fits(rule, (plain[:0],) * 2, mask[:0], layout)
-    assert not fits(rule, (plain.to("meta"),) * 2, mask.to("meta"), layout)
+        assert not pass_fits(rule, (plain, tensors(kind)[0]), mask, layout), kind
+    assert not pass_fits(rule, (plain.T, plain.T), mask.T, layout)
+    assert not pass_fits(rule, (plain[:0],) * 2, mask[:0], layout)
+    assert not pass_fits(rule, (plain.to("meta"),) * 2, mask.to("meta"), layout)
 
 
 def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> No
     rule, (plain, mask), seen = Correction(gates=(RATIO,)), tensors(), []
 
     def look(current: Tensor) -> Tensor:
-        seen.append(fits(rule, (current,), mask, Padded()))
+        seen.append(pass_fits(rule, (current,), mask, Padded()))
         return current.sum()
 
     torch.func.grad(look)(plain)
@@ -86,10 +86,10 @@ def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_variable_turns_it_off_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rule, (plain, mask) = Correction(gates=(RATIO,)), tensors()
     monkeypatch.setenv("TRIMTAB_FAST", "0")
-    assert not fits(rule, (plain,), mask, Padded())
+    assert not pass_fits(rule, (plain,), mask, Padded())
     assert "TRIMTAB_FAST=0" in form_in_use()
     monkeypatch.delenv("TRIMTAB_FAST")
-    assert fits(rule, (plain,), mask, Padded())
+    assert pass_fits(rule, (plain,), mask, Padded())
     assert "one pass" in form_in_use()
 
 

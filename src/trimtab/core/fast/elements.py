@@ -51,7 +51,7 @@ def bits_in_order(value):
 
 @compiled()
 @no_type_check
-def value_of(order):
+def float_at(order):
     """The float32 that has this place in the order."""
     return i32(order ^ i32(i32(order >> i32(31)) & SIGN)).view(f32)
 
@@ -200,7 +200,7 @@ def k3_reverse(x, excess, k3, ratio, out):
 
 @compiled()
 @no_type_check
-def distance(probability, excess, out):
+def probability_distance(probability, excess, out):
     """|p − q| for q and p/q − 1."""
     for i in range(len(out)):
         out[i] = abs(probability[i] * excess[i])
@@ -293,7 +293,7 @@ def extremes(x, here):
         top = max(top, bits_in_order(x[i] if here[i] > ZERO else f32(-math.inf)))
     for i in range(len(x)):
         low = min(low, bits_in_order(x[i] if here[i] > ZERO else f32(math.inf)))
-    return value_of(low), value_of(top)
+    return float_at(low), float_at(top)
 
 
 @compiled(fastmath={"reassoc"})

@@ -15,7 +15,7 @@ from trimtab.core.batch import as_mask, check_unchanged, edits
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast import figures
 from trimtab.core.fast.decide import RowPass, row_pass
-from trimtab.core.fast.switch import fits
+from trimtab.core.fast.switch import pass_fits
 from trimtab.core.layout import Layout
 from trimtab.core.observe import Metrics, Section, gate_name
 
@@ -65,7 +65,7 @@ class QuickDecisions:
 
 def one_pass(rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout) -> QuickDecisions | None:
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
-    if not fits(rule, tuple(policies.values()), mask, layout):
+    if not pass_fits(rule, tuple(policies.values()), mask, layout):
         return None
     return run_pass(rule, policies, rule.pair, mask, layout)
 

@@ -22,7 +22,6 @@ from trimtab.core.fast.elements import (
     count_marked_above,
     count_marked_below,
     count_positive,
-    distance,
     divergence,
     drift_sums,
     exponential,
@@ -38,6 +37,7 @@ from trimtab.core.fast.elements import (
     mark_finite,
     mark_inside,
     narrow,
+    probability_distance,
     product_sum,
     row_totals,
     split_ratio,
@@ -137,7 +137,7 @@ def _measure(a, b, x, scratch, sums, tops):
     k3_reverse(x, excess, k3, ratio, one)
     drift_sums(x, excess, k3, one, sums)
     exponential(base, two)
-    distance(two, excess, one)
+    probability_distance(two, excess, one)
     sums[9] += sum_of_chunk(one)
     tops[0] = max(tops[0], far)
     tops[1] = max(tops[1], high)

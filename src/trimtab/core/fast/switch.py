@@ -32,7 +32,7 @@ def form_in_use() -> str:
     return "one pass over the tokens, by numba; the plain form where it does not fit"
 
 
-def fits(rule: Correction, policies: tuple[Tensor, ...], mask: Tensor, layout: Layout) -> bool:
+def pass_fits(rule: Correction, policies: tuple[Tensor, ...], mask: Tensor, layout: Layout) -> bool:
     """Whether the pass gives the numbers of the plain form for this call: a rule it can run, and float32 on a CPU, whole and eager."""
     if torch.compiler.is_compiling() or os.environ.get(VARIABLE) == "0" or not has_compiler():
         return False
