@@ -24,6 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = [*EXPECTED, *(f"whole {name}" for name in WHOLE), "example verl", "example areal", "example skyrl"]
 
+UNWRITTEN = {"prime-rl/centred.toml": "its correction is refused, and prime-rl says a loss together with its gate"}
+"""Files that do not go back to their own framework whole, and why."""
+
 
 def is_empty(reading: Reading) -> bool:
     return (reading.correction, reading.loss, reading.reduction, reading.advantage) == (None,) * 4
@@ -87,7 +90,7 @@ def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_file_goes_to_its_own_framework_whole(name: str) -> None:
     asked = reading_of(name)
-    if not is_empty(asked):
+    if not is_empty(asked) and name not in UNWRITTEN:
         assert not write(asked.framework, asked, strict=False).omissions
 
 
