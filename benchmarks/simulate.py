@@ -5,7 +5,8 @@
 
 A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one thread: it
 admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and goes into its
-clock; what a message and a group cost beyond that (Ray, unpickling, decoding, prompts) is an assumption, `--message` and `--group`, and is added, and so are
+clock; what a message and a group cost beyond that (Ray, unpickling, decoding, prompts) is an assumption, `--message` and `--group`, and is added, and
+so are
 0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which samplers make a batch.
 
 Ideal is what samplers make if they are never idle. `late` compares the rule with a learner that never waits (max_dropped 1).
