@@ -3,12 +3,14 @@
     python benchmarks/simulate.py            # 10, 100, 1,000 and 10,000 samplers
     python benchmarks/simulate.py --quick    # 10 and 100
 
-A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one thread: it
-admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and goes into its
-clock; what a message and a group cost beyond that (Ray, unpickling, decoding, prompts) was measured before and is added, and so are
-0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which samplers make a batch.
+A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one
+thread: it admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and
+goes into its clock. What a message and a group cost beyond that (Ray, unpickling, decoding, prompts) is assumed (`--message`,
+`--group`) and added, and so are 0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which
+samplers make a batch.
 
-Ideal is what samplers make if they are never idle. `late` compares the rule with a learner that never waits (max_dropped 1).
+Ideal is what samplers make if they are never idle. Each size is run twice: with a learner that never waits (share 1), and with at
+most 2 % lost.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ With 4 groups per step and max_staleness 1, at most (1 + 1) · 4 = 8 are under w
 
 Where lengths are ragged, short groups overtake long ones. With all that the rule admits being sampled, a step lasts as long as
 the average group over max_staleness + 1, so that whatever takes much longer than the average is late: of groups whose time is
-lognormal (σ 0.5) about a fifth. `doomed` says how many would be, if the learner went on now; `waits` whether it should.
+lognormal (σ 1) about a fifth. `doomed` says how many would be, if the learner went on now; `waits` whether it should.
 
 Groups 4 to 7 began at version 0 and are trained at version 1: age 1, not late. One of them trained at version 2 would be: 2 − 0 > 1.
 """
