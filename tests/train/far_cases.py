@@ -23,7 +23,7 @@ from tests.train.batches import batch, policy  # noqa: E402
 from tests.train.far import FAR, READS, far_device  # noqa: E402
 from trimtab.config.training import Train  # noqa: E402
 from trimtab.train.engines.hf.engine import HfEngine  # noqa: E402
-from trimtab.train.learner.ranks import Ranks  # noqa: E402
+from trimtab.train.learner.ranks import LearnerRanks  # noqa: E402
 from trimtab.train.learner.single import SingleLearner  # noqa: E402
 from trimtab.train.messages import Job, Sampling  # noqa: E402
 from trimtab.train.weights.files import FileWeights  # noqa: E402
@@ -65,7 +65,10 @@ def learners(found: dict[str, Any], folder: Path) -> None:
         "several micro-batches": {"micro_tokens": 24},
     }.items():
         config = Train.from_settings({"correction": "geo-rs+token-mis", "learner": BASE | changes})
-        here, there = SingleLearner(config, policy().model), SingleLearner(config, policy().model, None, Ranks(FAR))
+        here, there = (
+            SingleLearner(config, policy().model),
+            SingleLearner(config, policy().model, None, LearnerRanks(FAR)),
+        )
         reads: list[int] = []
         for each in rows:
             here.learn(each)
@@ -83,7 +86,7 @@ def learners(found: dict[str, Any], folder: Path) -> None:
         again = SingleLearner(config, policy(1).model)
         again.load(place)
         kept = all(torch.equal(value.cpu(), dict(again.weights())[key]) for key, value in weights[1].items())
-        back = SingleLearner(config, policy(1).model, None, Ranks(FAR))
+        back = SingleLearner(config, policy(1).model, None, LearnerRanks(FAR))
         back.load(place)
         kept &= all(torch.equal(value.cpu(), dict(back.weights())[key].cpu()) for key, value in weights[1].items())
         found[f"checkpoint {name}"] = {"same": kept}

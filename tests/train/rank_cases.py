@@ -23,7 +23,7 @@ from tests.train.batches import batch, policy
 from trimtab.config.losses import LOSSES
 from trimtab.config.presets import PRESETS
 from trimtab.config.training import Train
-from trimtab.train.learner.ranks import Ranks
+from trimtab.train.learner.ranks import LearnerRanks
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.learner.update import Update
 
@@ -71,7 +71,7 @@ def settings(changes: dict[str, Any], shard: str) -> Train:
     return Train.from_settings(changes | {"learner": learner})
 
 
-def trained(config: Train, ranks: Ranks | None, rows: list[Any], **kind: bool) -> dict[str, Tensor]:
+def trained(config: Train, ranks: LearnerRanks | None, rows: list[Any], **kind: bool) -> dict[str, Tensor]:
     """The weights after the steps, in float64 so that what differs is the method and not AdamW's division by little."""
     made = policy()
     if kind.get("tied"):
@@ -95,7 +95,7 @@ def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return off / whole
 
 
-def compare(ranks: Ranks, results: dict[str, dict[str, float]]) -> None:
+def compare(ranks: LearnerRanks, results: dict[str, dict[str, float]]) -> None:
     begun = dict(policy().model.double().state_dict())
     rows = [batch(policy(), groups=5, samples=4, seed=seed, drift=0.05) for seed in range(STEPS)]
     for name, changes in cases():
@@ -117,7 +117,7 @@ def compare(ranks: Ranks, results: dict[str, dict[str, float]]) -> None:
     _control(ranks, rows, results)
 
 
-def _control(ranks: Ranks, rows: list[Any], results: dict[str, dict[str, float]]) -> None:
+def _control(ranks: LearnerRanks, rows: list[Any], results: dict[str, dict[str, float]]) -> None:
     """The last rank's gradient is left out: the comparison has to see it."""
     alone, own = trained(settings({}, "none"), None, rows), Update._loss
     for shard in ("ddp", "fsdp"):
@@ -138,7 +138,7 @@ def main(rank: int, size: int, folder: Path) -> None:
     warnings.simplefilter("ignore")
     store = dist.FileStore(str(folder / "store"), size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    ranks, results = Ranks.joined(), dict[str, dict[str, float]]()
+    ranks, results = LearnerRanks.joined(), dict[str, dict[str, float]]()
     compare(ranks, results)
     if rank == 0:
         (folder / "results.json").write_text(json.dumps(results))

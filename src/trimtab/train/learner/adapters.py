@@ -53,7 +53,7 @@ def adapter_weights(model: PreTrainedModel) -> TensorsByName:
 
 
 @torch.no_grad()
-def merge(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def merged_weights(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Weights of a model with adapters as those of one without: each W' under W's name."""
     for name, tensor in weights:
         if _LOW_RANK in name:

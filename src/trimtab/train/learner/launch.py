@@ -24,8 +24,8 @@ import torch.distributed as dist
 
 from trimtab.config.training import LearnerSettings
 from trimtab.errors import ConfigError, RunError
-from trimtab.train.learner.ranks import MEETING, Ranks
-from trimtab.train.learner.team import follow
+from trimtab.train.learner.ranks import MEETING, LearnerRanks
+from trimtab.train.learner.team import follow_orders
 
 SET_DEATH_SIGNAL = 1  # of prctl(2)
 LEAVE = 10.0
@@ -39,7 +39,7 @@ def torchrun_rank() -> int | None:
 
 
 @contextmanager
-def learner_ranks(settings: LearnerSettings, folder: Path) -> Generator[Ranks | None]:
+def learner_ranks(settings: LearnerSettings, folder: Path) -> Generator[LearnerRanks | None]:
     """Rank 0's view of its ranks, which wait for their first order; None: the run has one process."""
     if torchrun_rank() is not None and int(os.environ["WORLD_SIZE"]) > 1:
         with _joined_by_torchrun(settings) as ranks:
@@ -59,7 +59,7 @@ def follow_torchrun() -> None:
 
 
 @contextmanager
-def _joined_by_torchrun(settings: LearnerSettings) -> Generator[Ranks]:
+def _joined_by_torchrun(settings: LearnerSettings) -> Generator[LearnerRanks]:
     size = int(os.environ["WORLD_SIZE"])
     if settings.shard == "none":
         raise ConfigError(
@@ -76,7 +76,7 @@ def _joined_by_torchrun(settings: LearnerSettings) -> Generator[Ranks]:
         os.environ.pop(name, None)  # samplers and servers of this run are no part of that group
     os.environ["LOCAL_RANK"] = place
     try:
-        yield Ranks.joined("torchrun prints what it wrote")
+        yield LearnerRanks.joined("torchrun prints what it wrote")
     finally:
         os.environ.pop("LOCAL_RANK", None)
         with suppress(RuntimeError):
@@ -84,7 +84,7 @@ def _joined_by_torchrun(settings: LearnerSettings) -> Generator[Ranks]:
 
 
 @contextmanager
-def _started(settings: LearnerSettings, folder: Path) -> Generator[Ranks]:
+def _started(settings: LearnerSettings, folder: Path) -> Generator[LearnerRanks]:
     """Followers as processes of this machine, found through a file that only this user can read."""
     logs = folder / "ranks"
     logs.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _started(settings: LearnerSettings, folder: Path) -> Generator[Ranks]:
         store = dist.FileStore(str(meeting / "store"), settings.ranks)
         dist.init_process_group(_backend(), store=store, rank=0, world_size=settings.ranks, timeout=MEETING)
         try:
-            yield Ranks.joined(f"Look at {logs}")
+            yield LearnerRanks.joined(f"Look at {logs}")
         finally:
             with suppress(RuntimeError):
                 dist.destroy_process_group()
@@ -162,9 +162,9 @@ def _follow() -> None:
     faulthandler.enable()
     for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(each, signal.SIG_IGN)
-    ranks = Ranks.joined()
+    ranks = LearnerRanks.joined()
     with ranks.watched():
-        follow(ranks)
+        follow_orders(ranks)
     with suppress(RuntimeError):
         dist.destroy_process_group()
 

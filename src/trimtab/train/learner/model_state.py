@@ -23,12 +23,12 @@ from trimtab.train.learner.adapters import (
     adapter_weights,
     check_base,
     has_adapters,
-    merge,
+    merged_weights,
     read_adapters,
     save_adapters,
 )
 from trimtab.train.learner.optimizer_state import check_optimizer, optimizer_values, put_optimizer
-from trimtab.train.learner.ranks import Ranks, is_sharded, put_whole, whole
+from trimtab.train.learner.ranks import LearnerRanks, is_sharded, put_whole, whole_tensor
 from trimtab.train.learner.state_files import (
     TensorsByName,
     from_json,
@@ -55,12 +55,12 @@ class ModelState:
     def of(cls, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> ModelState:
         """As they are now. Of what is sharded, all ranks have to ask together; one tensor at a time is whole on a device."""
         moments, facts = optimizer_values(model, optimizer)
-        on_host = {name: whole(tensor).cpu() for name, tensor in moments.items()}
+        on_host = {name: whole_tensor(tensor).cpu() for name, tensor in moments.items()}
         if has_adapters(model):
-            weights = {name: tensor.cpu() for name, tensor in merge(model, once_each(model))}
+            weights = {name: tensor.cpu() for name, tensor in merged_weights(model, once_each(model))}
             adapters = {name: tensor.detach().cpu() for name, tensor in adapter_weights(model).items()}
             return cls(weights, on_host, facts, adapters)
-        found = {name: whole(tensor.detach()).cpu() for name, tensor in once_each(model)}
+        found = {name: whole_tensor(tensor.detach()).cpu() for name, tensor in once_each(model)}
         first: dict[object, str] = {}
         weights = {name: found[first.setdefault(place, name)] for name, place in _places(model).items()}
         return cls(weights, on_host, facts, {})
@@ -92,7 +92,7 @@ class ModelState:
         put_optimizer(optimizer, self.facts, self.moments)
 
 
-def share_state(state: ModelState | None, ranks: Ranks) -> ModelState:
+def share_state(state: ModelState | None, ranks: LearnerRanks) -> ModelState:
     """What rank 0 has, on every rank; the others pass None."""
     parts = None if state is None else (state.weights, state.moments, state.adapters)
     kinds = parts and [{name: (each.shape, each.dtype) for name, each in part.items()} for part in parts]

@@ -11,13 +11,13 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trimtab.config.training import LearnerSettings
-from trimtab.train.learner.ranks import Ranks
+from trimtab.train.learner.ranks import LearnerRanks
 from trimtab.train.learner.scoring import Scorer, has_plain_head
 from trimtab.train.learner.shared_prefix import shared_prefix
 
 
 def scorer_of(
-    model: PreTrainedModel, temperature: float, settings: LearnerSettings, ranks: Ranks, *, trained: bool
+    model: PreTrainedModel, temperature: float, settings: LearnerSettings, ranks: LearnerRanks, *, trained: bool
 ) -> Scorer:
     """The scorer of a model that is taken over; without `trained` its weights are frozen.
 

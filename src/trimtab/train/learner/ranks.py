@@ -34,7 +34,7 @@ class RankLostError(RunError):
     """A rank that trains with this one does not answer any more."""
 
 
-class Ranks:
+class LearnerRanks:
     """This process among those that train together; a process on its own is rank 0 of 1 and says nothing to anybody."""
 
     def __init__(self, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Ranks:
         self._orders: dist.ProcessGroup | None = None
 
     @classmethod
-    def joined(cls, log: str = "") -> Ranks:
+    def joined(cls, log: str = "") -> LearnerRanks:
         """This process in the process group that was made, not yet placed. `log` says where the others write, should one be gone."""
         found = cls(torch.device("cpu"))
         found.rank, found.size, found.log = dist.get_rank(), dist.get_world_size(), log
@@ -111,7 +111,7 @@ def local_place(rank: int) -> int:
     return int(os.environ.get("LOCAL_RANK", rank))
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole_tensor(tensor: Tensor) -> Tensor:
     """The tensor itself, or all of one that is sharded, which all ranks have to ask for together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.train.devices import to_device
-from trimtab.train.learner.ranks import Ranks
+from trimtab.train.learner.ranks import LearnerRanks
 from trimtab.train.learner.rows import Rows, group_batches, micro_batches, token_shares
 from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
@@ -82,7 +82,7 @@ class Scorer:
         self.model, self.plain_head, self.fast = model, plain_head, fast
         self.module: nn.Module = ScoringModel(model, temperature, plain_head, fast, autocast)
         """What is called; whoever shards or replicates the model puts its own around it."""
-        self.ranks = Ranks(model.device)
+        self.ranks = LearnerRanks(model.device)
 
     @classmethod
     def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:

@@ -26,10 +26,10 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
 from trimtab.train.devices import device_of, to_host
-from trimtab.train.learner.adapters import add_adapters, merge
+from trimtab.train.learner.adapters import add_adapters, merged_weights
 from trimtab.train.learner.model_state import ModelState, once_each
 from trimtab.train.learner.placement import scorer_of
-from trimtab.train.learner.ranks import Ranks, whole
+from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.update import Update, floats, loglinear
 from trimtab.train.messages import Answer, Outcome, Stepped
@@ -74,14 +74,14 @@ class SingleLearner:
         config: Train,
         model: PreTrainedModel,
         reference: PreTrainedModel | None = None,
-        ranks: Ranks | None = None,
+        ranks: LearnerRanks | None = None,
     ) -> None:
         """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from.
 
         `ranks`: those this one trains with, all of which have to be given the same weights.
         """
         settings, temperature = config.learner, config.rollout.temperature
-        self.ranks = ranks or Ranks(device_of(settings.device))
+        self.ranks = ranks or LearnerRanks(device_of(settings.device))
         self.config, self.model = config, model
         if settings.lora is not None:
             add_adapters(model, settings.lora, config.seed)
@@ -112,10 +112,10 @@ class SingleLearner:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The present weights by state-dict name; a tensor of two names once, under its first. All ranks have to ask together."""
         if self.config.learner.lora is not None:
-            yield from merge(self.model, once_each(self.model))
+            yield from merged_weights(self.model, once_each(self.model))
             return
         for name, tensor in once_each(self.model):
-            yield name, whole(tensor.detach())
+            yield name, whole_tensor(tensor.detach())
 
     def save(self, folder: Path) -> None:
         """Write model and optimiser into a folder. All ranks have to gather together."""

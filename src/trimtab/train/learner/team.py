@@ -18,14 +18,14 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from trimtab.config.training import Train
 from trimtab.train.learner.model_state import once_each, share_state
-from trimtab.train.learner.ranks import Ranks, put_whole
+from trimtab.train.learner.ranks import LearnerRanks, put_whole
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.messages import Answer, Stepped
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RankOrder:
     """What rank 0 asks of the others."""
 
     kind: Literal["learn", "weights", "gather", "take", "end"]
@@ -36,8 +36,10 @@ class Order:
 class TeamLearner:
     """Rank 0's end. It owns its own share of the model, and nothing of what the others have."""
 
-    def __init__(self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None, ranks: Ranks) -> None:
-        """The others, which wait in `follow`, get settings and weights from here."""
+    def __init__(
+        self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None, ranks: LearnerRanks
+    ) -> None:
+        """The others, which wait in `follow_orders`, get settings and weights from here."""
         self.ranks = ranks
         with ranks.watched():
             ranks.tell(config)
@@ -61,7 +63,7 @@ class TeamLearner:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
         with self.ranks.watched():
             rows = batch_rows(answers)
-            self.ranks.tell(Order("learn", self.version, rows))
+            self.ranks.tell(RankOrder("learn", self.version, rows))
             made = self._own.learn(rows.to(self.ranks.device))
             return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
 
@@ -69,21 +71,21 @@ class TeamLearner:
         """The present weights: whole tensors by state-dict name, one at a time."""
         with self.ranks.watched():
             if self.ranks.shard == "fsdp":
-                self.ranks.tell(Order("weights"))
+                self.ranks.tell(RankOrder("weights"))
             yield from self._own.weights()
 
     def save(self, folder: Path) -> None:
         """Write model and optimiser into a folder, in the format of one process."""
         with self.ranks.watched():
             if self.ranks.shard == "fsdp":
-                self.ranks.tell(Order("gather"))
+                self.ranks.tell(RankOrder("gather"))
             self._own.save(folder)
 
     def load(self, folder: Path) -> None:
         """Take both back. Only rank 0 reads: the others need not see the folder."""
         state = self._own.read(folder)
         with self.ranks.watched():
-            self.ranks.tell(Order("take"))
+            self.ranks.tell(RankOrder("take"))
             self._own.take(share_state(state, self.ranks))
 
     def close(self) -> None:
@@ -91,12 +93,12 @@ class TeamLearner:
         if not self._ended:
             self._ended = True
             try:
-                self.ranks.tell(Order("end"))
+                self.ranks.tell(RankOrder("end"))
             except RuntimeError:
                 return
 
 
-def follow(ranks: Ranks) -> None:
+def follow_orders(ranks: LearnerRanks) -> None:
     """The life of every rank but the first: a learner like its own, moved by its orders. Ends when rank 0 does."""
     config: Train = ranks.tell()
     ranks.place(config.learner)
@@ -105,7 +107,7 @@ def follow(ranks: Ranks) -> None:
     assert model is not None
     own = SingleLearner(config, model, reference, ranks)
     while True:
-        order: Order = ranks.tell()
+        order: RankOrder = ranks.tell()
         match order.kind:
             case "learn":
                 assert order.rows is not None
@@ -122,7 +124,7 @@ def follow(ranks: Ranks) -> None:
                 return
 
 
-def _send_model(model: PreTrainedModel | None, ranks: Ranks) -> None:
+def _send_model(model: PreTrainedModel | None, ranks: LearnerRanks) -> None:
     """Architecture, then weights one by one; None: there is no such model."""
     described: Any = None
     if model is not None:
@@ -133,7 +135,7 @@ def _send_model(model: PreTrainedModel | None, ranks: Ranks) -> None:
             ranks.share(tensor, tensor.shape, tensor.dtype)
 
 
-def _receive_model(ranks: Ranks) -> PreTrainedModel | None:
+def _receive_model(ranks: LearnerRanks) -> PreTrainedModel | None:
     described: tuple[PretrainedConfig, torch.dtype, list[tuple[str, torch.Size, torch.dtype]]] | None = ranks.tell()
     if described is None:
         return None

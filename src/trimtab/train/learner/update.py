@@ -22,7 +22,7 @@ from trimtab.core.reduce import Denominator
 from trimtab.losses.metrics import PolicyMetrics
 from trimtab.losses.policy import policy_loss
 from trimtab.train.devices import to_device, to_host
-from trimtab.train.learner.ranks import whole
+from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Outcome
@@ -304,7 +304,7 @@ def _clip_gradient(model: nn.Module, limit: float | None) -> float:
     """The norm of the gradient, which is then at most `limit`; one within it is not touched."""
     trained = [each for each in model.parameters() if each.grad is not None]
     norm = nn.utils.get_total_norm([each.grad for each in trained if each.grad is not None])
-    found = float(whole(norm))
+    found = float(whole_tensor(norm))
     if limit is not None and not found + 1e-6 <= limit:
         nn.utils.clip_grads_with_norm_(trained, limit, norm)
     return found
