@@ -11,7 +11,7 @@ from trimtab.check.subject import Asked, Setup, Subject
 from trimtab.config.presets import preset
 
 
-def trimtab_step(
+def own_step(
     function: Any,
     *,
     behavior: Tensor,
@@ -51,7 +51,7 @@ def trimtab_step(
     return {"loss": total, "gradient": leaf.grad, "metrics": metrics}
 
 
-def trimtab_advantages(
+def own_advantages(
     function: Any, *, rewards: Tensor, mask: Tensor, group: Tensor, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """`function` has the signature of advantages; a row without a trained token is not kept."""
@@ -61,7 +61,7 @@ def trimtab_advantages(
     return {"advantages": found.rows}
 
 
-def trimtab_ages(
+def own_ages(
     function: Any, *, versions: Tensor, mask: Tensor, learner: Tensor, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """`function` has the signature of staleness."""
@@ -81,7 +81,7 @@ SUBJECT = Subject(
     functions={
         "step": Asked(
             "trimtab:policy_loss",
-            trimtab_step,
+            own_step,
             (
                 _setup("clip", "token-tis", "token-mean", rule=preset("token-tis")),
                 _setup("clip", "seq-tis", "seq-mean-token-mean", rule=preset("seq-tis")),
@@ -89,8 +89,8 @@ SUBJECT = Subject(
             ),
         ),
         "advantages": Asked(
-            "trimtab:advantages", trimtab_advantages, (Setup("grpo, baseline kept", {"baseline": "kept"}),)
+            "trimtab:advantages", own_advantages, (Setup("grpo, baseline kept", {"baseline": "kept"}),)
         ),
-        "ages": Asked("trimtab:staleness", trimtab_ages, (Setup("as it is"),)),
+        "ages": Asked("trimtab:staleness", own_ages, (Setup("as it is"),)),
     },
 )

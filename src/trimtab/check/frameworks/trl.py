@@ -135,7 +135,7 @@ SUBJECT = Subject(
         ),
         "advantages": Asked("trl:GRPOTrainer", trl_advantages, (Setup("mask_truncated_completions=True", {}),)),
     },
-    not_asked={"ages": "it counts no staleness"},
+    not_asked={"ages": "GRPOTrainer counts no staleness; experimental asynchronous trainers do, inside themselves"},
     known={
         "not-finite proximal": "The loss is multiplied by the mask, and 0 · NaN is NaN.",
         "not-finite current": "The loss is multiplied by the mask; forward or backward, 0 · NaN is NaN.",
