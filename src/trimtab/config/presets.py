@@ -388,7 +388,11 @@ PRESETS: dict[str, Preset] = {
             _dppo_tv,
             "Tokens whose probability has already moved far in the direction of their advantage weigh 0.",
             "DPPO, arXiv 2602.04879; the default loss of prime-rl up to 559b4477",
-            {"prime-rl": "dppo_mask_low/high (up to 559b4477)", "verl": "loss_mode: dppo_tv", "SkyRL": "policy_loss_type: dppo"},
+            {
+                "prime-rl": "dppo_mask_low/high (up to 559b4477)",
+                "verl": "loss_mode: dppo_tv",
+                "SkyRL": "policy_loss_type: dppo",
+            },
             numbers="`low` and `high` are the defaults prime-rl had; the authors' verl script has 0.15",
             two_policies=False,
         ),
