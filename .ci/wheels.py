@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("report", "train", "tensorboard", "wandb", "trackio", "mlflow")
+EXTRAS = ("report", "check", "train", "tensorboard", "wandb", "trackio", "mlflow")
 TINY = (
     *("steps=2", "backend=lockstep", "task.options.size=2", "model.warm_start=null", "evaluate.problems=4"),
     *("rollout.groups=2", "rollout.samples=2"),
@@ -53,6 +53,7 @@ COMMANDS = (
     Command("schema", ("schema", "train"), torch=False),
     Command("convert", ("convert", "--from", "verl", "verl.yaml", "--to", "areal"), torch=False),
     Command("compare", ("compare", "verl:verl.yaml", "verl:verl.yaml"), torch=False),
+    Command("check", ("check", "trimtab", "--cases", "1")),
     Command("doctor", ("doctor",)),
     Command("train", ("train", *TINY, "--out", "run"), ("train",)),
     Command("report", ("report", "run"), ("report", "train")),

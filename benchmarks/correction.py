@@ -5,7 +5,7 @@
 
 Each case gives both sides the same options. `ours` has every metric but quantiles (43 to 65 names), more than any peer works out;
 `+ quantiles` all of them, `bare` none, `plain` is the plain form with the same metrics as `ours`. Times are best / median in ms,
-interleaved, so that a noisy machine is noisy for all; `faster` is peer / ours of the medians (and, in brackets, of the best runs).
+interleaved, in processor time, which a busy machine leaves alone; `faster` is peer / ours of the medians (and, in brackets, of the best runs).
 `ops` are dispatched operators, `syncs` reads of a tensor on the host, `bytes` all storage newly allocated, per token.
 """
 
@@ -107,9 +107,9 @@ class Census(TorchDispatchMode):
 
 
 def timed(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 QUANTILES = ("p01", "p50", "p99")

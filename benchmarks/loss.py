@@ -4,7 +4,7 @@ PPO clip with geometric rejection of sequences and weighted tokens, 256 × 4096 
 tensors, one process, turns taken. Each side does what its own trainer calls: verl its rejection (with its metrics), its
 vanilla loss and aggregation; AReaL its ppo_actor_loss_fn (its statistics stay per token). trimtab is timed bare, with every
 mean, extreme and fraction it can report, and with the quantiles as well, which neither of the others has; `plain` is the plain form,
-bare. In both heaps.
+bare. In both heaps, in processor time.
 
     python benchmarks/loss.py
 """
@@ -99,10 +99,10 @@ def times(steps: dict[str, Step], current: Tensor) -> dict[str, list[float]]:
     for turn in range(TURNS + 2):
         for name, step in steps.items():
             current.grad = None
-            start = time.perf_counter()
+            start = time.process_time()
             step().backward()
             if turn > 1:
-                found[name].append(time.perf_counter() - start)
+                found[name].append(time.process_time() - start)
     return found
 
 

@@ -1,6 +1,6 @@
 """How the time of a correction grows: with tokens, rows and gates; on a tiny batch; in other types and with two threads.
 
-Every row gives the pass and the plain form on the same tensors, in turns, best / median in ms, with every metric but quantiles.
+Every row gives the pass and the plain form on the same tensors, in turns, best / median in ms of processor time, with every metric but quantiles.
 
     python benchmarks/scaling.py
 """
@@ -51,12 +51,12 @@ def measured(tensors: dict[str, Tensor], gates: int, turns: int, quantiles: bool
 
     def run(fast: str) -> float:
         os.environ["TRIMTAB_FAST"] = fast
-        start = time.perf_counter()
+        start = time.process_time()
         out = correct(chosen, **tensors)
         for name in out.metrics:
             if quantiles or not name.endswith(QUANTILES):
                 out.metrics[name]
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     pairs = [(run("1"), run("0")) for _ in range(turns + 1)][1:]
     fast, plain = (sorted(column) for column in zip(*pairs, strict=True))

@@ -1,4 +1,4 @@
-"""Samples trained per second: our two back-ends and TRL's GRPOTrainer on the same model, prompts, lengths and group size.
+"""Samples trained per second: our back-ends and TRL's GRPOTrainer on the same model, prompts, lengths and group size.
 
     python benchmarks/train.py            # 5 rounds of 12 steps each: a few minutes
     python benchmarks/train.py --quick    # 2 rounds of 4 steps
@@ -7,7 +7,9 @@ A step is 128 samples (16 prompts × 8) of the default task, answered by the def
 samples each, drawn from all groups as TRL draws them; the log-probs of the weights at the start of the step are worked out by a
 pass of their own on both sides. `groups` is lockstep with minibatches of whole groups, whose prompts are worked out once. They take
 turns in one run, each in a process of its own with one thread (`local` has two: learner and sampler), and the ratio is that of
-the medians. TRL is measured where it is installed (`make bench` installs it); it generates with `model.generate`.
+the medians. TRL is measured where it is installed (`make bench` installs it); it generates with `model.generate`. `ray` is `local` with its
+sampler as an actor of a cluster on this machine, where Ray is installed. Before that, weights of 1 GB are put into Ray's object store
+and read by two actors of one node (`--publish GB`; 0: not).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 GROUPS, SAMPLES, LENGTH, MINIBATCHES = 16, 8, 25, 4
-WHO = ("trl", "lockstep", "groups", "local")
+WHO = ("trl", "lockstep", "groups", "local", "ray")
 
 
 def ours(who: str, steps: int) -> dict[str, float]:
@@ -34,7 +36,7 @@ def ours(who: str, steps: int) -> dict[str, float]:
     from trimtab.records.run import RunDirectory
     from trimtab.train.loop import train
 
-    backend = "local" if who == "local" else "lockstep"
+    backend = who if who in ("local", "ray") else "lockstep"
     config = Train.from_settings(
         {
             "steps": steps + 2,
@@ -120,6 +122,55 @@ def trl(steps: int) -> dict[str, float]:
     return {"time/step": statistics.fmean(gaps), "samples": GROUPS * SAMPLES}
 
 
+def published(size: float) -> None:
+    """Print what it takes to publish weights of so many GB through Ray, and for two actors of one node to read them."""
+    try:
+        import ray
+    except ImportError:
+        print("publishing through Ray: not measured, it is not installed")
+        return
+    import torch
+
+    from trimtab.config.ray import Ray
+    from trimtab.train.backends.ray.cluster import Connection
+    from trimtab.train.weights.objects import ObjectWeights
+
+    count = max(1, int(size * 2**30 / 4 / 2**24))
+    weights = {str(number): torch.randn(2**24) for number in range(count)}
+
+    def read(reader: Any) -> tuple[float, float]:
+        begun = time.perf_counter()
+        newest = reader.newest()
+        return time.perf_counter() - begun, float(newest.weights["0"][0])
+
+    with tempfile.TemporaryDirectory() as folder:
+        connection = Connection(Ray(store=3 * size + 0.2), samplers=2, log=Path(folder) / "ray.log")
+        try:
+            actors = [ray.remote(Reader).remote() for _ in range(2)]
+            ray.get([actor.call.remote(len, []) for actor in actors])
+            publisher = ObjectWeights()
+            begun = time.perf_counter()
+            publisher.publish(weights.items(), 1)
+            put = time.perf_counter() - begun
+            found = ray.get([actor.call.remote(read, publisher.reader()) for actor in actors])
+            assert all(value == float(weights["0"][0]) for _, value in found)
+            times = ", ".join(f"{1e3 * seconds:.0f} ms" for seconds, _ in found)
+            print(
+                f"publishing {size:g} GB through Ray: put {put:.2f} s; read by two actors of the node, one copy, in {times}"
+            )
+            publisher.close()
+        finally:
+            connection.close()
+
+
+class Reader:
+    """An actor that calls what it is given."""
+
+    def call(self, function: Any, *given: Any) -> Any:
+        """What it returns."""
+        return function(*given)
+
+
 def measured(who: str, steps: int) -> dict[str, float] | None:
     """One turn in a process of its own; None where it cannot run."""
     child = subprocess.run(
@@ -141,13 +192,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--who", nargs="*", choices=WHO, default=WHO, help="which of them; all if left out")
+    parser.add_argument("--publish", type=float, default=1.0, help="GB of weights to publish through Ray; 0: none")
     parser.add_argument("--child", choices=WHO, help=argparse.SUPPRESS)
     given = parser.parse_args()
     steps = given.steps or (4 if given.quick else 12)
     if given.child:
         print(json.dumps(trl(steps) if given.child == "trl" else ours(given.child, steps)))
         return
-    turns: dict[str, list[dict[str, float]]] = {who: [] for who in WHO}
+    if given.publish and "ray" in given.who:
+        published(given.publish)
+    turns: dict[str, list[dict[str, float]]] = {who: [] for who in given.who}
     for _ in range(given.rounds or (2 if given.quick else 5)):
         for who, found in turns.items():
             if (one := measured(who, steps)) is not None:
@@ -162,9 +217,11 @@ def main() -> None:
         spread = [one["samples"] / one["time/step"] for one in turns[who]]
         ratio = f"{value / speed['trl']:.2f}×" if "trl" in speed else "–"
         print(f"{who:10} {value:10.0f}  {ratio:>12}  {min(spread):.0f}–{max(spread):.0f}")
+    if "ray" in speed and "local" in speed:
+        print(f"ray against local: {speed['ray'] / speed['local']:.2f}×")
     if "local" in speed and "lockstep" in speed:
         print(f"local against lockstep: {speed['local'] / speed['lockstep']:.2f}×")
-    if turns["lockstep"]:
+    if turns.get("lockstep"):
         one = turns["lockstep"][-1]
         rest = one["time/step"] - one["time/wait"] - one["time/proximal"] - one["time/train"]
         print(

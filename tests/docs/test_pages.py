@@ -1,6 +1,7 @@
 """The pages say what the code does: generated ones are fresh, hand-written ones list what exists, their code runs."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import pytest
 import torch
 
 from trimtab import EntropyBonus, Grpo, KlPenalty, advantages, correct, policy_loss, preset
+from trimtab.check.judge import check
+from trimtab.check.laws import LAWS
+from trimtab.check.load import FRAMEWORKS
 from trimtab.config.advantages import ESTIMATORS
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
@@ -242,3 +246,24 @@ def test_each_page_has_a_namespace_of_its_own(tmp_path):
     (tmp_path / "one.md").write_text("```python\nx = 1\n```\n")
     (tmp_path / "two.md").write_text("```python\nx\n```\n")
     assert script("run_blocks").main([str(tmp_path / "one.md"), str(tmp_path / "two.md")]) == 1
+
+
+def test_the_table_of_laws_is_what_the_script_writes_and_our_own_column_is_fresh():
+    laws = script("laws")
+    kept = json.loads(laws.KEPT.read_text(encoding="utf-8"))
+    assert laws.PAGE.read_text(encoding="utf-8") == laws.page_with(
+        laws.PAGE.read_text(encoding="utf-8"), laws.written(kept)
+    )
+    own = FRAMEWORKS["trimtab"]
+    fresh = {ruling.law.name: ruling.ruling for ruling in check(own, cases=2)}
+    assert {law: facts["ruling"] for law, facts in kept["trimtab"]["laws"].items()} == fresh
+    assert set(fresh.values()) == {"holds"}
+    for name, facts in kept.items():
+        broken = {question for law in facts["laws"].values() for question in law["broken"]}
+        assert broken == set(FRAMEWORKS[name].known), name
+
+
+def test_the_page_of_laws_says_each_law_in_its_own_words():
+    page = (ROOT / "docs" / "laws.md").read_text(encoding="utf-8")
+    for law in LAWS.values():
+        assert f"| {law.name} | {law.sentence} | {law.breaks} |" in page

@@ -178,6 +178,23 @@ def scenario(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     return ["(scenario)", file], {file: data}
 
 
+LOSS = """
+def loss(current, proximal, behavior, mask, advantages):
+    return -((current - proximal).exp() * advantages * mask).sum()
+"""
+
+
+def check(rng: Random) -> tuple[list[str], dict[str, bytes]]:
+    """A module that is sound or cut off, and anything for what is said of it; never many batches."""
+    text = LOSS if rng.random() < 0.7 else LOSS[: rng.randrange(len(LOSS))]
+    target = rng.choice(("fuzzed:loss", "fuzzed:loss", "fuzzed:lost", "fuzzed", "trimtab", "verl", spoken(rng)))
+    words = ["check", target, "--cases", "1", "--law", rng.choice(("splits", "weight", "votes", spoken(rng)))]
+    for flag in ("--like", "--rule", "--set", "--advantages", "--seed"):
+        if rng.random() < 0.15:
+            words += [flag, rng.choice((spoken(rng), f"a={spoken(rng)}", "verl", "token-tis"))]
+    return [*words, *rng.choice(([], ["--json"], ["--markdown"], ["--list"]))], {"fuzzed.py": text.encode()}
+
+
 def saved_lines(rng: Random) -> bytes:
     """A saved batch of a few lines, as NeMo-RL writes them or under names of ours, some of it spoilt."""
     lines: list[str] = []
@@ -219,7 +236,7 @@ def parity(rng: Random) -> tuple[list[str], dict[str, bytes]]:
 
 def words_only(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     whole = (["presets", "--json"], ["schema", "correction"], ["explain", "--metrics"], ["convert", "--from", "verl", "a.yaml"],
-             ["compare", "off", "icepop"], ["report", "run"], ["lab", "report", "x"], ["audit", "x.jsonl"],
+             ["compare", "off", "icepop"], ["report", "run"], ["lab", "report", "x"], ["check", "--list"], ["audit", "x.jsonl"],
              ["parity", "x.jsonl", "y.jsonl"], ["--version"])  # fmt: skip
     words = spoilt_words(rng.choice(whole), rng)
     begins = "train" in words or (
@@ -230,5 +247,5 @@ def words_only(rng: Random) -> tuple[list[str], dict[str, bytes]]:
 
 KINDS: tuple[Callable[[Random], tuple[list[str], dict[str, bytes]]], ...] = (
     *(explain_theirs,) * 4, *(convert,) * 4, *(compare,) * 2, in_place, *(explain_own,) * 2, explain_preset, *(train,) * 3,
-    report, resume, lab_report, scenario, audit, audit, parity, words_only,
+    report, resume, lab_report, scenario, check, audit, audit, parity, words_only,
 )  # fmt: skip

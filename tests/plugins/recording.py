@@ -15,7 +15,10 @@ class RecordStandIn:
     """Keeps what is added, and refuses what a recorder has no name for."""
 
     NAMES = frozenset(
-        ["step", "tokens", "mask", "attention", "cu_seqlens", "behavior", "proximal", "current", "reference", "advantages", "rewards", "groups", "finish", "versions", "learner_version"]
+        [
+            *("step", "tokens", "mask", "attention", "cu_seqlens", "behavior", "proximal", "current", "reference"),
+            *("advantages", "rewards", "groups", "finish", "versions", "learner_version"),
+        ]
     )
 
     def __init__(self, kept: list[dict[str, Any]]) -> None:

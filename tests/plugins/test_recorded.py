@@ -14,7 +14,9 @@ import torch
 import trimtab
 from tests.dialects.recorded import Case, cases
 from tests.plugins.comparison import Step, same_metrics, same_step
+from trimtab.config.plan import Plan
 from trimtab.errors import ConfigError, FrameworkError
+from trimtab.plugins.record import recorder_of
 
 
 def named(framework: str, *, also: Any = lambda _: True) -> pytest.MarkDecorator:
@@ -300,3 +302,29 @@ def test_a_framework_that_is_not_here_is_one_error_that_names_the_versions_tried
         require("torch", "torch", "0.1")
     with pytest.raises(ImportError, match=r"got no module nothing_here.inside.*tried with revision abc"):
         require_module("Nothing", "nothing_here.inside", "abc")
+
+
+# --- records ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_key_finds_the_recorder_which_takes_what_the_plug_ins_hand_it(tmp_path):
+    """Tokens of prompt and answer, the rest under the answer only."""
+    recorder = recorder_of(Plan(record=str(tmp_path / "records")), "here")
+    behavior = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
+    taken = recorder.add(
+        step=0,
+        tokens=torch.tensor([[5, 6, 7, 8], [0, 6, 7, 0]]),
+        attention=torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]),
+        mask=torch.tensor([[True, True], [True, False]]),
+        behavior=behavior,
+        proximal=behavior + 0.1,
+        reference=None,
+        advantages=torch.tensor([1.0, -1.0]),
+        rewards=torch.tensor([1.0, 0.0]),
+        groups=torch.tensor([0, 0]),
+        learner_version=0,
+    )
+    recorder.close()
+    assert taken
+    assert (recorder.written, recorder.dropped, recorder.error) == (1, 0, None)
+    assert recorder_of(Plan(), "here") is None

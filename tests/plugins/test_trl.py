@@ -274,6 +274,19 @@ def test_how_many_metrics_are_logged_is_a_setting(model: Path, tmp_path: Path):
         ({"advantage": "gae"}, {}, "got gae"),
         ({"shaping": {"scale": 2.0}}, {}, "needs an advantage beside shaping"),
         (
+            {"correction": "bypass-geo-rs", "loss": "clip", "advantage": {"kind": "grpo", "baseline": "kept"}},
+            {},
+            "needs advantage.baseline all beside a bypass correction, got kept",
+        ),
+        (
+            {
+                "correction": {"gates": [{"metric": "ratio", "upper": 1.1, "when": "negative_advantage"}]},
+                "advantage": "grpo",
+            },
+            {},
+            "needs a gate without `when` beside an advantage",
+        ),
+        (
             "m2po",
             {"steps_per_generation": 4},
             "needs steps_per_generation equal to gradient_accumulation_steps, got 4 and 2",

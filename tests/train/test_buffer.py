@@ -42,7 +42,7 @@ def test_a_group_goes_from_waiting_to_trained_and_leaves_nothing() -> None:
     assert entry.state is State.TRAINED
     assert (entry.problem, entry.scores, entry.attempts) == (PROBLEM, tuple(SCORES), 1)
     assert len(buffer) == 0
-    assert buffer.counts == {"waiting": 0, "running": 0, "ready": 0, "trained": 1, "dropped": 0}
+    assert buffer.counts == {"waiting": 0, "running": 0, "sampled": 0, "ready": 0, "trained": 1, "dropped": 0}
 
 
 def test_the_lowest_numbers_that_are_ready_are_taken_in_order() -> None:

@@ -49,7 +49,9 @@ def test_a_run_in_use_or_finished_says_so(launcher: Launcher) -> None:
     assert again.code() == 0
     assert f"The run is finished: all {steps + 2} steps are done. Go further with steps=N" in again.errors
     assert check_records(path, steps + 2).status == "done"
-    assert "Only steps=N can be changed." in refused(launcher, "--resume", "run", "learner.lr=1")
+    assert "Only steps, learner.device, learner.ranks, learner.shard can be changed." in refused(
+        launcher, "--resume", "run", "learner.lr=1"
+    )
     assert f"--resume needs steps of {steps + 2} or more, got 2." in refused(launcher, "--resume", "run", "steps=2")
     check_records(path, steps + 2)
 

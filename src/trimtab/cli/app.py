@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from trimtab import __version__
 from trimtab.cli import show
 from trimtab.cli.audit import audit, parity
+from trimtab.cli.check import check_laws
 from trimtab.cli.compare import compare
 from trimtab.cli.convert import convert
 from trimtab.cli.demo import demo
@@ -126,6 +127,7 @@ def _print_version(wanted: bool | None) -> None:
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
   trimtab explain run.sh                              what your framework's file really computes
   trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
+  trimtab check --list                                the laws a loss has to hold; trimtab check verl asks its own
   trimtab audit train_data_step5.jsonl                why sampler and trainer disagree in a saved batch
   trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report
@@ -143,7 +145,8 @@ def trimtab(
     trimtab measures, corrects and explains the gap between the model that sampled the data and the model being trained on it. A
     correction decides which tokens stay (gates) and how much each counts (weight).
 
-    presets, explain, convert, compare and schema work on settings and load no torch. demo, train and lab train a policy.
+    presets, explain, convert, compare and schema work on settings and load no torch. check calls losses on small batches. demo, train and
+    lab train a policy.
     """
 
 
@@ -348,6 +351,19 @@ app.command(
   trimtab compare verl:run.yaml areal:grpo.yaml
   trimtab compare run.yaml geo-rs+token-tis"""
 )(compare)
+
+app.command(
+    "check",
+    epilog="""Examples:
+
+\b
+  trimtab check --list
+  trimtab check verl
+  trimtab check trl --law masked --law padding --scripts counterexamples
+  trimtab check my_module:my_loss --like verl
+  trimtab check my_module:my_loss --rule 'token-tis upper=2.0' --set clip=0.2
+  trimtab check --advantages my_module:my_estimator --markdown""",
+)(check_laws)
 
 app.command(
     "train",

@@ -27,10 +27,12 @@ WANTED_BY = {
     "train": "trimtab train, demo and lab",
     "report": "trimtab report",
     "fast": "corrections and losses in one pass over the tokens",
+    "check": "trimtab check of estimators that take groups as arrays",
     "tensorboard": "record.loggers tensorboard",
     "wandb": "record.loggers wandb",
     "trackio": "record.loggers trackio",
     "mlflow": "record.loggers mlflow",
+    "ray": "backend ray",
 }
 
 

@@ -29,6 +29,9 @@ ENDS = {
 }
 """The signal behind each reason to stop early; the exit code is 128 more."""
 
+RESUMABLE = ("steps", "learner.device", "learner.ranks", "learner.shard")
+"""What a run that goes on may have otherwise: how far it goes, and where its learner runs."""
+
 
 def train_command(
     settings: Annotated[
@@ -54,6 +57,9 @@ def train_command(
     two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
     """
     with _safe_streams():
+        if not dry_run and os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("RANK", "0") != "0":
+            _follow()
+            return
         _train(settings or [], out, resume, dry_run=dry_run, report=report)
 
 
@@ -87,6 +93,14 @@ def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_ru
         show.put(*_summary(config, result, page))
     if result.stopped:
         raise typer.Exit(128 + ENDS[result.stopped])
+
+
+def _follow() -> None:
+    """What torchrun started beside the run's own process: it gets its settings from there."""
+    _quiet_libraries()
+    from trimtab.train.learner.launch import follow_torchrun
+
+    follow_torchrun()
 
 
 @contextmanager
@@ -149,15 +163,19 @@ def config_from(given: Iterable[str]) -> Train:
 
 
 def resumed_config(path: Path, given: Iterable[str]) -> Train:
-    """The settings of a run; only `steps` can be changed, to go on for longer."""
+    """The settings of a run; only `steps` can be changed, to go on for longer, and where its learner runs."""
     from trimtab.records.run import RunDirectory
 
     changes = list(given)
-    wrong = [change for change in changes if not change.startswith("steps=")]
+    wrong = [change for change in changes if change.partition("=")[0] not in RESUMABLE]
     if wrong:
-        raise ConfigError(f"--resume needs the settings of the run, got {wrong[0]!r}. Only steps=N can be changed.")
+        raise ConfigError(
+            f"--resume needs the settings of the run, got {wrong[0]!r}. Only {', '.join(RESUMABLE)} can be changed."
+        )
     settings: dict[str, Any] = RunDirectory.read(path).settings
-    return Train.from_settings(settings | plain_settings(None, changes))
+    given_now = plain_settings(None, changes)
+    learner = settings.get("learner", {}) | given_now.pop("learner", {})
+    return Train.from_settings(settings | given_now | {"learner": learner})
 
 
 def _summary(config: Train, result: Result, page: Path | None) -> list[Any]:

@@ -66,6 +66,8 @@ class Objective(Config):
     proportional to the advantage, and a row without one can be left out."""
     own_reduction: ClassVar[Mode] = "token-mean"
     """The reduction where none is asked for."""
+    looks_at_call: ClassVar[bool] = False
+    """Whether a token's loss depends on the other tokens of its micro-batch."""
 
     @property
     def proportional_to_advantage(self) -> bool:
@@ -204,6 +206,7 @@ class ClipCov(Objective):
     """Clip, with some tokens of high covariance between log-prob and advantage left out; arXiv 2505.22617."""
 
     acts_without_advantage: ClassVar[bool] = True
+    looks_at_call: ClassVar[bool] = True
     kind: Literal["clip-cov"] = Field(default="clip-cov", description="The name of this loss.")
     low: Low = 0.2
     high: High = 0.2
@@ -224,6 +227,7 @@ class KlCov(Objective):
     """−Aρ, and coefficient·|log ρ| on the tokens of highest covariance; arXiv 2505.22617."""
 
     acts_without_advantage: ClassVar[bool] = True
+    looks_at_call: ClassVar[bool] = True
     kind: Literal["kl-cov"] = Field(default="kl-cov", description="The name of this loss.")
     fraction: Number = Field(default=2e-4, gt=0, le=1, description="The part of the kept tokens that is penalised.")
     coefficient: Number = Field(default=1.0, ge=0, description="The weight of |log ρ| on them.")

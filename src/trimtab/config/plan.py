@@ -47,14 +47,14 @@ class Plan(Config):
         if isinstance(source, str | os.PathLike):
             return _of_name(os.fspath(cast("str | os.PathLike[str]", source)))
         if source is False:  # how YAML 1.1 reads a bare `off`
-            return cls(correction=source)
+            return cls.from_settings({"correction": source})
         if not isinstance(source, Mapping):
             raise ConfigError(
                 f"A plan needs settings, a preset's name or the path of a YAML file, got {excerpt(source)}. "
                 "Write for example geo-rs+token-tis."
             )
         settings = with_named_keys(cast("Mapping[object, Any]", source))
-        return cls(correction=settings) if "preset" in settings else cls(**settings)
+        return cls.from_settings({"correction": settings} if "preset" in settings else settings)
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Plan(Config):
 
 def _of_name(name: str) -> Plan:
     if not is_file_name(name):
-        return Plan(correction=name)
+        return Plan.from_settings({"correction": name})
     try:
         return Plan.of(plain_settings(name))
     except ConfigError as error:

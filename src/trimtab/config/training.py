@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
 from trimtab.config.presets import preset
+from trimtab.config.ray import Ray
 from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
 from trimtab.config.vllm import Vllm
 from trimtab.errors import ConfigError
@@ -136,6 +137,11 @@ class Task(Config):
         description="Seconds a verifier may take for one sample before it counts as failed; a function of yours has five times as "
         "many more in all, for what its first calls load.",
     )
+    workers: Count = Field(
+        default=1,
+        description="Responses scored at once by verifiers that have processes of their own (functions of yours, tasks that run code): "
+        "each worker has its own processes. The learner does not wait for them.",
+    )
     allow_eval: Flag = Field(
         default=False,
         description="Whether a task of reasoning-gym may run responses as Python code, which some do to score them: in a process forked "
@@ -170,12 +176,23 @@ class Rollout(Config):
     late: Literal["drop", "train"] = Field(
         default="drop", description="What happens to a group older than that when its turn comes."
     )
+    max_dropped: Share = Field(
+        default=0.02,
+        description="Share of groups that may be dropped as late. Before there are more, the learner waits for those that would be late "
+        "after its next step. 1: it never waits.",
+    )
     in_flight: Literal["finish", "keep_cache", "recompute"] = Field(
         default="keep_cache",
         description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda|cuda:\d+)$",
+        description="Where the engine hf samples: cpu, cuda, cuda:N; auto: a GPU if torch can use one. Samplers of backend local take "
+        "the GPUs in turn, those that no learner rank has first.",
+    )
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
-    samplers: Count = Field(default=1, description="Sampler processes (backend local).")
+    samplers: Count = Field(default=1, description="Sampler processes (backend local) or actors (backend ray).")
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
@@ -184,6 +201,16 @@ class Rollout(Config):
                 f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
             )
         return self
+
+
+class Lora(Config):
+    """Low-rank adapters (peft). Samplers and checkpoints get the merged weights."""
+
+    rank: Count = Field(default=16, description="Inner size r of an adapter.")
+    alpha: Positive = Field(default=32.0, description="The adapters' product counts alpha / rank.")
+    targets: str | tuple[str, ...] = Field(
+        default="all-linear", description="Names of the linear layers that get one; all-linear: all but the head."
+    )
 
 
 class LearnerSettings(Config):
@@ -209,10 +236,56 @@ class LearnerSettings(Config):
         "current by version (AReaL); or none, for a correction that needs none. Without the pass all rows vote in baselines, "
         "whatever `advantage.baseline` says.",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda|cuda:\d+)$",
+        description="Where the policy is trained: cpu, cuda, cuda:N; auto: a GPU if torch can use one. On ranks, cuda is a GPU for each.",
+    )
+    ranks: Count = Field(
+        default=1,
+        description="Processes that train together, all started by the run on this machine. Under torchrun they are those it started.",
+    )
+    shard: Literal["none", "ddp", "fsdp"] = Field(
+        default="none",
+        description="How ranks share the work. ddp: each has the whole policy. fsdp: each has a part of every weight and of the "
+        "optimiser's state (FSDP2).",
+    )
+    autocast: Literal["none", "bf16"] = Field(
+        default="none",
+        description="bf16: matrix products of forward and backward in bf16 over fp32 weights; log-probs and optimiser stay fp32.",
+    )
+    gradient_checkpointing: Flag = Field(
+        default=False,
+        description="Whether each layer's states are worked out again on the way back: less memory, more time.",
+    )
+    compile: Flag = Field(default=False, description="Whether decoder layers go through torch.compile.")
+    lora: Lora | None = Field(
+        default=None,
+        description="Low-rank adapters on frozen weights in place of training all; needs the extra `lora`.",
+    )
     patience: Count = Field(
         default=20,
         description="Steps in a row without a usable update (nothing kept, no signal, not finite) before the run stops.",
     )
+
+    @model_validator(mode="after")
+    def _together(self) -> LearnerSettings:
+        """Settings that cannot be combined."""
+        if self.ranks > 1 and self.shard == "none":
+            raise ConfigError(
+                f"learner.ranks {self.ranks} needs learner.shard ddp or fsdp, got none. Name one of them."
+            )
+        if self.lora is not None and self.shard == "fsdp":
+            raise ConfigError(
+                "learner.lora needs learner.shard none or ddp, got fsdp. Adapters are small: replicate them with ddp."
+            )
+        if self.lora is not None and self.compile:
+            raise ConfigError("learner.lora needs learner.compile false, got true. Leave one of them out.")
+        if self.compile and self.gradient_checkpointing:
+            raise ConfigError(
+                "learner.compile needs learner.gradient_checkpointing false, got true. Leave one of them out."
+            )
+        return self
 
 
 class Evaluate(Config):
@@ -250,10 +323,12 @@ class Train(Config):
 
     steps: Count = Field(default=250, description="Learner steps.")
     seed: Whole = Field(default=0, description="Of everything random in the run.")
-    backend: Literal["local", "lockstep"] = Field(
+    backend: Literal["local", "lockstep", "ray"] = Field(
         default="local",
-        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact.",
+        description="local: a learner and sampler processes side by side. lockstep: one process, deterministic, staleness exact. "
+        "ray: samplers as actors of a Ray cluster.",
     )
+    ray: Ray = Field(default=Ray(), description="The cluster, where samplers run on one.")
     model: Model = Field(default=Model(), description="The policy.")
     task: Task = Field(default=Task(), description="Prompts and rewards.")
     rollout: Rollout = Field(default=Rollout(), description="Sampling and staleness.")
@@ -282,6 +357,8 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        if self.learner.autocast == "bf16" and self.model.dtype == "bf16":
+            raise ConfigError("learner.autocast bf16 needs model.dtype fp32, got bf16. Weights in bf16 need no cast.")
         return self
 
     def runnable(self) -> Train:

@@ -7,8 +7,8 @@ derivatives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import Clip, Objective, Reduction
+from trimtab.config.losses import Clip
 from trimtab.config.presets import preset
-from trimtab.core.batch import check_unchanged
+from trimtab.core.batch import check_unchanged, per_token
 from trimtab.core.checks import rounding
+from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
 from trimtab.core.fast.switch import fits, is_in_memory
-from trimtab.core.layout import Layout
 from trimtab.core.observe import Metrics
 from trimtab.core.once import once
 from trimtab.core.reduce import Denominator, denominator_of, share
+from trimtab.losses.call import LossCall
 from trimtab.losses.metrics import Measured, PolicyMetrics
 from trimtab.losses.terms import Surrogate, Terms
 
@@ -38,36 +39,33 @@ DRIFT = ("policy/k1", "policy/k3", "policy/ratio")
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
 
 
-@dataclass(frozen=True, eq=False)
-class LossCall:
-    """What one call of `policy_loss` asks for, its values checked."""
+Plain = Callable[[LossCall, Tensor], tuple[Tensor, PolicyMetrics]]
+"""The plain form: a call and current log-probs to a loss and its metrics."""
 
-    loss: Objective
-    correction: Correction | None
-    anchor: str
-    reduction: Reduction
-    policies: Mapping[str, Tensor]
-    advantages: Tensor  # of each token, or such that they broadcast over the tokens
-    mask: Tensor
-    layout: Layout
-    denominator: Denominator | None
 
-    @property
-    def rule(self) -> Correction:
-        """The correction, which may be none."""
-        return NOTHING if self.correction is None else self.correction
+def _rule_of(call: LossCall) -> Correction:
+    assert not isinstance(call.correction, Corrected)
+    return NOTHING if call.correction is None else call.correction
 
 
 def loss_fits(call: LossCall) -> bool:
     """Whether the pass gives the numbers of the plain form for this call."""
-    loss = call.loss
-    plain = isinstance(loss, Clip) and type(loss) is Clip and loss.ratio_cap is None and loss.log_limit is None
-    if not plain or call.reduction.mode in _BY_ROW or call.layout.ranks.whole is not None:
+    if torch.compiler.is_compiling() or isinstance(call.correction, Corrected) or not _is_bare_clip(call):
         return False
-    if call.correction is not None and call.correction.pairs != ("proximal/behavior",) and call.anchor != "behavior":
+    if call.reduction.mode in _BY_ROW or call.layout.ranks.whole is not None:
         return False
-    whole = is_in_memory(call.advantages.contiguous())
-    return whole and fits(call.rule, tuple(call.policies.values()), call.mask, call.layout)
+    rule = call.correction
+    if rule is not None and rule.pairs != ("proximal/behavior",) and call.anchor != "behavior":
+        return False
+    whole = is_in_memory(call.advantages.detach().contiguous())
+    return whole and fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
+
+
+def _is_bare_clip(call: LossCall) -> bool:
+    """Whether the loss is PPO's clip with no term beside it."""
+    loss, beside = call.loss, (call.penalty[0], call.bonus[0], call.entropy, call.group)
+    known = isinstance(call.denominator, Denominator | None) and all(each is None for each in beside)
+    return known and type(loss) is Clip and loss.ratio_cap is None and loss.log_limit is None
 
 
 class QuickPolicyMetrics(PolicyMetrics):
@@ -116,40 +114,40 @@ class _Written(torch.autograd.Function):
         return grad * (gradients[0] * factor), None, None, None, None
 
 
-def one_pass_loss(
-    call: LossCall, plain: Callable[[Tensor], tuple[Tensor, PolicyMetrics]]
-) -> tuple[Tensor, PolicyMetrics] | None:
+def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
     """The loss and its metrics by one pass; None where the call or the batch does not fit. `plain` is the same by the plain form."""
     if not loss_fits(call):
         return None
     current, anchor = call.policies["current"], call.policies[call.anchor]
-    quick = run_pass(call.rule, call.policies, f"current/{call.anchor}", call.mask, call.layout)
+    rule, advantages = _rule_of(call), per_token(call.advantages, call.mask, call.layout)
+    quick = run_pass(rule, call.policies, f"current/{call.anchor}", call.mask, call.layout)
     if quick is None:
         return None
-    found = _clip_pass(call, quick, current, anchor)
+    found = _clip_pass(call, quick, current, anchor, advantages)
     if found is None:
         return None
     grad, sums, tops = found
-    lengths = quick.found.rows[:, 3 if call.rule.denominator == "kept" else 0].to(torch.float32)
+    lengths = quick.found.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
     step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
     factor = share(call.reduction, lengths, step, None).factor
     value = (sums[0] * factor.double()).to(torch.float32)
-    loss: Tensor = _Written.apply(current, value, grad, factor, lambda leaf: plain(leaf)[0])  # pyright: ignore[reportAssignmentType]
+    loss: Tensor = _Written.apply(current, value, grad, factor, lambda leaf: plain(call, leaf)[0])  # pyright: ignore[reportAssignmentType]
     return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
 
 
 def _clip_pass(
-    call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor
+    call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor, advantages: Tensor
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     from trimtab.core.fast import clip_rows
 
     assert isinstance(call.loss, Clip)
     dual = torch.inf if call.loss.dual is None else call.loss.dual
     settings = torch.tensor([1.0 - call.loss.low, 1.0 + call.loss.high, dual], dtype=torch.float32)
-    scratch, grad = torch.empty(clip_rows.PARTS * clip_rows.BLOCK), torch.empty_like(current)
+    scratch = torch.empty(clip_rows.PARTS * clip_rows.BLOCK, dtype=torch.float32)
+    grad = torch.empty_like(current)
     sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
-    advantages = call.advantages.to(torch.float32).expand_as(current).contiguous()
-    given = (current, anchor, advantages, quick.found.weight, quick.found.trained, quick.found.kept)
+    spread = advantages.to(torch.float32).expand_as(current).contiguous()
+    given = (current, anchor, spread, quick.found.weight, quick.found.trained, quick.found.kept)
     arrays = [each.detach().view(-1).numpy() for each in (*given, settings, scratch, grad)]
     return (grad, sums, tops) if clip_rows.clip_rows(*arrays, sums.numpy(), tops.numpy()) else None
 
@@ -160,7 +158,7 @@ def _metrics(
     value: Tensor,
     sums: list[float],
     tops: list[float],
-    plain: Callable[[Tensor], tuple[Tensor, PolicyMetrics]],
+    plain: Plain,
 ) -> PolicyMetrics:
     """Every metric of the call, under the names and in the order of the plain form."""
 
@@ -168,7 +166,7 @@ def _metrics(
     def made() -> PolicyMetrics:
         for name, log_probs in call.policies.items():
             check_unchanged(name, log_probs, quick.before[name])
-        return plain(call.policies["current"].detach())[1]
+        return plain(replace(call, mask=quick.masked), call.policies["current"].detach())[1]
 
     valid = float(quick.found.sums[1])
     own = _own_figures(call, sums, tops, valid)
@@ -182,7 +180,7 @@ def _metrics(
     ]
     table = {name: table[name] for name in order}
     found = QuickPolicyMetrics(table, {}, made)
-    if call.correction is not None:
+    if isinstance(call.correction, Correction):
         selected = _selection(sums, valid)
         known = quick.sections() | dict.fromkeys(selected, lambda: as_tensors(selected))
 

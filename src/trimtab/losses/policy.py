@@ -21,15 +21,16 @@ from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, checked_layout, groups, per_token
+from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.correct import Corrected, decide, required_log_probs
 from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
+from trimtab.losses.call import LossCall
 from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
-from trimtab.losses.onepass import LossCall, one_pass_loss
+from trimtab.losses.onepass import one_pass_loss
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms, attach, term_and_coefficient, total
 
@@ -84,11 +85,9 @@ def policy_loss(
     loss = loss_from(loss) if isinstance(loss, str) else loss
     if correction is not None and not isinstance(correction, Corrected):
         correction = as_correction(correction)
-    penalty, kl_coefficient = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
-    bonus, bonus_coefficient = (
-        (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
-    )
-    _check(loss, penalty, reference, bonus, entropy, mask, context_group)
+    penalty = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
+    bonus = (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
+    _check(loss, penalty[0], reference, bonus[0], entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
     _warn(loss, _rule(correction), reduction)
     if denominator is None and process_group is None and context_group is None:
@@ -96,39 +95,41 @@ def policy_loss(
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
-    ranks = groups(process_group, context_group)
-    compared = _compared(policies, pairs := _pairs(correction, anchor, penalty))
-    layout = checked_layout(compared, mask, cu_seqlens, ranks)
+    compared = _compared(policies, pairs := _pairs(correction, anchor, penalty[0]))
+    layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
+    setting = (loss, correction, reduction, penalty, bonus)
+    tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
+    call = LossCall(*setting, *tokens, entropy, denominator, group, generator)
+    quick = one_pass_loss(call, plain_loss)  # the same in one pass, where it fits
+    return PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
 
-    def plain(current: Tensor) -> tuple[Tensor, PolicyMetrics]:
-        given = compared | {"current": current}
-        with torch.no_grad():
-            tokens = batch(given, pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-        check_group(group, len(tokens.lengths))
-        terms, seen = _with_decisions(correction, _terms_before(tokens, anchor, current, generator))
-        surrogate = OBJECTIVES[type(loss)](loss, terms)
-        parts = {"policy": _policy_part(surrogate, terms, reduction)}
-        if penalty is not None:
-            parts["kl"] = _kl_part(penalty, kl_coefficient, terms, correction, reduction)
-        if bonus is not None and entropy is not None:
-            parts["entropy"] = _entropy_part(entropy, bonus, bonus_coefficient, terms, reduction)
 
-        by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
-        step = denominator or denominator_of(terms.lengths, group if by_prompt else None, ranks)
-        step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
-        found = torch.stack([part.share(terms, step, group) for part in parts.values()]).sum()
-        means = _means(parts, tokens.valid, entropy)
-        over = step.averaged_over
-        return found, policy_metrics(terms, surrogate, loss=found, averaged_over=over, correction=seen, means=means)
+def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
+    """The loss of a call for these log-probs, and its metrics."""
+    (penalty, kl_coefficient), (bonus, bonus_coefficient), reduction = call.penalty, call.bonus, call.reduction
+    tokens = _batch(call, current)
+    check_group(call.group, len(tokens.lengths))
+    terms, seen = _with_decisions(call.correction, _terms_before(tokens, call.anchor, current, call.generator))
+    surrogate = OBJECTIVES[type(call.loss)](call.loss, terms)
+    parts = {"policy": _policy_part(surrogate, terms, reduction)}
+    if penalty is not None:
+        parts["kl"] = _kl_part(penalty, kl_coefficient, terms, call.correction, reduction)
+    if bonus is not None and call.entropy is not None:
+        parts["entropy"] = _entropy_part(call.entropy, bonus, bonus_coefficient, terms, reduction)
 
-    # the same in one pass, where it fits
-    if penalty is None and entropy is None and group is None and not isinstance(correction, Corrected):
-        spread = per_token(advantages, mask, layout)
-        call = LossCall(loss, correction, anchor, reduction, compared, spread, mask, layout, denominator)
-        quick = one_pass_loss(call, plain)
-        if quick is not None:
-            return PolicyLoss(*quick)
-    return PolicyLoss(*plain(current))
+    by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
+    step = call.denominator or denominator_of(terms.lengths, call.group if by_prompt else None, call.layout.ranks)
+    step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
+    found = torch.stack([part.share(terms, step, call.group) for part in parts.values()]).sum()
+    means = _means(parts, tokens.valid, call.entropy)
+    over = step.averaged_over
+    return found, policy_metrics(terms, surrogate, loss=found, averaged_over=over, correction=seen, means=means)
+
+
+@torch.no_grad()
+def _batch(call: LossCall, current: Tensor) -> Batch:
+    policies, ranks = {**call.policies, "current": current}, call.layout.ranks
+    return batch(policies, call.pairs, call.mask, advantages=call.advantages, cu_seqlens=call.cu_seqlens, ranks=ranks)
 
 
 @dataclass(frozen=True, eq=False)

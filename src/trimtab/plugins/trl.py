@@ -102,6 +102,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._refuse(
                 "an estimator of one reward per row", plan.advantage.kind, "TRL has no critic and no greedy answers."
             )
+        self._check_order(plan)
         if plan.shaping is not None and plan.advantage is None:
             self._refuse("an advantage beside shaping", "none", "TRL's own advantages see its rewards only.")
         if not self.replaces_loss:
@@ -111,6 +112,20 @@ class GRPOTrainer(trl.GRPOTrainer):
                 )
             return
         self._check_loss(plan)
+
+    def _check_order(self, plan: Plan) -> None:
+        """Advantages are worked out before the step: what they ask of the correction has to be known there, and the other way round."""
+        rule, kept = plan.correction, plan.advantage is not None and plan.advantage.baseline == "kept"
+        if rule is None or plan.advantage is None:
+            return
+        if kept and "current" in rule.needs:
+            self._refuse(
+                "advantage.baseline all beside a bypass correction", "kept", "Who is kept is known in the step only."
+            )
+        if rule.needs_advantages and (kept or not self.replaces_loss):
+            self._refuse(
+                "a gate without `when` beside an advantage", "one with", "Each would have to come before the other."
+            )
 
     def _check_rule(self, rule: Correction | None) -> None:
         if rule is None:
@@ -164,8 +179,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- before the step: weights and advantages ------------------------------------------------------------------------
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._trimtab_rewards = super()._calculate_rewards(*args, **kwargs)
-        return self._trimtab_rewards
+        rewards = self._trimtab_rewards = super()._calculate_rewards(*args, **kwargs)
+        return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
@@ -173,8 +188,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         rule = plan.correction
         found = None
         early = rule is not None and "current" not in rule.needs
-        if early and (not self.replaces_loss or rule.needs_whole_step or plan.advantage is not None):
-            found = self._decide(cast("Correction", rule), output)
+        if (
+            rule is not None
+            and early
+            and (not self.replaces_loss or rule.needs_whole_step or plan.advantage is not None)
+        ):
+            found = self._decide(rule, output)
         if plan.advantage is not None:
             output["advantages"] = self._advantages(output, found)
         self._record(output)

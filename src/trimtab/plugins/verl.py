@@ -129,7 +129,8 @@ def trimtab_loss(
     found = policy_loss(
         cast("Any", loss),
         current=log_prob,
-        **{"behavior" if bypass else "proximal": old_log_prob},
+        proximal=None if bypass else old_log_prob,
+        behavior=old_log_prob if bypass else None,
         advantages=advantages,
         mask=response_mask,
         correction=correction,
@@ -274,12 +275,12 @@ def _reduction_mode(root: Any) -> str:
     plan = _plan(OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.trimtab"))
     if plan.reduction is not None and _loss_mode(root) == "trimtab":
         return plan.reduction.mode
-    own = OmegaConf.select(root, "actor_rollout_ref.actor.loss_agg_mode", default="token-mean")
+    own = str(OmegaConf.select(root, "actor_rollout_ref.actor.loss_agg_mode", default="token-mean"))
     return FORCED.get(_loss_mode(root), own)
 
 
 def _loss_mode(root: Any) -> str:
-    return OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.loss_mode", default="vanilla")
+    return str(OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.loss_mode", default="vanilla"))
 
 
 def _pools(root: Any) -> bool:

@@ -1,7 +1,7 @@
 """Whole groups on their way from admission to training.
 
-admit ──► WAITING ──start──► RUNNING ──finish──► READY ──take──► TRAINED
-             ▲                  │                  └────take──► DROPPED (too old)
+admit ──► WAITING ──start──► RUNNING ──sample──► SAMPLED ──finish──► READY ──take──► TRAINED
+             ▲                  │                                      └────take──► DROPPED (too old)
              └───────lost───────┘
 
 Every group is trained at most once and none is lost: a group whose sampler dies waits again, as the same job. Numbers are
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from trimtab.errors import RunError
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.staleness import doomed, waits
 from trimtab.train.staleness import late as is_late
 
 Arrays = dict[str, NDArray[Any]]
@@ -40,6 +41,7 @@ class State(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    SAMPLED = "sampled"
     READY = "ready"
     TRAINED = "trained"
     DROPPED = "dropped"
@@ -60,6 +62,8 @@ class Entry:
     """How often its sampling was begun."""
     oldest: int | None = None
     """The oldest version among its tokens, once it is ready; None where it has none."""
+    begun: int | None = None
+    """Version at which it was given to a sampler, while it is under way: no token of it is older."""
 
 
 class Buffer:
@@ -71,6 +75,8 @@ class Buffer:
         self._ready: list[int] = []
         self._ages: list[tuple[int, int]] = []  # oldest version and number of the ready ones
         self._counts: Counter[State] = Counter()
+        self._begun: Counter[int] = Counter()  # groups under way by the version they were given at
+        self._aged: Counter[int] = Counter()  # ready ones by their oldest version
         self._next = 0
         self.admitted = 0
         self.trained = 0
@@ -99,7 +105,7 @@ class Buffer:
 
     @property
     def in_queue(self) -> int:
-        """Groups sampled and not yet trained."""
+        """Groups sampled and scored, and not yet trained."""
         return self._counts[State.READY]
 
     def entry(self, number: int) -> Entry | None:
@@ -124,8 +130,8 @@ class Buffer:
             heapq.heappush(self._waiting, entry.job.group)
         return [entry.job for entry in found]
 
-    def start(self, groups: Iterable[int]) -> None:
-        """These were given to a sampler."""
+    def start(self, groups: Iterable[int], version: int | None = None) -> None:
+        """These were given to a sampler, by a learner of this `version`."""
         for number in groups:
             entry = self._entries.get(number)
             if entry is None or entry.state is not State.WAITING:
@@ -133,12 +139,24 @@ class Buffer:
                 raise RunError(f"A group to be sampled needs to be waiting, got group {number}, which is {state}.")
             self._move(entry, State.RUNNING)
             entry.attempts += 1
+            if version is not None:
+                entry.begun = version
+                self._begun[version] += 1
 
-    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
-        """A result, scored; False for one that came before or is not known, which changes nothing but `ignored`.
+    def sample(self, group: Group) -> bool:
+        """A result, to be scored; False for one that came before or is not known, which changes nothing but `ignored`.
 
         A result of a sampler that was taken for dead counts: the first to come is kept, whoever made it.
         """
+        entry = self._entries.get(group.job.group)
+        if entry is None or entry.state in (State.SAMPLED, State.READY):
+            self.ignored += 1
+            return False
+        self._move(entry, State.SAMPLED)
+        return True
+
+    def finish(self, group: Group, scores: Iterable[Score], texts: Iterable[str] = ()) -> bool:
+        """A result, scored, which `sample` may have announced; False for one that was scored before or is not known."""
         entry = self._entries.get(group.job.group)
         if entry is None or entry.state is State.READY:
             self.ignored += 1
@@ -149,6 +167,7 @@ class Buffer:
                 f"Group {group.job.group} needs {entry.job.samples} samples and as many scores, "
                 f"got {len(group.samples)} and {len(scores)}."
             )
+        self._forget_begun(entry)
         entry.group, entry.scores, entry.texts, entry.oldest = group, scores, tuple(texts), group.oldest
         self._move(entry, State.READY)
         return True
@@ -158,15 +177,22 @@ class Buffer:
         for number in groups:
             entry = self._entries.get(number)
             if entry is not None and entry.state is State.RUNNING:
+                self._forget_begun(entry)
                 self._move(entry, State.WAITING)
 
     def take(
-        self, count: int, version: int, max_staleness: int, late: Literal["drop", "train"] = "drop"
+        self,
+        count: int,
+        version: int,
+        max_staleness: int,
+        late: Literal["drop", "train"] = "drop",
+        max_dropped: float = 1.0,
     ) -> list[Entry] | None:
         """The `count` lowest-numbered groups that are ready, now trained; None while there are too few.
 
         With late="drop", every ready group that is too old for a learner of this `version` is dropped first, also where
-        too few remain: its place is what lets a new one in.
+        too few remain: its place is what lets a new one in. With a `max_dropped` below 1 the oldest are taken, and there is
+        nothing to take while going on would drop more than that share of all groups, now or later.
         """
         while late == "drop" and self._ages and is_late(self._ages[0][0], version, max_staleness):
             entry = self._entries.get(heapq.heappop(self._ages)[1])
@@ -175,14 +201,45 @@ class Buffer:
                 self.dropped += 1
         if self.in_queue < count:
             return None
-        taken = [self._lowest(self._ready, State.READY) for _ in range(count)]
+        if late == "drop" and max_dropped < 1:
+            lost = self.doomed(count, version, max_staleness)
+            gone = sum(number for begun, number in self._begun.items() if is_late(begun, version, max_staleness))
+            if waits(lost, self.trained, self.dropped + gone, max_dropped):
+                return None
+            taken = self._oldest(count)
+        else:
+            taken = [self._lowest(self._ready, State.READY) for _ in range(count)]
         for entry in taken:
             self._leave(entry, State.TRAINED)
         self.trained += count
         return taken
 
+    def doomed(self, count: int, version: int, max_staleness: int) -> int:
+        """Groups that would be late, sooner or later, if a batch were taken now; see `staleness.doomed`."""
+        return doomed(self._begun, self._aged, version, count, max_staleness)
+
+    def _oldest(self, count: int) -> list[Entry]:
+        """So many ready groups, in the order of their numbers: those with the oldest tokens, the lowest numbers among equals."""
+        found: list[Entry] = []
+        while self._ages and len(found) < count:
+            entry = self._entries.get(heapq.heappop(self._ages)[1])
+            if entry is not None and entry.state is State.READY:
+                found.append(entry)
+        if len(found) < count:  # groups without a single token have no age
+            known = {entry.job.group for entry in found}
+            ready = sorted(number for number, entry in self._entries.items() if entry.state is State.READY)
+            found += [self._entries[number] for number in ready if number not in known][: count - len(found)]
+        return sorted(found, key=lambda entry: entry.job.group)
+
+    def _forget_begun(self, entry: Entry) -> None:
+        if entry.begun is not None:
+            self._begun[entry.begun] -= 1
+            if not self._begun[entry.begun]:
+                del self._begun[entry.begun]
+            entry.begun = None
+
     def snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        """All there is to save: values for JSON, and arrays. Groups being sampled are saved as waiting."""
+        """All there is to save: values for JSON, and arrays. Groups being sampled or scored are saved as waiting."""
         entries = list(self._entries.values())
         samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
         values: dict[str, Any] = {
@@ -243,6 +300,7 @@ class Buffer:
             heapq.heappush(self._ready, number)
             if entry.oldest is not None:
                 heapq.heappush(self._ages, (entry.oldest, number))
+                self._aged[entry.oldest] += 1
             if len(self._ages) > 2 * self.in_queue + SLACK:  # those of trained groups, where none is ever late
                 self._ages = [pair for pair in self._ages if pair[1] in self._entries]
                 heapq.heapify(self._ages)
@@ -258,7 +316,12 @@ class Buffer:
                 return entry
 
     def _leave(self, entry: Entry, state: State) -> None:
+        """A ready group goes for good."""
         self._counts[entry.state] -= 1
+        if entry.oldest is not None:
+            self._aged[entry.oldest] -= 1
+            if not self._aged[entry.oldest]:
+                del self._aged[entry.oldest]
         entry.state = state
         del self._entries[entry.job.group]
 

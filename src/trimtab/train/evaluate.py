@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trimtab.config.training import Task
+from trimtab.train.judging import JudgePool
 from trimtab.train.messages import Group, Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
-from trimtab.train.tasks.judge import Judge
+from trimtab.train.tasks import Judge
 
 
 @dataclass(eq=False)
@@ -17,7 +18,7 @@ class Evaluator:
     """Problems with fixed randomness: only the weights change from one evaluation to the next."""
 
     policy: Policy
-    judge: Judge
+    judge: Judge | JudgePool
     problems: Sequence[Problem]
     jobs: Sequence[Job]
 
@@ -25,7 +26,7 @@ class Evaluator:
     def of(
         cls,
         policy: Policy,
-        judge: Judge,
+        judge: Judge | JudgePool,
         task: Task,
         problems: Sequence[Problem],
         *,

@@ -20,6 +20,7 @@ from trimtab.train import checkpoint
 from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.display import Display, Guarded, Silent
 from trimtab.train.evaluate import Evaluation, Evaluator
+from trimtab.train.judging import JudgedGroup
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.messages import Answer, Group, Score, Stepped
 from trimtab.train.parts import build, settle_process
@@ -33,6 +34,9 @@ from trimtab.train.world import changes
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
+
+SOON = 0.02
+"""Seconds between two looks at what is being judged."""
 
 CAUSES = 5
 """How many causes of failed verifiers a session tells; they can be as many as there are responses."""
@@ -88,6 +92,8 @@ class Session:
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
         self.buffer = Buffer()
+        self.in_step = config.backend == "lockstep"
+        """Whether a batch may not depend on which verifier was quicker."""
         self.evaluation: Evaluation | None = None
         self.watch = Watch(config.correction, config.learner.patience)
         self.told: set[str] = set()
@@ -100,7 +106,7 @@ class Session:
     def go(self, stop: Stop, *, resume: bool) -> Result:
         """The whole run."""
         config, learner, self.stop = self.config, self.learner, stop
-        self.judge.stop = lambda: bool(stop)
+        self.judge.stop_when(lambda: bool(stop))
         if resume:
             self._compare()
         self.run.remember(world=self.parts.world)
@@ -182,7 +188,9 @@ class Session:
         rollout, taken = self.config.rollout, list[Entry]()
 
         def is_ready() -> bool:
-            entries = self.buffer.take(rollout.groups, self.learner.version, rollout.max_staleness, rollout.late)
+            entries = self.buffer.take(
+                rollout.groups, self.learner.version, rollout.max_staleness, rollout.late, rollout.max_dropped
+            )
             taken.extend(entries or ())
             return entries is not None
 
@@ -198,7 +206,8 @@ class Session:
                 return False
             if admit:
                 self._admit()
-            heard = time.monotonic() if self._receive(0.5) else heard
+            if self._receive(SOON if self.judge.pending else 0.5) or self.judge.pending:
+                heard = time.monotonic()
             if time.monotonic() - heard > QUIET:
                 raise RunError(
                     f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs in "
@@ -215,25 +224,29 @@ class Session:
                 if evaluation is not None:
                     evaluation.take(group)
                 continue
-            try:
-                self._finish(group)
-            except GivenUpError:  # what is not scored yet is sampled again when the run goes on
-                break
+            self._judge(group)
+        finished = self.judge.all_finished() if self.in_step else self.judge.finished()
+        for judged in finished:
+            self._finish(judged)
         self.buffer.lost(arrived.lost)
         if evaluation is not None and (again := evaluation.lost(arrived.lost)):
             self.backend.give(again)
         for note in arrived.notes:
             self._note("sampler", note)
-        return bool(arrived)
+        return bool(arrived or finished)
 
-    def _finish(self, group: Group) -> None:
-        """Judge a group, unless it is one that came before."""
-        entry = self.buffer.entry(group.job.group)
-        if entry is not None:
-            texts = self.policy.texts([sample.tokens for sample in group.samples])
-            scores = self.judge.scores([(entry.problem, text) for text in texts])
-            self.buffer.finish(group, scores, texts)
-            self._tell_faults(group, scores)
+    def _judge(self, group: Group) -> None:
+        """Have a group judged, unless it is one that came before."""
+        if self.buffer.sample(group):
+            entry = self.buffer.entry(group.job.group)
+            assert entry is not None
+            self.judge.submit(group, entry.problem, self.policy.texts([sample.tokens for sample in group.samples]))
+
+    def _finish(self, judged: JudgedGroup) -> None:
+        """Take in the scores of a group. Without them it is sampled again when the run goes on."""
+        if judged.scores is not None:
+            self.buffer.finish(judged.group, judged.scores, judged.texts)
+            self._tell_faults(judged.group, judged.scores)
 
     def _tell_faults(self, group: Group, scores: list[Score]) -> None:
         """Tell of verifiers that failed and of logits that were not finite; not of each, as metrics and rollouts hold them all."""
@@ -268,7 +281,7 @@ class Session:
             buffer.admit(*self.parts.make(buffer.next))
         jobs = buffer.waiting(self.backend.room())
         if jobs:
-            buffer.start(job.group for job in jobs)
+            buffer.start((job.group for job in jobs), self.learner.version)
             self.backend.give(jobs)
 
     def _evaluate(self, version: int, metrics: dict[str, float]) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
@@ -17,14 +18,17 @@ from trimtab.train.backends.table import backend_of
 from trimtab.train.display import Display
 from trimtab.train.engines.table import EngineRecipe
 from trimtab.train.evaluate import Evaluator, seed_of
+from trimtab.train.judging import JudgePool
+from trimtab.train.learner.launch import learner_ranks
 from trimtab.train.learner.protocol import Learner
 from trimtab.train.learner.single import SingleLearner
+from trimtab.train.learner.team import TeamLearner
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
-from trimtab.train.policy.pretrained import Pretrained, load_pretrained
+from trimtab.train.policy.pretrained import DTYPES, Pretrained, load_pretrained
 from trimtab.train.policy.warm_start import warm_policy
-from trimtab.train.tasks import Judge, Source, source
+from trimtab.train.tasks import Source, source
 from trimtab.train.world import World, world_of
 
 
@@ -33,7 +37,7 @@ class Parts:
     """What a run is made of. Each owns what is its own: the learner its model, the back-end its samplers."""
 
     source: Source
-    judge: Judge
+    judge: JudgePool
     policy: Policy
     world: World
     learner: Learner
@@ -47,11 +51,11 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     """The parts of a run; `stack` ends what has to be ended."""
     problems = source(config.task, config.seed)
     max_tokens = longest(config, problems)
-    judge = stack.enter_context(Judge(config.task, problems))
+    judge = stack.enter_context(JudgePool.of(config.task, problems))
     start = pretrained_of(config, problems, max_tokens, display)
     reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
     world = world_of(config, problems, start)
-    policy, learner = start.policy, SingleLearner(config, start.model, reference)
+    policy, learner = start.policy, _learner(config, start.model, reference, folder, stack)
     recipe = EngineRecipe.of(policy, config.model.dtype, config.rollout, evaluates=config.evaluate is not None)
     backend = backend_of(config, recipe, folder)
     stack.callback(backend.close)
@@ -67,13 +71,30 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     )
 
 
+def _learner(
+    config: Train, model: PreTrainedModel, reference: PreTrainedModel | None, folder: Path, stack: ExitStack
+) -> Learner:
+    """The learner, on one process or on several; the others are let go at a good end, and fall with this one at any other."""
+    ranks = stack.enter_context(learner_ranks(config.learner, folder))
+    if ranks is None:
+        return SingleLearner(config, model, reference)
+    team = TeamLearner(config, model, reference, ranks)
+
+    def let_go(kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            team.close()
+
+    stack.push(let_go)
+    return team
+
+
 def settle_process(threads: int) -> None:
     """How this process uses the machine: so many threads, and memory that it keeps."""
     torch.set_num_threads(threads)
     keep_freed_memory()
 
 
-def _evaluator(config: Train, problems: Source, policy: Policy, judge: Judge, max_tokens: int) -> Evaluator | None:
+def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool, max_tokens: int) -> Evaluator | None:
     if config.evaluate is None:
         return None
     return Evaluator.of(
@@ -111,7 +132,7 @@ def pretrained_of(config: Train, task: Source, max_tokens: int, display: Display
         raise ConfigError(
             f"Task {config.task.name!r} needs a model that reads any text, got none. Name one with model.path=FOLDER."
         )
-    return warm_policy(
+    made = warm_policy(
         config.model.tiny,
         config.model.warm_start,
         config.task,
@@ -120,3 +141,5 @@ def pretrained_of(config: Train, task: Source, max_tokens: int, display: Display
         max_tokens=max_tokens,
         progress=display.warm_start,
     )
+    made.model.to(DTYPES[config.model.dtype])
+    return made

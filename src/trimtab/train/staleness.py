@@ -13,10 +13,16 @@ With 4 groups per step and max_staleness 1, at most (1 + 1) · 4 = 8 are under w
     1        4        8           4 + 8 − 8 = 4           the next four see version 1
     1        4        8, 1 lost   4 + 8 − (8 − 1) = 5     a dropped group gives its place back
 
+Where lengths are ragged, short groups overtake long ones. With all that the rule admits being sampled, a step lasts as long as
+the average group over max_staleness + 1, so that whatever takes much longer than the average is late: of groups whose time is
+lognormal (σ 0.5) about a fifth. `doomed` says how many would be, if the learner went on now; `waits` whether it should.
+
 Groups 4 to 7 began at version 0 and are trained at version 1: age 1, not late. One of them trained at version 2 would be: 2 − 0 > 1.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 def room(version: int, groups_per_step: int, max_staleness: int, admitted: int, trained: int, dropped: int) -> int:
@@ -34,3 +40,31 @@ def room(version: int, groups_per_step: int, max_staleness: int, admitted: int, 
 def late(oldest_version: int, learner_version: int, max_staleness: int) -> bool:
     """Whether a group whose oldest token came from `oldest_version` is too old to be trained now."""
     return learner_version - oldest_version > max_staleness
+
+
+def doomed(
+    under_way: Mapping[int, int], ready: Mapping[int, int], version: int, groups_per_step: int, max_staleness: int
+) -> int:
+    """How many groups can no longer be trained in time if the learner takes a batch now, the oldest first.
+
+    Groups are counted by the version they began with. One begun at v − max_staleness + k has to be among the next k + 1 batches, so no
+    more than k batches' worth of those may be left after this one. With 1 group per step and max_staleness 2, two groups of
+    version 0 under way and one of version 1 ready, the learner at version 1: if it takes that one, the two are left for one
+    more batch, at version 2. One of them is doomed.
+    """
+    most = left = running = 0
+    for batches in range(max_staleness + 1):
+        begun = version - max_staleness + batches
+        running += under_way.get(begun, 0)
+        left += ready.get(begun, 0)
+        most = max(most, running + max(0, left - groups_per_step) - batches * groups_per_step)
+    return most
+
+
+def waits(doomed: int, trained: int, dropped: int, share: float) -> bool:
+    """Whether the learner waits for groups that would be late if it went on.
+
+    It does where dropping them too would bring the share of dropped groups, of all that were trained or dropped, above `share`.
+    With 98 trained, 1 dropped and a share of 0.02, one more may be lost, 2 of 100; two may not, 3 of 101.
+    """
+    return doomed > 0 and dropped + doomed > share * (trained + dropped + doomed)

@@ -55,7 +55,7 @@ def _trust_region(given: Given, gates: Gates) -> Correction:
     """Unclipped token ratios; a sequence whose mean binary KL(behavior ‖ proximal) is above the threshold weighs 0."""
     bound = given["tis_binary_kl_threshold"]
     if math.isfinite(bound):
-        tested = {"level": "sequence", "agg": "mean", "direction": "forward"}
+        tested: dict[str, Any] = {"level": "sequence", "agg": "mean", "direction": "forward"}
         gates += (Gate(metric="binary_kl", upper=bound, action="zero", **tested),)
     return Correction(gates=gates, weight=Weight(level="token", limit=Limit(bound=TRUST_SAFETY, at="token")))
 

@@ -16,6 +16,9 @@ from trimtab.dialects.writing.nearest import gate_words
 from trimtab.dialects.writing.proposals import settings_for
 from trimtab.dialects.writing.words import amount, thing
 
+OF_OTHERS = ("unbiased", "std_over", "eps", "eps_at", "about", "scope", "advantage")
+"""Fields that only say how another is done: a division by a deviation, a ratio of a sequence."""
+
 
 def obstacle(dialect: Dialect, rule: Correction) -> str:
     """The first piece of a correction that cannot be said by itself, else the combination."""
@@ -62,7 +65,7 @@ def lost_fields(
     back: Fields,
 ) -> list[Omission]:
     """Each field that comes out otherwise: under which key, and what it becomes. One that idles there says nothing of its own."""
-    seen = [path for path in heads(hard) if path in back or back.get(path.rpartition(".")[0]) is None] or [*heads(hard)]
+    seen = [path for path in heads(hard) if path in back or not _idles(path, back)] or [*heads(hard)]
     found: dict[str, Omission] = {}
     for path in seen:
         key, moves = governing(dialect, part, settings, path)
@@ -77,6 +80,12 @@ def lost_fields(
             text = f"{dialect.title} has no key for {thing(path)}: {there}, was {wanted}"
         found.setdefault(text, Omission(part, key if moves else "", text, whole=False))
     return list(found.values())
+
+
+def _idles(path: str, back: Fields) -> bool:
+    """Whether a field that the target's form does not have is about something that is not there at all, which is listed for itself."""
+    parent, _, name = path.rpartition(".")
+    return back.get(parent) is not None and name in OF_OTHERS
 
 
 def refusal_by_part(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[str]) -> str:

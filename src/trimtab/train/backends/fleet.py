@@ -1,6 +1,7 @@
 """Who samples what: which seat holds which groups, how often one died, and when there is no prospect left.
 
-Plain bookkeeping, without processes, pipes or clocks: any back-end with samplers beside the learner keeps its books here.
+Plain bookkeeping, without processes, pipes or clocks: any back-end with samplers beside the learner keeps its books here. With all
+seats in question, every operation costs a few steps of a heap per group, however many seats there are.
 """
 
 from __future__ import annotations
@@ -45,14 +46,18 @@ class Fleet:
         self._holdings = [Holding() for _ in range(seats)]
         self._hold, self._restarts = hold, restarts
         self._losses: Counter[int] = Counter()
+        self._held = 0
+        self._loads: list[tuple[int, int]] = [(0, seat) for seat in range(seats)]
+        """A heap of load and seat. One that is not the load of now is passed over; that of now is always there."""
 
     def __len__(self) -> int:
         return len(self._holdings)
 
     def room(self, among: Collection[int] | None = None) -> int:
         """Groups that these seats, or all, would still hold."""
-        seats = range(len(self)) if among is None else among
-        return max(0, len(seats) * self._hold - sum(len(self._holdings[seat].jobs) for seat in seats))
+        if among is None:
+            return max(0, len(self) * self._hold - self._held)
+        return max(0, len(among) * self._hold - sum(len(self._holdings[seat].jobs) for seat in among))
 
     def held(self, seat: int) -> tuple[int, ...]:
         """Numbers of the groups that a seat holds, in the order they were given."""
@@ -64,16 +69,24 @@ class Fleet:
 
     def deal(self, jobs: Sequence[Job], among: Collection[int] | None = None) -> dict[int, list[Job]]:
         """Whole groups to these seats, or all: each to the one with the least to do, the first among equals."""
-        heap = [(self._holdings[seat].load, seat) for seat in (range(len(self)) if among is None else among)]
-        heapq.heapify(heap)
+        heap = self._loads
+        if among is not None:
+            heap = [(self._holdings[seat].load, seat) for seat in among]
+            heapq.heapify(heap)
         dealt: dict[int, list[Job]] = {}
         for job in jobs:
+            while heap[0][0] != self._holdings[heap[0][1]].load:
+                heapq.heappop(heap)
             load, seat = heap[0]
             holding = self._holdings[seat]
             holding.jobs[job.group] = job
             holding.load = load + job.samples
             heapq.heapreplace(heap, (holding.load, seat))
             dealt.setdefault(seat, []).append(job)
+        self._held += len(jobs)
+        if among is not None:
+            for seat in dealt:
+                self._note(seat)
         return dealt
 
     def finish(self, seat: int, groups: Iterable[int]) -> None:
@@ -82,8 +95,10 @@ class Fleet:
         holding.strikes = 0
         for number in groups:
             job = holding.jobs.pop(number, None)
+            self._held -= job is not None
             holding.load -= 0 if job is None else job.samples
             self._losses.pop(number, None)
+        self._note(seat)
 
     def lose(self, seat: int) -> Death:
         """The sampler in a seat is gone; another one starts with nothing in hand."""
@@ -91,6 +106,8 @@ class Fleet:
         lost, strikes = tuple(old.jobs), old.strikes + 1
         self._holdings[seat] = Holding(strikes=strikes)
         self._losses.update(lost)
+        self._held -= len(lost)
+        self._note(seat)
         hopeless = [number for number in lost if self._losses[number] > self._restarts]
         if strikes > self._restarts:
             return Death(lost, f"sampler {seat} dead {strikes} times in a row without one")
@@ -98,3 +115,10 @@ class Fleet:
             named = ", ".join(str(number) for number in hopeless[:5])
             return Death(lost, f"{self._restarts + 1} deaths with the same groups in hand ({named})")
         return Death(lost, None)
+
+    def _note(self, seat: int) -> None:
+        """Enter a load that has changed; what is out of date is thrown away now and then."""
+        heapq.heappush(self._loads, (self._holdings[seat].load, seat))
+        if len(self._loads) > 4 * len(self) + 64:
+            self._loads = [(holding.load, number) for number, holding in enumerate(self._holdings)]
+            heapq.heapify(self._loads)

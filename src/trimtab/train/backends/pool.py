@@ -39,7 +39,7 @@ class SamplerPool(ABC):
     ) -> None:
         """`end` ends samplers, by force where they stay; it is called also where nobody closes the back-end."""
         self._fleet, self._publisher = fleet, publisher
-        self._tick, self._clock = tick, clock
+        self._tick, self._clock, self._next_look = tick, clock, float("-inf")
         self.seats: list[Seat] = []
         """Who sits where, by number."""
         self._inbox: Inbox = SimpleQueue()
@@ -89,11 +89,17 @@ class SamplerPool(ABC):
                 elif self.seats[seat.number] is seat:
                     lost += self._fleet.held(seat.number)
                     notes.append(self._replace(seat))
-            now = self._clock()
-            for seat in self.seats:
-                seat.look(now, working=self._fleet.is_working(seat.number))
+            self._look()
             if groups or lost or notes or left <= 0 or stop():
                 return Arrived(tuple(groups), tuple(lost), tuple(notes))
+
+    def _look(self) -> None:
+        """At every sampler, a few times per tick: with thousands of them, not for every message."""
+        now = self._clock()
+        if now >= self._next_look:
+            self._next_look = now + self._tick / 8
+            for seat in self.seats:
+                seat.look(now, working=self._fleet.is_working(seat.number))
 
     def close(self) -> None:
         """Let samplers go, then end them."""

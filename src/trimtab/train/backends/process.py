@@ -30,33 +30,14 @@ from trimtab.train.backends.pool import TICK, SamplerPool
 from trimtab.train.backends.sampler import sample
 from trimtab.train.backends.seat import Fate, Inbox, Seat
 from trimtab.train.backends.serve import Failed, Order, Pipe, Pulse, Ready
+from trimtab.train.backends.silence import Silence
+from trimtab.train.devices import sampler_gpu
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.weights.files import FileWeights
 from trimtab.train.weights.protocol import NamedTensors
 
 LEAVE, TERMINATE, KILL = 5.0, 2.0, 5.0
 """Seconds a sampler has to go by itself, after SIGTERM, after SIGKILL."""
-
-
-class Silence:
-    """For how long a counter has stood still, as far as somebody was looking.
-
-    A long gap between two looks counts for `most` only: then it was the looker that was away (busy, or stopped together
-    with the sampler), and the counter deserves a second look.
-    """
-
-    def __init__(self, most: float) -> None:
-        self._most = most
-        self._pulse = -1
-        self._looked: float | None = None
-        self.seconds = 0.0
-
-    def look(self, pulse: int, now: float) -> float:
-        """The counter at this time; returns the silence so far."""
-        gap = 0.0 if self._looked is None else min(now - self._looked, self._most)
-        self.seconds = self.seconds + gap if pulse == self._pulse else 0.0
-        self._pulse, self._looked = pulse, now
-        return self.seconds
 
 
 @dataclass(eq=False)
@@ -254,7 +235,7 @@ class LocalBackend(SamplerPool):
         process = self._context.Process(
             target=sample,
             args=(theirs, self._factory, self._weights.reader(), pulse),
-            kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads},
+            kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads, "gpu": sampler_gpu(number)},
             name=f"trimtab-sampler-{number}",
             daemon=True,
         )

@@ -21,10 +21,23 @@ SET_PARENT_DEATH_SIGNAL = 1
 
 
 def sample(
-    pipe: Pipe, factory: bytes, weights: WeightsReader, pulse: Pulse, *, log: str, learner: int, threads: int
+    pipe: Pipe,
+    factory: bytes,
+    weights: WeightsReader,
+    pulse: Pulse,
+    *,
+    log: str,
+    learner: int,
+    threads: int,
+    gpu: str | None = None,
 ) -> None:
-    """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error."""
+    """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error.
+
+    `gpu`: the one GPU that it sees, as CUDA_VISIBLE_DEVICES names it; None: what the learner sees.
+    """
     _settle(log, learner)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it at its first use, which is still to come
     torch.set_num_threads(threads)
     try:
         build: Callable[[], Engine] = pickle.loads(factory)

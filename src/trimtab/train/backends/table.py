@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trimtab.config.training import Rollout, Train
+from trimtab.errors import ConfigError
 from trimtab.train.backends.lockstep import Lockstep
 from trimtab.train.backends.process import LocalBackend
 from trimtab.train.backends.protocol import Backend
@@ -43,13 +44,37 @@ def _servers(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
     )
 
 
+def _ray(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
+    from trimtab.train.backends.ray.backend import RayBackend
+    from trimtab.train.backends.ray.cluster import check_installed
+
+    rollout = config.rollout
+    if rollout.engine == "vllm-server":
+        raise ConfigError(
+            "rollout.engine vllm-server needs backend local, got ray. Take rollout.engine=vllm, which runs in the actors."
+        )
+    check_installed()
+    return RayBackend(
+        recipe,
+        config.ray,
+        hold=_hold(rollout, rollout.samplers),
+        samplers=rollout.samplers,
+        directory=folder / "samplers",
+        threads=config.threads,
+    )
+
+
 def _hold(rollout: Rollout, samplers: int) -> int:
     """Groups per sampler: all that the staleness rule admits, so that freed slots find the next one."""
     under_way = (rollout.max_staleness + 1) * rollout.groups
     return max(rollout.groups, -(-under_way // samplers))
 
 
-BACKENDS: dict[str, Callable[[Train, EngineRecipe, Path], Backend]] = {"lockstep": _lockstep, "local": _local}
+BACKENDS: dict[str, Callable[[Train, EngineRecipe, Path], Backend]] = {
+    "lockstep": _lockstep,
+    "local": _local,
+    "ray": _ray,
+}
 
 
 def backend_of(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:

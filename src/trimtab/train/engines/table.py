@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError
+from trimtab.train.devices import device_of
 from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
@@ -64,6 +65,7 @@ def _hf(recipe: EngineRecipe) -> Engine:
         precision=recipe.rollout.precision,
         in_flight=recipe.rollout.in_flight,
         slots=recipe.rollout.slots,
+        device=device_of(recipe.rollout.device, name="rollout.device"),
     )
 
 

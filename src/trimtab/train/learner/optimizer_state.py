@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.errors import CheckpointError
+from trimtab.train.learner.ranks import as_part
 from trimtab.train.learner.state_files import TensorsByName
 
 
@@ -26,27 +27,45 @@ def optimizer_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> tupl
     return tensors, {"kind": kind, "parameters": _names(model, optimizer), "state": state, "groups": groups}
 
 
-def restore_optimizer(
+def check_optimizer(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], tensors: TensorsByName
 ) -> None:
-    """Put saved values into the optimiser of the same kind over the same parameters."""
+    """Refuse saved values that are not those of an optimiser of the same kind over the same parameters; nothing is changed."""
     here = {"kind": type(optimizer).__name__, "parameters": _names(model, optimizer)}
     for name, value in here.items():
         if facts[name] != value:
             raise CheckpointError(f"{path} needs an optimiser of the same {name}, got another. It was {facts['kind']}.")
-    state = {int(index): dict[str, Any](values) for index, values in facts["state"].items()}
-    groups = [dict[str, Any](group) for group in facts["groups"]]
-    for name, tensor in tensors.items():
-        place, index, key = name.split(".", 2)
-        (state.setdefault(int(index), {}) if place == "state" else groups[int(index)])[key] = tensor
+    state, groups = _put_together(facts, tensors)
     flaw = _state_flaw(optimizer, state) or _group_flaw(optimizer, groups)
     if flaw is not None:
         raise CheckpointError(
             f"{path} needs an optimiser's state that fits the model, got {flaw}. "
             "Move it away to go on from the one before it."
         )
+
+
+def put_optimizer(optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], tensors: TensorsByName) -> None:
+    """Put saved values, which are whole, into the optimiser; of what is sharded each rank takes its own part."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state, groups = _put_together(facts, tensors)
+    for index, values in state.items():
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameters[index].shape:
+                values[key] = as_part(value, parameters[index])
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     _make_exact(optimizer, state)
+
+
+def _put_together(
+    facts: Mapping[str, Any], tensors: TensorsByName
+) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
+    """State by parameter and groups, plain values and tensors together."""
+    state = {int(index): dict[str, Any](values) for index, values in facts["state"].items()}
+    groups = [dict[str, Any](group) for group in facts["groups"]]
+    for name, tensor in tensors.items():
+        place, index, key = name.split(".", 2)
+        (state.setdefault(int(index), {}) if place == "state" else groups[int(index)])[key] = tensor
+    return state, groups
 
 
 def _plain_values(prefix: str, values: Mapping[str, Any], tensors: TensorsByName) -> dict[str, Any]:

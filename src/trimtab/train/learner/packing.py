@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trimtab.train.devices import to_device
 from trimtab.train.learner.rows import Rows
 
 
@@ -26,25 +27,32 @@ class PackingPlan:
     hidden: Float[Tensor, "rows 1 width columns"]
     """Added to the scores: −inf for what a row's token does not see of them."""
 
+    reach: int
+    """One past the last position."""
+
     @classmethod
     def of(cls, rows: Rows, dtype: torch.dtype) -> PackingPlan:
-        """The plan of a batch, its shared prompts found by group."""
-        first, group = _distinct(rows)
-        common = rows.prompts[first] - 1
-        prefix, own = Padding.of(common, int(common.max())), Padding.of(rows.lengths, rows.tokens.shape[1])
-        steps, begun = (torch.arange(each.width, device=group.device) for each in (own, prefix))
+        """The plan of a batch, its shared prompts found by group. Sizes come from the host, so that nothing waits for the device."""
+        device, extents = rows.ids.device, rows.extents
+        first, group = _distinct(extents.prefix)
+        shared = extents.prompts[first] - 1
+        prefix = Padding.of(shared, int(shared.max()), device)
+        own = Padding.of(extents.lengths, rows.tokens.shape[1], device)
+        later = own.packed.view(len(group), -1) + prefix.number
+        first, group, common = (to_device(each, device) for each in (first, group, shared))
+        steps, begun = (torch.arange(each.width, device=device) for each in (own, prefix))
         places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
         shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
         seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1).unsqueeze(1)
-        later = own.packed.view(len(group), -1) + prefix.number
         return cls(
-            tokens=torch.cat([rows.ids[first, : prefix.width][prefix.real], rows.ids.gather(1, places)[own.real]]),
-            positions=torch.cat([begun.expand_as(prefix.real)[prefix.real], places[own.real]]),
+            tokens=torch.cat([prefix.pick(rows.ids[first, : prefix.width]), own.pick(rows.ids.gather(1, places))]),
+            positions=torch.cat([prefix.pick(begun.expand_as(prefix.real)), own.pick(places)]),
             prefix=prefix,
             own=own,
             group=group,
             visible=torch.cat([prefix.packed.view(len(first), -1)[group], later], 1).flatten(),
-            hidden=torch.zeros(seen.shape, dtype=dtype, device=group.device).masked_fill_(~seen, -torch.inf),
+            hidden=torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf),
+            reach=int(extents.sizes.max()),
         )
 
 
@@ -59,11 +67,12 @@ class Padding:
     """The packed place of each padded one; padding holds another token's copy, which nobody looks at."""
 
     @classmethod
-    def of(cls, lengths: Int[Tensor, " rows"], width: int) -> Padding:
-        """Rows of these lengths, padded on the right."""
-        real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+    def of(cls, lengths: Int[Tensor, " rows"], width: int, device: torch.device) -> Padding:
+        """Rows of these lengths, which the host knows, padded on the right."""
+        real = torch.arange(width) < lengths.unsqueeze(1)
         flat = real.flatten()
-        return cls(real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
+        parts = (real, flat.nonzero().squeeze(1), (flat.cumsum(0) - 1).clamp(min=0))
+        return cls(*(to_device(each, device) for each in parts))
 
     @property
     def width(self) -> int:
@@ -75,17 +84,17 @@ class Padding:
         """Packed tokens."""
         return len(self.inside)
 
+    def pick(self, padded: Int[Tensor, "rows width"]) -> Int[Tensor, " tokens"]:
+        """One number per token, without the padding."""
+        return padded.flatten().index_select(0, self.inside)
+
     def padded(self, packed: Float[Tensor, " tokens"]) -> Float[Tensor, "rows width"]:
         """One number per token laid out in rows, 0 in the padding."""
         return packed.new_zeros(self.real.numel()).index_copy(0, self.inside, packed).view(self.real.shape)
 
 
-def _distinct(rows: Rows) -> tuple[Int[Tensor, " groups"], Int[Tensor, " rows"]]:
+def _distinct(prefix: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " prefixes"], Int[Tensor, " rows"]]:
     """The first row of each distinct prompt, and which of them each row has."""
-    order = torch.arange(len(rows), device=rows.group.device)
-    names, group = torch.unique(rows.group, return_inverse=True)
-    first = torch.full_like(names, len(rows)).scatter_reduce_(0, group, order, "amin")
-    inside = torch.arange(rows.ids.shape[1], device=group.device) < rows.prompts.unsqueeze(1)
-    like = first[group]
-    same = (rows.prompts == rows.prompts[like]) & ((rows.ids == rows.ids[like]) | ~inside).all(1)
-    return (first, group) if bool(same.all()) else (order, order)
+    names, group = torch.unique(prefix, return_inverse=True)
+    order = torch.arange(len(prefix))
+    return torch.full_like(names, len(prefix)).scatter_reduce_(0, group, order, "amin"), group

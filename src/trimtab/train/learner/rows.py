@@ -10,7 +10,39 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trimtab.train.devices import to_device
 from trimtab.train.messages import Answer, Sample, Score
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """How long each row is and what it shares, on the host: batches are planned from it without a look at the device."""
+
+    prompts: Int[Tensor, " rows"]
+    lengths: Int[Tensor, " rows"]
+    group: Int[Tensor, " rows"]
+    prefix: Int[Tensor, " rows"]
+    """The same number where rows of one group have the same prompt; in the order of the groups."""
+
+    def part(self, index: Int[Tensor, " some"]) -> Extents:
+        """Those of some rows."""
+        return Extents(self.prompts[index], self.lengths[index], self.group[index], self.prefix[index])
+
+    @property
+    def sizes(self) -> Int[Tensor, " rows"]:
+        """Tokens of each row, prompt included."""
+        return self.prompts + self.lengths
+
+    @classmethod
+    def of(cls, prompts: Tensor, lengths: Tensor, group: Tensor, texts: Sequence[bytes]) -> Extents:
+        """`texts` are the prompts themselves, to be compared."""
+        keys = list(zip(group.tolist(), texts, strict=True))
+        first: dict[tuple[int, bytes], int] = {}
+        for row, key in enumerate(keys):
+            first.setdefault(key, row)
+        numbers = {key: number for number, key in enumerate(sorted(first, key=lambda key: (key[0], first[key])))}
+        prefix = torch.tensor([numbers[key] for key in keys], dtype=torch.long)
+        return cls(prompts, lengths, group, prefix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,26 +60,34 @@ class Rows:
     reward: Float[Tensor, " rows"]
     correct: Bool[Tensor, " rows"]
     ended: Bool[Tensor, " rows"]  # by a stop token
+    extents: Extents
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def part(self, index: Tensor) -> Rows:
-        """Some of the rows; the padding that none of them needs goes."""
-        few = Rows(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
-        width = max(int(few.lengths.max()), 1) if len(few) else 1
-        total = max(int(few.sizes.max()), 1) if len(few) else 1
-        narrow = {name: getattr(few, name)[:, :width] for name in ("tokens", "mask", "behavior", "versions")}
+        """Some of the rows, by indices on the host; the padding that none of them needs goes."""
+        extents = self.extents.part(index)
+        width = max(int(extents.lengths.max()), 1) if len(index) else 1
+        total = max(int(extents.sizes.max()), 1) if len(index) else 1
+        ends = {"ids": total} | dict.fromkeys(("tokens", "mask", "behavior", "versions"), width)
+        there = to_device(index, self.ids.device)
+        few = {name: value[there] for name, value in self._tensors().items()}
         return Rows(
-            ids=few.ids[:, :total],
-            prompts=few.prompts,
-            lengths=few.lengths,
-            group=few.group,
-            reward=few.reward,
-            correct=few.correct,
-            ended=few.ended,
-            **narrow,
+            extents=extents, **{name: value[:, : ends[name]] if name in ends else value for name, value in few.items()}
         )
+
+    def to(self, device: torch.device | str) -> Rows:
+        """The same there; what is planned on the host stays there."""
+        return Rows(extents=self.extents, **{name: to_device(value, device) for name, value in self._tensors().items()})
+
+    @property
+    def sizes(self) -> Int[Tensor, " rows"]:
+        """Tokens of each row, prompt included."""
+        return self.prompts + self.lengths
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "extents"}
 
     @classmethod
     def bare(cls, ids: Tensor, prompts: Tensor, lengths: Tensor, group: Tensor) -> Rows:
@@ -56,6 +96,8 @@ class Rows:
         mask = steps < lengths.unsqueeze(1)
         places = (prompts.unsqueeze(1) + steps).clamp(max=ids.shape[1] - 1)
         nothing = torch.zeros(len(ids), device=ids.device)
+        host = [each.cpu() for each in (prompts, lengths, group)]
+        texts = [row[:end].numpy().tobytes() for row, end in zip(ids.cpu(), host[0].tolist(), strict=True)]
         return cls(
             ids=ids,
             prompts=prompts,
@@ -68,12 +110,8 @@ class Rows:
             reward=nothing,
             correct=nothing.bool(),
             ended=nothing.bool(),
+            extents=Extents.of(*host, texts),
         )
-
-    @property
-    def sizes(self) -> Int[Tensor, " rows"]:
-        """Tokens of each row, prompt included."""
-        return self.prompts + self.lengths
 
 
 def _is_scored(sample: Sample, score: Score) -> bool:
@@ -119,7 +157,10 @@ def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu") ->
         "correct": np.array([each.score.correct for each in answers], dtype=bool),
         "ended": np.array([each.sample.finish == "stop" for each in answers], dtype=bool),
     }
-    return Rows(**{name: torch.from_numpy(value).to(device) for name, value in plain.items()})
+    host = {name: torch.from_numpy(value) for name, value in plain.items()}
+    texts = [each.prompt.tobytes() for each in answers]
+    extents = Extents.of(host["prompts"], host["lengths"], host["group"], texts)
+    return Rows(extents=extents, **host).to(device)
 
 
 def micro_batches(sizes: Int[Tensor, " rows"], most: int) -> list[Int[Tensor, " some"]]:
@@ -167,6 +208,23 @@ def _pieces(prompts: list[int], lengths: list[int], group: list[int], most: int)
             found.append((rows[begin : begin + room], prompt, lengths[rows[begin]]))
             begin += room
     return sorted(found, key=lambda piece: -piece[1] - piece[2])
+
+
+def token_shares(extents: Extents, index: Int[Tensor, " some"], number: int) -> list[Int[Tensor, " few"]]:
+    """The rows in `number` shares of whole groups, the next largest always to the share with the fewest tokens."""
+    if number == 1:
+        return [index]
+    sizes = extents.sizes.tolist()
+    members: dict[int, list[int]] = {}
+    for row in index.tolist():
+        members.setdefault(int(extents.group[row]), []).append(row)
+    shares: list[list[int]] = [[] for _ in range(number)]
+    loads = [0] * number
+    for rows in sorted(members.values(), key=lambda rows: -sum(sizes[row] for row in rows)):
+        least = loads.index(min(loads))
+        shares[least] += rows
+        loads[least] += sum(sizes[row] for row in rows)
+    return [torch.tensor(rows, dtype=torch.long) for rows in shares]
 
 
 def whole_groups(group: Int[Tensor, " rows"], number: int, generator: torch.Generator) -> list[Int[Tensor, " some"]]:

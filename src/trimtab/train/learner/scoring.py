@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -11,53 +12,46 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
-from trimtab.train.learner.rows import Rows, group_batches, micro_batches
+from trimtab.train.devices import to_device
+from trimtab.train.learner.ranks import Ranks
+from trimtab.train.learner.rows import Rows, group_batches, micro_batches, token_shares
 from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 
-class Scorer(nn.Module):
-    """A policy that says how likely responses are, at the temperature they were sampled with. Trunk and head lie in its forward."""
+class ScoringModel(nn.Module):
+    """Trunk and head in one forward: FSDP gathers a module's weights while it is called, and at no other time."""
 
     def __init__(
-        self, model: PreTrainedModel, temperature: float, plain_head: bool, fast: SharedPrefix | None = None
+        self, model: PreTrainedModel, temperature: float, plain_head: bool, fast: SharedPrefix | None, autocast: bool
     ) -> None:
-        """`plain_head`: whether the logits are the last hidden states times the head's weight, so that they need never be held whole.
-
-        `fast`: the trunk that works out a group's prompt once, for models it knows.
-        """
         super().__init__()
         self.model, self.temperature, self.plain_head, self.fast = model, temperature, plain_head, fast
+        self.autocast = autocast
 
-    @classmethod
-    def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
-        """The scorer of a model; tries on a few tokens whether its head is a plain product and the fast trunk agrees."""
-        plain = _has_plain_head(model)
-        return cls(model, temperature, plain, shared_prefix(model) if plain else None)
-
-    def forward(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
-        """Log-probs of the responses' tokens `[rows, width]`, with gradient where it is on; 0 beyond the mask.
+    def forward(self, rows: Rows, entropy: bool) -> tuple[Tensor, Tensor | None]:
+        """Log-probs of the responses' tokens `[rows, width]`, and entropies if asked for; a plain tuple, which FSDP sees into.
 
         Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.
         """
         targets = torch.where(rows.mask, rows.tokens, -1)
         if not self.plain_head:
-            logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
+            with self._narrow(rows.ids):
+                logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
             logits = _gathered(logits, _predicting(rows))
-            return log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
-        if self.fast is not None and bool(rows.lengths.any()):
+            found = log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
+            return found.log_probs, found.entropy
+        if self.fast is not None and bool(rows.extents.lengths.any()):
             plan = self.fast.plan(rows)
-            found = self._headed(self.fast(plan), targets[plan.own.real], entropy)
+            found = self._headed(self.fast(plan), plan.own.pick(targets), entropy)
             spread = None if found.entropy is None else plan.own.padded(found.entropy)
-            return SelectedLogProbs(plan.own.padded(found.log_probs), spread)
-        hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
-        return self._headed(_gathered(hidden, _predicting(rows)), targets, entropy)
-
-    def batches(self, rows: Rows, most: int, index: Int[Tensor, " some"] | None = None) -> list[Int[Tensor, " few"]]:
-        """The rows, or some of them, in batches of at most `most` tokens; groups together where their prompt is shared."""
-        some = torch.arange(len(rows), device=rows.ids.device) if index is None else index
-        if self.fast is None:
-            return [some[few] for few in micro_batches(rows.sizes[some], most)]
-        return [some[few] for few in group_batches(rows.prompts[some], rows.lengths[some], rows.group[some], most)]
+            return plan.own.padded(found.log_probs), spread
+        with self._narrow(rows.ids):
+            hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
+        found = self._headed(_gathered(hidden, _predicting(rows)), targets, entropy)
+        return (
+            found.log_probs.clone(),
+            found.entropy,
+        )  # a view of another tensor would lose FSDP's hook if it were changed
 
     def _headed(self, hidden: Tensor, targets: Tensor, entropy: bool) -> SelectedLogProbs:
         head = cast("Any", self.model.get_output_embeddings())
@@ -65,20 +59,85 @@ class Scorer(nn.Module):
             hidden, head.weight, targets, temperature=self.temperature, bias=head.bias, entropy=entropy
         )
 
+    def _narrow(self, like: Tensor) -> AbstractContextManager[object]:
+        return torch.autocast(like.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext()
+
+
+class Scorer:
+    """A policy that says how likely responses are, at the temperature they were sampled with."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        temperature: float,
+        plain_head: bool,
+        fast: SharedPrefix | None = None,
+        *,
+        autocast: bool = False,
+    ) -> None:
+        """`plain_head`: whether the logits are the last hidden states times the head's weight, so that they need never be held whole.
+
+        `fast`: the trunk that works out a group's prompt once, for models it knows. `autocast`: matrix products of the trunk in bf16.
+        """
+        self.model, self.plain_head, self.fast = model, plain_head, fast
+        self.module: nn.Module = ScoringModel(model, temperature, plain_head, fast, autocast)
+        """What is called; whoever shards or replicates the model puts its own around it."""
+        self.ranks = Ranks(model.device)
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, temperature: float) -> Scorer:
+        """The scorer of a model; tries on a few tokens whether its head is a plain product and the fast trunk agrees."""
+        plain = has_plain_head(model)
+        return cls(model, temperature, plain, shared_prefix(model) if plain else None)
+
+    def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
+        """Log-probs of the responses' tokens, with gradient where it is on; 0 beyond the mask."""
+        return SelectedLogProbs(*self.module(rows, entropy))
+
+    def batches(self, rows: Rows, most: int, index: Int[Tensor, " some"] | None = None) -> list[Int[Tensor, " few"]]:
+        """The rows, or some of them, in batches of at most `most` tokens; groups together where their prompt is shared."""
+        some = torch.arange(len(rows)) if index is None else index
+        sizes = rows.extents.part(some)
+        if self.fast is None:
+            return [some[few] for few in micro_batches(sizes.sizes, most)]
+        return [some[few] for few in group_batches(sizes.prompts, sizes.lengths, sizes.group, most)]
+
+    def turns(
+        self, rows: Rows, most: int, index: Int[Tensor, " some"] | None = None
+    ) -> list[Int[Tensor, " few"] | None]:
+        """The batches of this rank's share of the rows; None where only others have one more.
+
+        Every rank makes as many forward passes as the others, since each of them gathers weights from all.
+        """
+        some = torch.arange(len(rows)) if index is None else index
+        shares = token_shares(rows.extents, some, self.ranks.size)
+        plans = [self.batches(rows, most, share) if len(share) else [] for share in shares]
+        own = plans[self.ranks.rank]
+        return [*own, *[None] * (max(map(len, plans)) - len(own))]
+
+    def idle(self, rows: Rows) -> SelectedLogProbs:
+        """A pass that counts for nothing, over the shortest row: to be there when the other ranks gather."""
+        shortest = rows.extents.sizes.argmin().view(1)
+        return self(rows.part(shortest))
+
     @torch.no_grad()
     def all(self, rows: Rows, most: int, *, entropy: bool = False) -> SelectedLogProbs:
-        """Log-probs of a whole batch, some tokens at a time, without gradient."""
+        """Log-probs of a whole batch, some tokens at a time, without gradient; each rank works out its share."""
         shape = rows.tokens.shape
         found = torch.zeros(shape, device=rows.ids.device)
         spread = torch.zeros(shape, device=rows.ids.device) if entropy else None
-        for index in self.batches(rows, most):
+        for index in self.turns(rows, most):
+            if index is None:
+                self.idle(rows)
+                continue
             few = rows.part(index)
             width = few.tokens.shape[1]
             part = self(few, entropy=entropy)
-            found[index, :width] = part.log_probs.float()
+            there = to_device(index, found.device)
+            found[there, :width] = part.log_probs.float()
             if spread is not None and part.entropy is not None:
-                spread[index, :width] = part.entropy.float()
-        return SelectedLogProbs(found, spread)
+                spread[there, :width] = part.entropy.float()
+        return SelectedLogProbs(self.ranks.sum(found), None if spread is None else self.ranks.sum(spread))
 
 
 def _predicting(rows: Rows) -> Int[Tensor, "rows width"]:
@@ -96,7 +155,8 @@ def _trunk(model: PreTrainedModel) -> nn.Module:
 
 
 @torch.no_grad()
-def _has_plain_head(model: PreTrainedModel) -> bool:
+def has_plain_head(model: PreTrainedModel) -> bool:
+    """Whether the logits are the last hidden states times the head's weight, tried on a few tokens."""
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear) or _trunk(model) is model:
         return False

@@ -39,7 +39,7 @@ class SharedPrefix:
     def __call__(self, plan: PackingPlan) -> Float[Tensor, "own size"]:
         """The state that predicts each response token, packed."""
         weight = self.trunk.embed_tokens.weight
-        turn = self._rotations(int(plan.positions.max()) + 1, weight)[plan.positions]
+        turn = self._rotations(plan.reach, weight)[plan.positions]
         turn = turn.unsqueeze(1).repeat(1, self.heads + self.kv, 1)
         stream = nnf.embedding(plan.tokens, weight)
         *inner, last = self.trunk.layers

@@ -1,4 +1,4 @@
-"""The learner in one process. One step: from a batch of answers to several optimiser updates.
+"""The learner in one process, or in each of several. One step: from a batch of answers to several optimiser updates.
 
 rows ─► proximal log-probs ─► gates ─► advantages over rows that stay ─► gates that look at them ─► weights
                                                                                                        │
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,9 +25,12 @@ from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
-from trimtab.train.learner.model_state import load_model_state, save_model_state
+from trimtab.train.devices import device_of, to_host
+from trimtab.train.learner.adapters import add_adapters, merge
+from trimtab.train.learner.model_state import ModelState, once_each
+from trimtab.train.learner.placement import scorer_of
+from trimtab.train.learner.ranks import Ranks, whole
 from trimtab.train.learner.rows import Rows, batch_rows
-from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.update import Update, floats, loglinear
 from trimtab.train.messages import Answer, Outcome, Stepped
 
@@ -46,31 +50,51 @@ class StepTensors:
 
     def message(self, places: Mapping[tuple[int, int], int]) -> Stepped:
         """The same in host arrays; `places` says which row each answer is."""
-        return Stepped(
-            outcome=self.outcome,
-            metrics=self.metrics,
-            places=places,
-            mask=self.rows.mask.cpu().numpy(),
-            behavior=self.rows.behavior.cpu().numpy(),
-            proximal=None if self.proximal is None else self.proximal.cpu().numpy(),
-            current=self.current.cpu().numpy(),
-            kept=self.corrected.kept.cpu().numpy(),
-            weight=self.corrected.weight.cpu().numpy(),
-            advantages=self.advantages.cpu().numpy(),
-        )
+        tensors = {
+            "mask": self.rows.mask,
+            "behavior": self.rows.behavior,
+            "current": self.current,
+            "kept": self.corrected.kept,
+            "weight": self.corrected.weight,
+            "advantages": self.advantages,
+        }
+        if self.proximal is not None:
+            tensors["proximal"] = self.proximal
+        arrays: dict[str, Any] = {
+            name: value.numpy() for name, value in zip(tensors, to_host(list(tensors.values())), strict=True)
+        }
+        return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **({"proximal": None} | arrays))
 
 
 class SingleLearner:
     """The model being trained and its optimiser, both its own, and how a step is made."""
 
-    def __init__(self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None = None) -> None:
-        """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from."""
-        self.config, self.model = config, model.eval()  # dropout would make log-probs random
-        self.scorer = Scorer.of(model, config.rollout.temperature)
-        self.reference = None if reference is None else Scorer.of(reference.eval(), config.rollout.temperature)
-        settings = config.learner
+    def __init__(
+        self,
+        config: Train,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from.
+
+        `ranks`: those this one trains with, all of which have to be given the same weights.
+        """
+        settings, temperature = config.learner, config.rollout.temperature
+        self.ranks = ranks or Ranks(device_of(settings.device))
+        self.config, self.model = config, model
+        if settings.lora is not None:
+            add_adapters(model, settings.lora, config.seed)
+        self.scorer = scorer_of(model, temperature, settings, self.ranks, trained=True)
+        self.reference = None
+        if reference is not None:
+            self.reference = scorer_of(reference, temperature, settings, self.ranks, trained=False)
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+            [each for each in model.parameters() if each.requires_grad],
+            lr=settings.lr,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=self.device.type in ("cpu", "cuda"),
         )
         self.version = 0
         self.skipped: Counter[str] = Counter()
@@ -78,7 +102,7 @@ class SingleLearner:
     @property
     def device(self) -> torch.device:
         """Where batches are trained on."""
-        return self.model.device
+        return self.ranks.device
 
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
@@ -86,22 +110,32 @@ class SingleLearner:
         return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The present weights by state-dict name; a tensor of two names once, under its first."""
-        seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
-        for name, tensor in self.model.state_dict().items():
-            key = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
-            if tensor.numel() and key in seen:
-                continue
-            seen.add(key)
-            yield name, tensor.detach()
+        """The present weights by state-dict name; a tensor of two names once, under its first. All ranks have to ask together."""
+        if self.config.learner.lora is not None:
+            yield from merge(self.model, once_each(self.model))
+            return
+        for name, tensor in once_each(self.model):
+            yield name, whole(tensor.detach())
 
     def save(self, folder: Path) -> None:
-        """Write model and optimiser into a folder."""
-        save_model_state(folder, self.model, self.optimizer)
+        """Write model and optimiser into a folder. All ranks have to gather together."""
+        self.gather().save(folder, self.model)
+
+    def gather(self) -> ModelState:
+        """Model and optimiser as whole tensors on the host. All ranks have to ask together."""
+        return ModelState.of(self.model, self.optimizer)
 
     def load(self, folder: Path) -> None:
         """Take both back, in place and bit for bit."""
-        load_model_state(folder, self.model, self.optimizer)
+        self.take(self.read(folder))
+
+    def read(self, folder: Path) -> ModelState:
+        """What was saved there, if it fits; nothing is changed."""
+        return ModelState.read(folder, self.model, self.optimizer)
+
+    def take(self, state: ModelState) -> None:
+        """Take over model and optimiser; each rank keeps its own part."""
+        state.put(self.model, self.optimizer)
 
     def learn(self, rows: Rows) -> StepTensors:
         """The step itself."""

@@ -5,20 +5,57 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as nnf
+from torch.nn.parallel import DistributedDataParallel
 
 from trimtab.advantage.estimate import Advantages
 from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
+from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.core.reduce import Denominator
+from trimtab.losses.metrics import PolicyMetrics
 from trimtab.losses.policy import policy_loss
-from trimtab.train.learner.rows import Rows, whole_groups
+from trimtab.train.devices import to_device, to_host
+from trimtab.train.learner.ranks import whole
+from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Outcome
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One micro-batch, by row indices on the host."""
+
+    rows: Int[Tensor, " rows"] | None
+    """What the loss looks at; None: other ranks have one more than this."""
+    own: Int[Tensor, " own"] | None
+    """What this rank works out."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no other rank has a part in it."""
+        return self.rows is self.own
+
+
+@dataclass(frozen=True, eq=False)
+class Note:
+    """What the loss said of one micro-batch, still on the device: nobody waits for it before the step is over."""
+
+    names: tuple[str, ...]
+    values: Float[Tensor, " numbers"]
+    """Tokens first, then one number per name."""
+
+    @classmethod
+    def of(cls, metrics: PolicyMetrics, mask: Tensor) -> Note:
+        """The metrics that are the loss's own."""
+        names = tuple(metrics.sections)
+        return cls(names, torch.stack([mask.sum().float(), *(metrics[name].detach().float() for name in names)]))
 
 
 @dataclass(eq=False)
@@ -38,21 +75,38 @@ class Update:
     updates: int = 0
     trained: int = 0
     norms: list[float] = field(default_factory=list[float])
+    seen: list[Note] = field(default_factory=list["Note"])
     sums: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
     tokens: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def __post_init__(self) -> None:
         self.mask = self.rows.mask & self.found.trained
-        self.current = torch.full_like(self.rows.behavior, math.nan)
+        self.current = torch.zeros_like(self.rows.behavior)
         """What the policy thought of each row when it was trained; NaN for rows that were not."""
+        self.generator: torch.Generator | None = None
+        if self.config.loss.looks_at_call:  # Clip-Cov draws: the same on every rank, and again after a restart
+            self.generator = torch.Generator(self.mask.device).manual_seed(self.config.seed * 1_000_003 + self.version)
+        self.reached = torch.zeros(len(self.rows), dtype=torch.bool)
+        """Rows that were part of a minibatch, on whichever rank."""
 
     def run(self) -> Outcome:
-        """Every minibatch in turn."""
+        """Every minibatch in turn; then what the ranks saw of them is put together."""
+        outcome = self._descend()
+        trained = to_device(self.reached, self.mask.device).unsqueeze(-1) & self.rows.mask
+        self.current = torch.where(trained, self.scorer.ranks.sum(self.current), math.nan)
+        own = [(note.names, note.values) for note in self.seen]
+        read = to_host([values for _, values in own])
+        named = [(names, values.tolist()) for (names, _), values in zip(own, read, strict=True)]
+        for names, (tokens, *values) in self.scorer.ranks.join(named):
+            self._note(dict(zip(names, values, strict=True)), tokens)
+        return outcome
+
+    def _descend(self) -> Outcome:
         if not bool(self.mask.any()):
             return "no rows"
         if self.fixed is not None and not bool(self.fixed.kept.any()):
             return "all rejected"
-        useful = self._useful()
+        useful = self._useful().cpu()
         if not bool(useful.any()):
             return "no signal"
         finite = True
@@ -63,12 +117,12 @@ class Update:
         return "updated" if self.updates else "no signal" if finite else "not finite"
 
     def _parts(self) -> Sequence[Int[Tensor, " some"]]:
-        """The rows of each minibatch, drawn by the seed and the version alone."""
+        """The rows of each minibatch, drawn by the seed and the version alone; on the host."""
         settings = self.config.learner
         seed = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
         if settings.minibatch_of == "groups":
-            return whole_groups(self.rows.group, settings.minibatches, seed)
-        return torch.randperm(len(self.rows), generator=seed).to(self.mask.device).tensor_split(settings.minibatches)
+            return whole_groups(self.rows.extents.group, settings.minibatches, seed)
+        return torch.randperm(len(self.rows), generator=seed).tensor_split(settings.minibatches)
 
     def _useful(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
@@ -80,7 +134,9 @@ class Update:
 
     def _minibatch(self, part: Tensor, index: Tensor) -> bool:
         """One optimiser update; whether its gradient was finite."""
-        config, settings = self.config, self.config.learner
+        config, settings, scorer = self.config, self.config.learner, self.scorer
+        self.reached[index] = True
+        part = to_device(part, self.mask.device)
         counted = self.mask[part]
         corrected = self.fixed
         if corrected is None and (config.correction.needs_whole_step or config.correction.denominator == "kept"):
@@ -90,9 +146,12 @@ class Update:
         group = self.rows.group[part] if config.reduction.mode == "prompt-mean" else None
         denominator = Denominator.of(counted, group=group)
         self.optimizer.zero_grad(set_to_none=True)
-        for few in self.scorer.batches(self.rows, settings.micro_tokens, index):
-            self._micro(few, corrected, denominator)
-        norm = _clip_gradient(self.scorer.model, settings.clip_norm)
+        calls = self._calls(index)
+        for number, call in enumerate(calls, 1):
+            with gradients_kept(scorer.module) if number < len(calls) else nullcontext():
+                # DDP and FSDP take the mean over ranks; each has a part of one sum, whose denominator counts all.
+                (self._loss(call, corrected, denominator) * scorer.ranks.size).backward()
+        norm = _clip_gradient(scorer.model, settings.clip_norm)
         self.norms.append(norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -102,16 +161,39 @@ class Update:
         self.trained += len(index)
         return True
 
-    def _micro(self, index: Tensor, corrected: Corrected | None, denominator: Denominator) -> None:
-        config, rows = self.config, self.rows.part(index)
-        width = rows.tokens.shape[1]
-        cut = (index, slice(width))
-        current = self.scorer(rows, entropy=config.entropy_bonus is not None)
-        proximal = self._anchor(cut, rows, current.log_probs.detach())
+    def _calls(self, index: Tensor) -> list[Call]:
+        """The micro-batches of this rank, as many as every other rank has."""
+        scorer, most = self.scorer, self.config.learner.micro_tokens
+        ranks = scorer.ranks
+        if not self.config.loss.looks_at_call:
+            return [Call(few, few) for few in scorer.turns(self.rows, most, index)]
+        # A loss that compares the tokens of a micro-batch has one of all ranks, of which each works out its share.
+        calls = [call.sort().values for call in scorer.batches(self.rows, most * ranks.size, index)]
+        if ranks.size == 1:
+            return [Call(call, call) for call in calls]
+        shares = [token_shares(self.rows.extents, call, ranks.size)[ranks.rank] for call in calls]
+        return [Call(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
+
+    def _loss(self, call: Call, corrected: Corrected | None, denominator: Denominator) -> Tensor:
+        """This rank's part of the loss, to be descended; 0, with a gradient of 0, where it has no row."""
+        if call.own is None:
+            idle = self.scorer.idle(self.rows).log_probs
+            nothing = (idle * torch.zeros_like(idle)).sum()
+            return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
+        current = self.scorer(self.rows.part(call.own), entropy=self.config.entropy_bonus is not None)
+        return self._policy_loss(call, current, corrected, denominator)
+
+    def _policy_loss(
+        self, call: Call, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
+    ) -> Tensor:
+        assert call.rows is not None
+        config, rows = self.config, self.rows.part(call.rows)
+        cut = (to_device(call.rows, self.mask.device), slice(rows.tokens.shape[1]))
+        current = own if own is not None and call.is_own else self._over_ranks(call, own, rows)
         result = policy_loss(
             config.loss,
             current=current.log_probs,
-            proximal=proximal,
+            proximal=self._anchor(cut, rows, current.log_probs.detach()),
             behavior=rows.behavior,
             reference=None if self.reference is None else self.reference[cut],
             entropy=current.entropy,
@@ -123,11 +205,31 @@ class Update:
             entropy_bonus=config.entropy_bonus,
             denominator=denominator,
             group=rows.group if config.reduction.mode == "prompt-mean" else None,
+            generator=self.generator,
         )
-        result.loss.backward()
-        self.current[cut] = torch.where(rows.mask, current.log_probs.detach().float(), math.nan)
-        own = {name: result.metrics[name] for name in result.metrics.sections}
-        self._note(floats(own), self.mask[cut])
+        if call.is_own or self.scorer.ranks.rank == 0:  # what all ranks worked out together is counted once
+            self.current[cut] = current.log_probs.detach().float()
+            self.seen.append(Note.of(result.metrics, self.mask[cut]))
+        return result.loss
+
+    def _over_ranks(self, call: Call, own: SelectedLogProbs | None, rows: Rows) -> SelectedLogProbs:
+        """The log-probs of a micro-batch of all ranks; a gradient goes to this rank's own rows only."""
+        assert call.rows is not None
+
+        def spread(values: Tensor | None) -> Tensor:
+            blank = torch.zeros_like(rows.behavior)
+            if values is None or call.own is None:
+                return self.scorer.ranks.sum(blank)
+            order = {row: place for place, row in enumerate(call.rows.tolist())}  # pyright: ignore[reportOptionalMemberAccess]
+            places = to_device(torch.tensor([order[row] for row in call.own.tolist()]), blank.device)
+            wide = nnf.pad(values, (0, blank.shape[1] - values.shape[1])).to(blank.dtype)
+            laid = blank.index_copy(0, places, wide)
+            return self.scorer.ranks.sum(laid.detach().clone()) + (laid - laid.detach())
+
+        entropy = None
+        if self.config.entropy_bonus is not None:
+            entropy = spread(None if own is None else own.entropy)
+        return SelectedLogProbs(spread(None if own is None else own.log_probs), entropy)
 
     def _anchor(self, cut: tuple[Tensor, slice], rows: Rows, current: Tensor) -> Tensor | None:
         if self.proximal is not None:
@@ -155,8 +257,7 @@ class Update:
             advantages=self.found.advantages,
         )
 
-    def _note(self, metrics: Mapping[str, float], mask: Tensor) -> None:
-        tokens = float(mask.sum())
+    def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
         for name, value in metrics.items():
             extreme = name.endswith(("_max", "_min"))
             if name == "policy/loss":
@@ -194,11 +295,16 @@ def loglinear(
     return behavior + share * (current - behavior)
 
 
+def gradients_kept(module: nn.Module) -> AbstractContextManager[None]:
+    """Gradients of backward passes inside are not yet summed over replicas; those of shards always are, or they would not fit."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
 def _clip_gradient(model: nn.Module, limit: float | None) -> float:
     """The norm of the gradient, which is then at most `limit`; one within it is not touched."""
     trained = [each for each in model.parameters() if each.grad is not None]
     norm = nn.utils.get_total_norm([each.grad for each in trained if each.grad is not None])
-    found = float(norm)
+    found = float(whole(norm))
     if limit is not None and not found + 1e-6 <= limit:
         nn.utils.clip_grads_with_norm_(trained, limit, norm)
     return found

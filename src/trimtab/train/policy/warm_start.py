@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 
 from trimtab.config.training import Task, Tiny, WarmStart
 from trimtab.errors import RunError
+from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.messages import Group
@@ -86,7 +87,8 @@ def _teach(
         accuracy = 0.0
         for step in range(1, config.max_steps + 1):
             first = FIRST + step * config.batch
-            ids, targets = _demonstrations(policy, task, source, range(first, first + config.batch), config.slips, rng)
+            made_up = _demonstrations(policy, task, source, range(first, first + config.batch), config.slips, rng)
+            ids, targets = (to_device(each, model.device) for each in made_up)
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
             optimizer.zero_grad()
             cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100).backward()

@@ -65,6 +65,11 @@ class Judge:
         ]
         """What the user should know about how responses are scored."""
 
+    @property
+    def is_isolated(self) -> bool:
+        """Whether it has verifiers in processes of their own, which may take their time."""
+        return bool(self._processes)
+
     def scores(self, answers: Sequence[tuple[Problem, str]]) -> list[Score]:
         """One score per answer, in order; GivenUpError where `stop` comes first."""
         found: list[Score] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -78,9 +79,13 @@ class VerifierProcess:
         return found
 
     def close(self) -> None:
-        """End the process for good."""
+        """End the process for good; a thread that waits for its reply hears of its end instead."""
+        self._closed = True
+        running = self._running
+        if running is not None and self._lock.locked():
+            with contextlib.suppress(OSError):
+                running[1].shutdown(socket.SHUT_RDWR)
         with self._lock:
-            self._closed = True
             self._stop()
 
     def _asked(self, request: list[Any]) -> Reply:

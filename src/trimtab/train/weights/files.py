@@ -25,6 +25,7 @@ from torch import Tensor
 from trimtab.errors import RunError
 from trimtab.records.lock import Lock
 from trimtab.records.scratch import locked_folder
+from trimtab.train.devices import to_host
 from trimtab.train.weights.protocol import NamedTensors, Snapshot
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -89,7 +90,9 @@ class FileWeights:
         if version <= self._version:
             raise RunError(f"Weights need a version above {self._version}, got {version}. Versions only rise.")
         if not self._places:
-            weights = list(weights)
+            weights = [
+                (name, to_host([tensor])[0]) for name, tensor in weights
+            ]  # all at once only here, and not on a GPU
             self._places = _places(weights)
         folder = self._home()
         temporary = folder / "weights.next"
@@ -137,7 +140,7 @@ class FileWeights:
             if place is None or (place.shape, place.dtype) != (tuple(tensor.shape), tensor.dtype):
                 raise RunError("Weights need the names, shapes and types they began with, got others.")
             if place.end > place.start:
-                plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+                plain = to_host([tensor])[0].contiguous().reshape(-1).view(torch.uint8)
                 _write_at(file.fileno(), memoryview(cast("Any", plain.numpy())), len(header) + place.start)
         if left:
             raise RunError(f"Weights need the names they began with, got none for {min(left)}.")

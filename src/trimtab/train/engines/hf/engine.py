@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from trimtab.config.training import Precision
 from trimtab.errors import ConfigError, InputError
+from trimtab.train.devices import to_device, to_host
 from trimtab.train.engines.hf import rotary
 from trimtab.train.engines.hf.decoder import Decoder, same
 from trimtab.train.engines.hf.general import HfDecoder
@@ -95,9 +96,9 @@ class HfEngine:
         if not running:
             return []
         logits = self.decoder.forward(slots.current[:running], slots.position[:running])
-        drawn = self._draw(logits, torch.from_numpy(slots.chances()).to(logits.device))
-        tokens, sound = drawn.tokens.cpu().numpy(), drawn.sound.cpu().numpy()
-        slots.record(tokens, drawn.behavior.cpu().numpy(), drawn.raw.cpu().numpy(), self.version)
+        drawn = self._draw(logits, to_device(torch.from_numpy(slots.chances()), logits.device))
+        tokens, behavior, raw, sound = (each.numpy() for each in to_host(_columns(drawn)))
+        slots.record(tokens, behavior, raw, self.version)
         ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
         finished: list[Group] = []
         self.holes = np.flatnonzero(ended).tolist()
@@ -148,8 +149,10 @@ class HfEngine:
         if (kinds == kinds[0]).all():
             return draw(logits, chances, self.slots.members[0][0].job.sampling)
         places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        parts = [draw(logits[rows], chances[rows], self.slots.members[rows[0]][0].job.sampling) for rows in places]
-        order = torch.from_numpy(np.concatenate(places).argsort()).to(logits.device)
+        there = [to_device(torch.from_numpy(rows), logits.device) for rows in places]
+        jobs = [self.slots.members[rows[0]][0].job for rows in places]
+        parts = [draw(logits[rows], chances[rows], job.sampling) for rows, job in zip(there, jobs, strict=True)]
+        order = to_device(torch.from_numpy(np.concatenate(places).argsort()), logits.device)
         return Draw(*(torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True)))
 
     def _fill(self) -> None:
@@ -215,10 +218,12 @@ class HfEngine:
             )
 
 
-def hf_engine(architecture: PretrainedConfig, dtype: str, **settings: Any) -> HfEngine:
-    """An engine of this architecture, whose weights are still to be loaded."""
+def hf_engine(
+    architecture: PretrainedConfig, dtype: str, *, device: torch.device | None = None, **settings: Any
+) -> HfEngine:
+    """An engine of this architecture on a device, whose weights are still to be loaded."""
     model = AutoModelForCausalLM.from_config(architecture, dtype=DTYPES[dtype], trust_remote_code=False)
-    return HfEngine(model, **settings)
+    return HfEngine(model if device is None else model.to(device), **settings)
 
 
 def _columns(drawn: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -20,6 +20,7 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from trimtab.errors import ConfigError
+from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.decoder import Positions, batches
 from trimtab.train.messages import Ints
 
@@ -144,10 +145,12 @@ class HfDecoder:
         device = self.model.device
         optional: dict[str, Any] = dict(self.short)
         if self.positioned:
-            optional["position_ids"] = torch.from_numpy(positions).to(device)
-        mask = None if present.all() else torch.from_numpy(present).long().to(device)
+            optional["position_ids"] = to_device(torch.from_numpy(positions), device)
+        mask = None if present.all() else to_device(torch.from_numpy(present).long(), device)
         model = cast("Any", self.model)
-        return model(tokens.to(device), attention_mask=mask, past_key_values=cache, use_cache=True, **optional).logits
+        return model(
+            to_device(tokens, device), attention_mask=mask, past_key_values=cache, use_cache=True, **optional
+        ).logits
 
     def _pairs(self, cache: DynamicCache, width: int) -> Prefix:
         pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in cache.layers]

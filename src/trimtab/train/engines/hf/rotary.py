@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as nnf
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
+from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.decoder import Positions, batches
 from trimtab.train.messages import Ints
 
@@ -114,7 +115,7 @@ class LlamaDecoder:
             tokens = np.zeros((len(batch), width), np.int64)
             for row, index in enumerate(batch):
                 tokens[row, : len(beginnings[index])] = beginnings[index]
-            made = self._beginning(torch.from_numpy(tokens).to(self.device))
+            made = self._beginning(to_device(torch.from_numpy(tokens), self.device))
             for row, index in enumerate(batch):
                 result[index] = made[:, :, row, :, : len(beginnings[index])]
         return result
@@ -137,8 +138,8 @@ class LlamaDecoder:
         """Append a token to each of the first rows, at its position, and give the logits that follow it."""
         rows, width = len(tokens), int(positions.max()) + 1
         self._reach(width)
-        at = torch.from_numpy(positions).to(self.device)
-        hidden = self.embedding.index_select(0, torch.from_numpy(tokens).to(self.device))
+        at = to_device(torch.from_numpy(positions), self.device)
+        hidden = self.embedding.index_select(0, to_device(torch.from_numpy(tokens), self.device))
         turn = self.rotations.index_select(0, at).unsqueeze(1)
         even = int(positions.min()) + 1 == width
         hidden_columns = self._hidden_columns(at, width, even)

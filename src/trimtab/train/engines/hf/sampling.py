@@ -33,7 +33,7 @@ def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], s
     plain = logits.float().log_softmax(-1)
     # One NaN, one +inf or nothing but -inf makes the normaliser NaN, and with it every entry of the row.
     sound = ~plain[:, 0].isnan()
-    if not bool(sound.all()):
+    if logits.device.type != "cpu" or not bool(sound.all()):  # only the CPU can look without being waited for
         plain = torch.where(sound.unsqueeze(-1), plain, 0.0)
     if sampling.temperature == 0:
         raw, tokens = plain.max(-1)
@@ -68,7 +68,7 @@ def nucleus(log_probs: Float[Tensor, "rows vocab"], share: float) -> Bool[Tensor
     size = log_probs.shape[-1]
     values, order = log_probs.topk(min(HEAD, size), -1)
     held = values.double().exp().cumsum(-1)
-    if size > HEAD and not bool((held[:, -1] >= share).all()):
+    if size > HEAD and (log_probs.device.type != "cpu" or not bool((held[:, -1] >= share).all())):
         values, order = log_probs.sort(dim=-1, descending=True, stable=True)
         held = values.double().exp().cumsum(-1)
     inside = nnf.pad(held[:, :-1] < share, (1, 0), value=True)  # a token stays if those before it hold too little

@@ -1,0 +1,251 @@
+"""What the driver bears: the real Buffer, staleness rule and Fleet under a simulated clock, with 10 to 10,000 samplers.
+
+    python benchmarks/simulate.py            # 10, 100, 1,000 and 10,000 samplers
+    python benchmarks/simulate.py --quick    # 10 and 100
+
+A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one thread: it
+admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and goes into its
+clock; what a message and a group cost beyond that (Ray, unpickling, decoding, prompts) was measured before and is added, and so are
+0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which samplers make a batch.
+
+Ideal is what samplers make if they are never idle. `late` compares the rule with a learner that never waits (max_dropped 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from trimtab.train.backends.fleet import Fleet
+from trimtab.train.buffer import Buffer
+from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.staleness import room
+
+SLOTS, SECONDS, TOLD = 16, 20.0, 0.2e-3
+NOTHING = np.zeros(1, np.float32)
+TOKEN, PROBLEM, SCORES = np.zeros(1, np.int32), Problem("", "", ""), (Score(0.0, False),)
+
+
+@dataclass
+class Plan:
+    """What is simulated."""
+
+    samplers: int
+    groups: int
+    max_staleness: int
+    max_dropped: float
+    sigma: float
+    learner: float
+    message: float
+    group: float
+    lifetime: float
+    steps: int
+    hold: int = 0
+    """Groups per sampler at a time; 0: all that the rule admits, dealt in advance."""
+    seed: int = 0
+
+
+@dataclass
+class Simulation:
+    """A run on a simulated clock; `busy` is the driver's own work."""
+
+    plan: Plan
+    clock: float = 0.0
+    busy: float = 0.0
+    learning: float = 0.0
+    books: float = 0.0
+    """Seconds of processor time in Buffer, Fleet and rule, as measured."""
+    version: int = 0
+    deaths: int = 0
+    ages: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.random, self.buffer = Random(plan.seed), Buffer()
+        hold = plan.hold or -(-(plan.max_staleness + 1) * plan.groups // plan.samplers)
+        self.fleet = Fleet(plan.samplers, hold=hold, restarts=10**9)
+        self.queues: list[deque[int]] = [deque() for _ in range(plan.samplers)]
+        self.running: list[dict[int, int]] = [{} for _ in range(plan.samplers)]
+        self.jobs: dict[int, Job] = {}
+        self.events: list[tuple[float, int, int, int]] = []  # time, seat, group (−1: a death), attempt
+        self.done: dict[int, list[tuple[int, int]]] = {}
+        self.attempts: Counter[int] = Counter()
+        self.location = -(plan.sigma**2) / 2 + float(np.log(SECONDS))
+        for seat in range(plan.samplers if plan.lifetime else 0):
+            self._push(self.random.expovariate(1 / plan.lifetime), seat, -1)
+
+    def _push(self, at: float, seat: int, number: int) -> None:
+        heapq.heappush(self.events, (at, seat, number, self.attempts[number] if number >= 0 else 0))
+
+    def measured(self, call, *given, **named):
+        """A real call, whose processor time passes on the driver's clock."""
+        begun = time.thread_time()
+        found = call(*given, **named)
+        spent = time.thread_time() - begun
+        self.books += spent
+        self.work(spent)
+        return found
+
+    def work(self, seconds: float) -> None:
+        """The driver is busy."""
+        self.busy += seconds
+        self.clock += seconds
+
+    def begin(self, seat: int, at: float) -> None:
+        """A sampler fills its free slots."""
+        while self.queues[seat] and len(self.running[seat]) < SLOTS:
+            number = self.queues[seat].popleft()
+            self.running[seat][number] = self.version
+            self._push(at + self.random.lognormvariate(self.location, self.plan.sigma), seat, number)
+
+    def pass_time(self, until: float) -> None:
+        """What happens at the samplers up to then."""
+        while self.events and self.events[0][0] <= until:
+            at, seat, number, attempt = heapq.heappop(self.events)
+            if number < 0:
+                self.die(seat, at)
+            elif number in self.running[seat] and attempt == self.attempts[number]:
+                self.done.setdefault(seat, []).append((number, self.running[seat].pop(number)))
+                self.begin(seat, at)
+
+    def die(self, seat: int, at: float) -> None:
+        """A sampler is gone, another one takes its seat."""
+        self.deaths += 1
+        lost = self.fleet.lose(seat).lost
+        sent = {number for number, _ in self.done.get(seat, ())}  # their message was on its way
+        for number in lost:
+            self.attempts[number] += number not in sent
+        self.running[seat].clear()
+        self.queues[seat].clear()
+        self.buffer.lost(number for number in lost if number not in sent)
+        self._push(at + self.random.expovariate(1 / self.plan.lifetime), seat, -1)
+
+    def receive(self) -> None:
+        """One message from every sampler that has something, with all it has."""
+        arrived, self.done = self.done, {}
+        for seat, results in arrived.items():
+            self.work(self.plan.message + self.plan.group * len(results))
+            self.measured(self.fleet.finish, seat, [number for number, _ in results])
+            for number, begun in results:
+                sample = Sample(TOKEN, NOTHING, NOTHING, np.full(1, begun, np.int32), "stop")
+                self.measured(self.buffer.finish, Group(self.jobs[number], (sample,)), SCORES)
+
+    def admit(self) -> None:
+        """As the loop does."""
+        plan, buffer = self.plan, self.buffer
+        free = room(self.version, plan.groups, plan.max_staleness, buffer.admitted, buffer.trained, buffer.dropped)
+        for _ in range(free):
+            job = Job(buffer.next, TOKEN, 1, 0, 1)
+            self.jobs[job.group] = job
+            self.measured(buffer.admit, PROBLEM, job)
+        jobs = self.measured(buffer.waiting, self.measured(self.fleet.room))
+        if jobs:
+            self.measured(buffer.start, [job.group for job in jobs], self.version)
+            for seat, share in self.measured(self.fleet.deal, jobs).items():
+                self.queues[seat].extend(job.group for job in share)
+                self.begin(seat, self.clock)
+
+    def step(self) -> None:
+        """Wait for a batch as the loop does, learn, publish."""
+        plan, wanted = self.plan, (self.plan.groups, self.version, self.plan.max_staleness, "drop")
+        while True:
+            self.admit()
+            self.pass_time(self.clock)
+            self.receive()
+            batch = self.measured(self.buffer.take, *wanted, plan.max_dropped)
+            if batch is not None:
+                break
+            if not self.done and self.events:
+                self.clock = max(self.clock, self.events[0][0])
+        self.ages.update(self.version - entry.oldest for entry in batch)
+        for entry in batch:
+            del self.jobs[entry.job.group]
+        seconds = plan.learner * plan.groups / ideal(plan)
+        self.learning += seconds
+        self.clock += seconds
+        self.pass_time(self.clock)
+        self.work(TOLD * plan.samplers)
+        self.version += 1
+
+
+def ideal(plan: Plan) -> float:
+    """Groups per second of samplers that are never idle."""
+    return plan.samplers * SLOTS / SECONDS
+
+
+def shown(plan: Plan) -> str:
+    run = Simulation(plan)
+    warm = plan.steps // 4
+    while run.version < warm:
+        run.step()
+    begun, trained, dropped, busy, books = run.clock, run.buffer.trained, run.buffer.dropped, run.busy, run.books
+    run.ages.clear()
+    learning = run.learning
+    while run.version < plan.steps:
+        run.step()
+    seconds, done = run.clock - begun, run.buffer.trained - trained
+    lost = run.buffer.dropped - dropped
+    most = sorted(run.ages.elements())
+    rate = done / seconds
+    return (
+        f"{plan.samplers:8,} {plan.groups:8,} {plan.max_dropped:6g} {rate:9.1f} {ideal(plan):9.1f} {rate / ideal(plan):7.0%} "
+        f"{lost / (lost + done):8.1%} {np.mean(most):6.2f} {most[-1]:4d} {1e3 * (run.books - books) / (done + lost):9.3f} "
+        f"{(run.busy - busy) / seconds:7.0%} {(run.learning - learning) / seconds:8.0%} {run.deaths:7,}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--samplers", type=int, nargs="*")
+    parser.add_argument(
+        "--admits", type=float, default=3.0, help="how many times what runs the rule admits (batch size)"
+    )
+    parser.add_argument("--max-staleness", type=int, default=2)
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--learner", type=float, default=0.5)
+    parser.add_argument("--message", type=float, default=0.3, help="ms of the driver per message")
+    parser.add_argument("--group", type=float, default=0.2, help="ms of the driver per group beyond Buffer and Fleet")
+    parser.add_argument(
+        "--lifetime", type=float, default=3600.0, help="seconds a sampler lives on average; 0: for ever"
+    )
+    parser.add_argument(
+        "--hold", type=int, default=0, help="groups that a sampler holds; 0: all that is admitted, as the back-ends do"
+    )
+    parser.add_argument("--steps", type=int, default=24)
+    given = parser.parse_args()
+    counts = given.samplers or ([10, 100] if given.quick else [10, 100, 1000, 10_000])
+    head = (
+        "samplers",
+        "batch",
+        "share",
+        "groups/s",
+        "ideal",
+        "of it",
+        "dropped",
+        "age",
+        "most",
+        "books ms",
+        "driver",
+        "learner",
+        "deaths",
+    )
+    print("{:>8} {:>8} {:>6} {:>9} {:>9} {:>7} {:>8} {:>6} {:>4} {:>9} {:>7} {:>8} {:>7}".format(*head))
+    for samplers in counts:
+        groups = round(given.admits * samplers * SLOTS / (given.max_staleness + 1))
+        for share in (1.0, 0.02):
+            plan = Plan(
+                samplers, groups, given.max_staleness, share, given.sigma, given.learner,
+                given.message / 1e3, given.group / 1e3, given.lifetime, given.steps, given.hold,
+            )  # fmt: skip
+            print(shown(plan), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Samplers as actors of a Ray cluster: on this machine, or on many."""

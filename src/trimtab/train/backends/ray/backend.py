@@ -1,0 +1,215 @@
+"""Samplers on a cluster, placed by what each of them needs.
+
+give ──Order──► actor.order ──► actor ──► actor.news ──ray.wait──► arrived
+publish ──ray.put, once──► object store of each node ──► actor
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.config.ray import Ray
+from trimtab.errors import RunError
+from trimtab.train.backends.fleet import Fleet
+from trimtab.train.backends.pool import TICK, SamplerPool
+from trimtab.train.backends.protocol import Arrived
+from trimtab.train.backends.ray.actor import actor_class
+from trimtab.train.backends.ray.cluster import Connection
+from trimtab.train.backends.ray.seat import RaySeat
+from trimtab.train.backends.seat import Inbox, Seat
+from trimtab.train.backends.serve import Message, Order
+from trimtab.train.engines.protocol import Engine
+from trimtab.train.messages import Job
+from trimtab.train.weights.objects import ObjectWeights
+from trimtab.train.weights.protocol import NamedTensors
+
+LEAVE = 5.0
+"""Seconds actors have to go by themselves."""
+UNPLACED = 60.0
+"""Seconds after which the user is told of samplers without a place."""
+
+
+class RayBackend(SamplerPool):
+    """Sampler actors. One that dies, or whose node does, is replaced wherever there is room for it.
+
+    Jobs go to samplers that are ready: one for which the cluster has no place waits for it, and nothing waits for that one.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], Engine],
+        settings: Ray,
+        *,
+        hold: int,
+        samplers: int = 1,
+        directory: Path | None = None,
+        restarts: int = 3,
+        patience: float = 120.0,
+        start_patience: float = 600.0,
+        threads: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """As a local back-end; `start_patience` is also how long the first sampler may wait for a place."""
+        self._factory, self._settings, self._threads = pickle.dumps(factory), settings, threads
+        self._patience, self._start_patience = patience, start_patience
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="trimtab-")
+        self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
+        self._weights = ObjectWeights()
+        self._connection: Connection | None = None
+        self._actor: Any = None
+        self._backlog: deque[Job] = deque()
+        self._begun, self._told_of_places, self._ever_placed = 0.0, False, False
+        super().__init__(
+            Fleet(samplers, hold=hold, restarts=restarts),
+            self._weights,
+            end=end_actors,
+            tick=min(TICK, patience / 4),
+            clock=clock,
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the samplers that have said something, each on its own machine."""
+        return [seat.report.pid for seat in self._own_seats if seat.report is not None]
+
+    def begin(self, weights: NamedTensors, version: int) -> None:
+        """Find or start the cluster, publish the weights and ask for the samplers, without waiting for them."""
+        if self._connection is not None:
+            raise RunError("A back-end needs to begin once, got a second begin(). Make a new one.")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._connection = Connection(self._settings, samplers=len(self._fleet), log=self._directory / "ray.log")
+        self._actor = actor_class(self._connection.ray)
+        self._begun = self._clock()
+        super().begin(weights, version)
+
+    def publish(self, weights: NamedTensors, version: int) -> None:
+        """Into the object store, once; samplers take it over between two steps."""
+        super().publish(weights, version)
+        for seat in self._own_seats:
+            seat.offer(self._weights.newest)
+
+    def room(self) -> int:
+        """Groups that samplers that are ready would still hold."""
+        ready = self._ready
+        return max(0, self._fleet.room(None if len(ready) == len(self.seats) else ready) - len(self._backlog))
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """Deal whole groups among those that are ready; while none is, they wait here."""
+        self._check_begun()
+        ready = self._ready
+        if ready and not self._backlog:
+            self._deal(jobs, ready)
+        else:
+            self._backlog.extend(jobs)
+
+    def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
+        """As every back-end; also a word about samplers for which there is no place."""
+        news = super().arrived(timeout, stop)
+        note = self._places()
+        return news if note is None else replace(news, notes=(*news.notes, note))
+
+    def close(self) -> None:
+        """Let actors go, then end them, and the cluster if it is our own."""
+        try:
+            super().close()
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    @property
+    def _own_seats(self) -> list[RaySeat]:
+        return cast("list[RaySeat]", self.seats)
+
+    @property
+    def _ready(self) -> list[int]:
+        return [seat.number for seat in self.seats if seat.ready]
+
+    def _deal(self, jobs: Sequence[Job], ready: Sequence[int]) -> None:
+        among = None if len(ready) == len(self.seats) else ready
+        for number, share in self._fleet.deal(jobs, among).items():
+            self.seats[number].send(Order(tuple(share), self._publisher.version))
+
+    def _take_seat(self, number: int, inbox: Inbox) -> None:
+        assert self._connection is not None
+        settings, folder = self._settings, self._connection.folder
+        actor = self._actor.options(
+            num_cpus=settings.cpus,
+            num_gpus=settings.gpus,
+            resources=dict(settings.resources) or None,
+            scheduling_strategy="SPREAD",
+        ).remote(
+            self._factory,
+            self._weights.reader(),
+            number=number,
+            threads=self._threads,
+            folder=None if folder is None else str(folder),
+        )
+        log = self._directory / f"sampler-{number}.log"
+        seat = RaySeat(number, self._connection.ray, actor, log, self._patience, self._start_patience)
+        self._own_seats[number : number + 1] = [seat]
+
+    def _messages(self, wait: float) -> Iterator[tuple[Seat, Message | None]]:
+        """What has arrived from any of them; waits for the first, then takes all there are in one go."""
+        assert self._connection is not None
+        self._connection.check()
+        self._share_backlog()
+        ray, awaited = self._connection.ray, {seat.news: seat for seat in self._own_seats}
+        news, _ = ray.wait(list(awaited), num_returns=1, timeout=max(0.0, wait))
+        if news and len(awaited) > 1:
+            news, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
+        for reference in news:
+            seat = awaited[reference]
+            for message in seat.collect():
+                yield seat, message
+
+    def _share_backlog(self) -> None:
+        """An even share of what waits to each that is ready and has nothing to do; those that still start get theirs later."""
+        idle = [number for number in self._ready if not self._fleet.is_working(number)]
+        starting = len(self.seats) - len(self._ready)
+        for place, number in enumerate(idle):
+            if not self._backlog:
+                return
+            share = -(-len(self._backlog) // (len(idle) - place + starting))
+            self._deal([self._backlog.popleft() for _ in range(share)], [number])
+
+    def _places(self) -> str | None:
+        """A word about samplers that have waited long for a place. Raises where none ever had one."""
+        missing = [seat.number for seat in self._own_seats if seat.report is None]
+        waited = self._clock() - self._begun
+        self._ever_placed = self._ever_placed or len(missing) < len(self.seats)
+        if not missing or waited < UNPLACED or self._connection is None:
+            return None
+        needs = {"CPU": self._settings.cpus, "GPU": self._settings.gpus, **self._settings.resources}
+        has = self._connection.ray.cluster_resources()
+        known = {name: has.get(name, 0.0) for name in needs}
+        if not self._ever_placed and waited > self._start_patience:
+            raise RunError(
+                f"Sampling needs a place with {needs} for a sampler, got none for {waited:.0f} s in a cluster of {known}. "
+                "Lower ray.cpus, ray.gpus or ray.resources, or add nodes."
+            )
+        if self._told_of_places:
+            return None
+        self._told_of_places = True
+        return f"{len(missing)} of {len(self.seats)} samplers wait for a place with {needs}; the cluster has {known} in all."
+
+
+def end_actors(seats: Sequence[Seat]) -> None:
+    """End actors: by asking them to go, then by force."""
+    own = cast("Sequence[RaySeat]", seats)
+    placed = [seat for seat in own if seat.report is not None]
+    if placed and placed[0].ray.is_initialized():
+        ray = placed[0].ray
+        left = [seat.actor.leave.remote() for seat in placed]
+        ray.wait(left, num_returns=len(left), timeout=LEAVE)
+    for seat in own:
+        if seat.ray.is_initialized():
+            seat.kill()

@@ -1,0 +1,197 @@
+"""The way to a cluster: to one that runs, or to one that is started here and ends with the run, whatever ends that."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from trimtab.config.ray import Ray
+from trimtab.errors import ConfigError, RunError
+from trimtab.records.lock import Lock
+from trimtab.records.scratch import locked_folder
+from trimtab.train.engines.vllm.session import ProcessSession
+
+START = 600.0
+"""Seconds a cluster has to start."""
+ATTEMPTS = 3
+"""Ray gives its own processes half a minute, which a busy machine may need more than once."""
+ANSWER = 10.0
+"""Seconds a cluster at an address has to answer."""
+POLL = 0.05
+ROOM_FOR_SOCKETS = 46
+"""Bytes of a folder's path that leave Ray enough for its socket files."""
+HEAD = Path(__file__).with_name("head.py")
+
+
+def check_installed() -> None:
+    """Refuse a run that needs Ray where it is not."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("backend ray needs Ray, got an environment without it. pip install 'trimtab[ray]'.")
+
+
+def ray_module() -> Any:
+    """Ray itself. It reads its environment when it is first imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return importlib.import_module("ray")
+
+
+class Connection:
+    """This process's connection to a cluster; one that the program had made before is used, and left as it is."""
+
+    def __init__(self, settings: Ray, *, samplers: int, log: Path) -> None:
+        """`log`: of a cluster that is started here, which has room for so many samplers."""
+        self._own: OwnCluster | None = None
+        self._is_ours = False
+        if settings.address is None and not _is_connected():
+            _agree_on_token()
+            self._own = OwnCluster(settings, samplers=samplers, log=log)
+        self.ray = ray_module()
+        if self.ray.is_initialized():
+            return
+        try:
+            address = _answering(settings.address) if self._own is None else self._own.address()
+            with _handler_kept():
+                self.ray.init(address=address, log_to_driver=False, configure_logging=False)
+        except ConnectionError as error:
+            raise _nobody_at(settings.address, error) from None
+        finally:
+            self._is_ours = bool(self.ray.is_initialized())
+            if not self._is_ours:
+                self.close()
+
+    @property
+    def folder(self) -> Path | None:
+        """Temporary files of actors, where the cluster is our own."""
+        return None if self._own is None else self._own.folder
+
+    def check(self) -> None:
+        """Raise where the cluster is gone."""
+        if self._own is not None and self._own.ended:
+            raise RunError(
+                f"Sampling needs its cluster, got one that {self._own.ended}. Look at {self._own.log}; the run can be resumed."
+            )
+
+    def close(self) -> None:
+        """Leave a cluster that we joined; end one that we started. Can be called again."""
+        if self._is_ours:
+            self._is_ours = False
+            self.ray.shutdown()
+        if self._own is not None:
+            self._own.close()
+
+
+class OwnCluster:
+    """A cluster of one node: a guard in a session of its own, and under it all of Ray's processes."""
+
+    def __init__(self, settings: Ray, *, samplers: int, log: Path) -> None:
+        self.log = log
+        self.folder, self._lock = _short_folder()
+        self._address = self.folder / "address"
+        options: dict[str, Any] = {
+            "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5)),
+            "resources": {name: amount * samplers for name, amount in settings.resources.items()},
+            "_temp_dir": str(self.folder),
+        }
+        if settings.store is not None:
+            options["object_store_memory"] = int(settings.store * 2**30)
+        self._command = [sys.executable, str(HEAD), str(self._address), json.dumps(options)]
+        self._session = self._start()
+
+    @property
+    def ended(self) -> str | None:
+        """How it ended; None while it runs."""
+        return self._session.ended
+
+    def address(self) -> str:
+        """Where it is, once it has started."""
+        deadline, left = time.monotonic() + START, ATTEMPTS - 1
+        while not self._address.exists():
+            if self.ended and left:
+                left -= 1
+                self._session.close(patience=0.0)
+                self._session = self._start()
+            elif self.ended or time.monotonic() > deadline:
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
+                got = f"one that {self.ended}" if self.ended else f"none after {START:g} s"
+                raise RunError(f"backend ray needs a cluster that starts, got {got}. {self.log} ends:\n{tail}")
+            time.sleep(POLL)
+        return self._address.read_text()
+
+    def _start(self) -> ProcessSession:
+        return ProcessSession(self._command, status=self.folder / "status", log=self.log, environment=os.environ)
+
+    def close(self) -> None:
+        """End all of it, and remove its files."""
+        if self._lock is not None:
+            self._session.close(patience=0.0)  # whoever it served has left
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._lock.release()
+            self._lock = None
+
+
+def _answering(address: str | None) -> str | None:
+    """The address of a cluster, if anybody answers there: Ray itself would try for minutes."""
+    if address is None or address == "auto":
+        return address
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise ConfigError(
+            f"ray.address needs `auto` or HOST:PORT, got {address!r}. The port is that of `ray start --head`."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _nobody_at(address, error) from None
+    return address
+
+
+def _nobody_at(address: str | None, error: Exception) -> RunError:
+    why = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return RunError(
+        f"ray.address needs the address of a running cluster, got {address!r}: {why} "
+        "Start one with `ray start --head`, or leave it out."
+    )
+
+
+def _is_connected() -> bool:
+    module = sys.modules.get("ray")
+    return module is not None and bool(module.is_initialized())
+
+
+def _agree_on_token() -> None:
+    """What a cluster of our own asks whoever connects for. In the environment, or Ray would keep one in the user's home."""
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+def _short_folder() -> tuple[Path, Lock | None]:
+    """A folder for Ray; a socket file's path may not be long."""
+    root = Path(tempfile.gettempdir())
+    return locked_folder(root if len(os.fsencode(root)) <= ROOM_FOR_SOCKETS - 35 else Path("/tmp"))
+
+
+@contextlib.contextmanager
+def _handler_kept() -> Generator[None]:
+    """Ray puts a handler of SIGTERM of its own in place of the run's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,181 @@
+"""The learner's ranks brought together: started by the run on this machine, or found as torchrun started them.
+
+Rank 0 is the process of the run. The others follow its orders, end with it whatever ends it, and are deaf to Ctrl-C: when a run
+stops, rank 0 decides what is still done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from trimtab.config.training import LearnerSettings
+from trimtab.errors import ConfigError, RunError
+from trimtab.train.learner.ranks import MEETING, Ranks
+from trimtab.train.learner.team import follow
+
+SET_DEATH_SIGNAL = 1  # of prctl(2)
+LEAVE = 10.0
+"""Seconds a rank has to go by itself once it was told to, before it is killed."""
+_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def torchrun_rank() -> int | None:
+    """The rank that torchrun gave this process; None where it did not start it."""
+    return int(os.environ["RANK"]) if dist.is_torchelastic_launched() and "RANK" in os.environ else None
+
+
+@contextmanager
+def learner_ranks(settings: LearnerSettings, folder: Path) -> Generator[Ranks | None]:
+    """Rank 0's view of its ranks, which wait for their first order; None: the run has one process."""
+    if torchrun_rank() is not None and int(os.environ["WORLD_SIZE"]) > 1:
+        with _joined_by_torchrun(settings) as ranks:
+            yield ranks
+    elif settings.ranks > 1:
+        with _started(settings, folder) as ranks:
+            yield ranks
+    else:
+        yield None
+
+
+def follow_torchrun() -> None:
+    """The life of a process that torchrun started as a rank above 0."""
+    _die_with(os.getppid(), signal.SIGKILL)
+    dist.init_process_group(_backend(), timeout=MEETING)
+    _follow()
+
+
+@contextmanager
+def _joined_by_torchrun(settings: LearnerSettings) -> Generator[Ranks]:
+    size = int(os.environ["WORLD_SIZE"])
+    if settings.shard == "none":
+        raise ConfigError(
+            f"torchrun with {size} processes needs learner.shard ddp or fsdp, got none. Name one of them."
+        )
+    if settings.ranks not in (1, size):
+        raise ConfigError(
+            f"learner.ranks needs to be left out under torchrun, or to be its {size} processes, got {settings.ranks}."
+        )
+    _die_with(os.getppid(), signal.SIGTERM)  # then as if asked to stop: save, and end
+    dist.init_process_group(_backend(), timeout=MEETING)
+    place = os.environ["LOCAL_RANK"]
+    for name in [*_TORCHRUN, *(each for each in os.environ if each.startswith("TORCHELASTIC_"))]:
+        os.environ.pop(name, None)  # samplers and servers of this run are no part of that group
+    os.environ["LOCAL_RANK"] = place
+    try:
+        yield Ranks.joined("torchrun prints what it wrote")
+    finally:
+        os.environ.pop("LOCAL_RANK", None)
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _started(settings: LearnerSettings, folder: Path) -> Generator[Ranks]:
+    """Followers as processes of this machine, found through a file that only this user can read."""
+    logs = folder / "ranks"
+    logs.mkdir(parents=True, exist_ok=True)
+    meeting = Path(tempfile.mkdtemp(prefix="trimtab-ranks-"))
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are here: nothing listens to the network
+    others: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(1, settings.ranks):
+            others.append(_start(rank, settings.ranks, meeting, logs / f"rank-{rank}.log"))
+        _wait_for(others, meeting, logs)
+        store = dist.FileStore(str(meeting / "store"), settings.ranks)
+        dist.init_process_group(_backend(), store=store, rank=0, world_size=settings.ranks, timeout=MEETING)
+        try:
+            yield Ranks.joined(f"Look at {logs}")
+        finally:
+            with suppress(RuntimeError):
+                dist.destroy_process_group()
+        _end(others, LEAVE)
+    finally:
+        _end(others, 0.0)
+        shutil.rmtree(meeting, ignore_errors=True)
+
+
+def _start(rank: int, size: int, meeting: Path, log: Path) -> subprocess.Popen[bytes]:
+    words = [str(rank), str(size), str(meeting), str(os.getpid())]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trimtab.train.learner.follower", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a Ctrl-C in the terminal is for rank 0
+        )
+
+
+def _wait_for(others: list[subprocess.Popen[bytes]], meeting: Path, logs: Path) -> None:
+    """Until each has said that it is there."""
+    deadline = time.monotonic() + MEETING.total_seconds()
+    for rank, process in enumerate(others, 1):
+        while not (meeting / str(rank)).exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RunError(
+                    f"learner.ranks needs rank {rank} to start, got {_ending(process)}. Look at {logs / f'rank-{rank}.log'}."
+                )
+            time.sleep(0.02)
+
+
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    return "no sign of it" if process.poll() is None else f"its end with code {process.returncode}"
+
+
+def _end(others: list[subprocess.Popen[bytes]], limit: float) -> None:
+    """Wait for those that were told to go; kill what is left."""
+    deadline = time.monotonic() + limit
+    for process in others:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
+    """The life of a rank that the run started."""
+    _die_with(learner, signal.SIGKILL)
+    (meeting / str(rank)).touch()
+    store = dist.FileStore(str(meeting / "store"), size)
+    dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=MEETING)
+    _follow()
+
+
+def _follow() -> None:
+    """Leave requests to stop to rank 0; until it was met there is nobody to leave them to."""
+    faulthandler.enable()
+    for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(each, signal.SIG_IGN)
+    ranks = Ranks.joined()
+    with ranks.watched():
+        follow(ranks)
+    with suppress(RuntimeError):
+        dist.destroy_process_group()
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _die_with(parent: int, number: signal.Signals) -> None:
+    """Get this signal when the process that started this one ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, int(number))
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)

@@ -1,0 +1,149 @@
+"""`python -m tests.train.rank_cases RANK SIZE FOLDER`: three steps of the learner on ranks and alone, for every correction and loss.
+
+All cases run in one pair of processes; rank 0 writes `results.json`: for each case the relative difference of the weights
+to those of a process alone, and how far these moved from their beginning.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.train.batches import batch, policy
+from trimtab.config.losses import LOSSES
+from trimtab.config.presets import PRESETS
+from trimtab.config.training import Train
+from trimtab.train.learner.ranks import Ranks
+from trimtab.train.learner.single import SingleLearner
+from trimtab.train.learner.update import Update
+
+STEPS = 3
+ONLY = os.environ.get("TRIMTAB_CASES", "")
+"""Cases with this in their name."""
+BASE: dict[str, Any] = {"minibatches": 2, "warmup": 1, "lr": 1e-3}
+SMALL_BATCHES = {"micro_tokens": 24}
+"""Tokens per micro-batch of most cases: ranks have several, and not all as many."""
+
+
+def cases() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each correction with the default loss, each loss with the default correction, and settings of the learner."""
+    for name in PRESETS:
+        yield f"correction {name}", {"correction": name}
+    for name in ("token-tis", "geo-rs", "icepop"):
+        yield f"correction bypass-{name}", {"correction": f"bypass-{name}"}
+    for kind, loss in LOSSES.items():
+        changes: dict[str, Any] = {"loss": {"kind": kind}}
+        if loss.looks_at_call:  # of all ranks together: as one process with as many tokens in a micro-batch
+            more = {"fraction": 0.2} | ({"lower": -1.0} if kind == "clip-cov" else {})
+            # |log ρ| of KL-Cov has a kink at 0, where current and proximal differ by rounding alone
+            changes = {"loss": {"kind": kind} | more, "learner": {"micro_tokens": 100_000, "proximal": "loglinear"}}
+        yield f"loss {kind}", changes
+    yield "loss clip-cov with entropy", changes_with_entropy()
+    for mode in ("seq-mean-token-mean", "seq-mean-token-sum", "prompt-mean"):
+        yield f"reduction {mode}", {"reduction": mode}
+    yield "kl", {"kl": 0.1}
+    yield "entropy", {"entropy_bonus": 0.01}
+    yield "loglinear", {"learner": {"proximal": "loglinear"}}
+    yield "groups", {"learner": {"minibatch_of": "groups"}}
+    yield "one row at a time", {"learner": {"micro_tokens": 1}}
+    yield "one batch", {"learner": {"micro_tokens": 100_000, "minibatches": 1}}
+    yield "gradient checkpointing", {"learner": {"gradient_checkpointing": True}}
+    yield "not clipped", {"learner": {"clip_norm": None}}
+
+
+def changes_with_entropy() -> dict[str, Any]:
+    loss = {"kind": "clip-cov", "fraction": 0.2, "lower": -1.0}
+    return {"loss": loss, "entropy_bonus": 0.01, "learner": {"micro_tokens": 100_000, "minibatches": 5}}
+
+
+def settings(changes: dict[str, Any], shard: str) -> Train:
+    learner = BASE | SMALL_BATCHES | changes.get("learner", {}) | {"shard": shard}
+    return Train.from_settings(changes | {"learner": learner})
+
+
+def trained(config: Train, ranks: Ranks | None, rows: list[Any], **kind: bool) -> dict[str, Tensor]:
+    """The weights after the steps, in float64 so that what differs is the method and not AdamW's division by little."""
+    made = policy()
+    if kind.get("tied"):
+        made.model.lm_head.weight = made.model.get_input_embeddings().weight
+    model = made.model if kind.get("single") else made.model.double()
+    reference = copy.deepcopy(policy(1).model.double()) if config.kl is not None else None
+    learner = SingleLearner(config, model, reference, ranks)
+    for each in rows:
+        learner.learn(each)
+    return {name: tensor.clone() for name, tensor in learner.weights()}
+
+
+def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The length of the difference of all weights, as a part of their own."""
+    assert one.keys() <= other.keys()
+    both = [(one[name], other[name]) for name in one]
+    off, whole = (
+        sum(float(each.square().sum()) for each in some) ** 0.5
+        for some in zip(*[(a - b, b) for a, b in both], strict=True)
+    )
+    return off / whole
+
+
+def compare(ranks: Ranks, results: dict[str, dict[str, float]]) -> None:
+    begun = dict(policy().model.double().state_dict())
+    rows = [batch(policy(), groups=5, samples=4, seed=seed, drift=0.05) for seed in range(STEPS)]
+    for name, changes in cases():
+        if ONLY not in name:
+            continue
+        alone = trained(settings(changes, "none"), None, rows)
+        moved = difference(alone, begun)
+        for shard in ("ddp", "fsdp"):
+            config = settings(changes, shard)
+            ranks.place(config.learner)
+            results[f"{shard}: {name}"] = {"off": difference(trained(config, ranks, rows), alone), "moved": moved}
+    for kind in ("tied", "single"):
+        alone = trained(settings({}, "none"), None, rows, **{kind: True})
+        for shard in ("ddp", "fsdp"):
+            config = settings({}, shard)
+            ranks.place(config.learner)
+            found = trained(config, ranks, rows, **{kind: True})
+            results[f"{shard}: {kind}"] = {"off": difference(found, alone), "moved": difference(alone, begun)}
+    _control(ranks, rows, results)
+
+
+def _control(ranks: Ranks, rows: list[Any], results: dict[str, dict[str, float]]) -> None:
+    """The last rank's gradient is left out: the comparison has to see it."""
+    alone, own = trained(settings({}, "none"), None, rows), Update._loss
+    for shard in ("ddp", "fsdp"):
+        config = settings({}, shard)
+        ranks.place(config.learner)
+        learner = SingleLearner(config, policy().model.double(), None, ranks)
+        if ranks.rank == ranks.size - 1:
+            Update._loss = lambda *given: own(*given) * 0.0
+        for each in rows:
+            learner.learn(each)
+        Update._loss = own
+        off = difference(dict(learner.weights()), alone)
+        results[f"control: {shard}"] = {"off": off, "moved": 1.0}
+
+
+def main(rank: int, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    store = dist.FileStore(str(folder / "store"), size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    ranks, results = Ranks.joined(), dict[str, dict[str, float]]()
+    compare(ranks, results)
+    if rank == 0:
+        (folder / "results.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
