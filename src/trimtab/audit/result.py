@@ -30,7 +30,7 @@ class RungResult:
 NOTHING = RungResult(verdict="ruled out", statistic="There is no gap left to explain.")
 
 
-def without(data: str, statistic: str = "") -> RungResult:
+def cannot_tell(data: str, statistic: str = "") -> RungResult:
     """Cannot be told for want of this."""
     return RungResult(
         verdict="cannot be told", statistic=statistic or "The batch does not have what it takes.", lacks=data

@@ -58,19 +58,25 @@ def retokenised(gap: Gap) -> RungResult:
     """Text was cut into tokens again: indices slip along the sequence, or single tokens got the log-probs of others."""
     if not gap.is_open:
         return NOTHING
-    late = gap.place >= np.maximum(_lengths(gap) // 2, 1)
-    early_lag, _ = _best_lags(gap, ~late)
-    late_lag, late_judged = _best_lags(gap, late)
-    slips = late_judged & (late_lag != 0) & (early_lag != late_lag)
-    many = max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
-    if slips.sum() >= max(3, 0.03 * many):
+    slips, many = _slips(gap)
+    real = gap.where(~filled(gap))  # numbers that stand for none can make any lag look better
+    if slips >= max(3, 0.03 * many) and len(real) and _slips(real)[0] >= max(3, 0.03 * many):
         rest = gap.where(~_drifts(gap))
         rest = replace(rest, blurred=True)
-        told = f"In {slips.sum():,} of {many:,} sequences the two sides agree at the start and later with a lag."
+        told = f"In {slips:,} of {many:,} sequences the two sides agree at the start and later with a lag."
         return RungResult(
             verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
     return _jumps(gap)
+
+
+def _slips(gap: Gap) -> tuple[int, int]:
+    """Sequences whose second half fits best with another lag than the first, and those long enough to be judged."""
+    late = gap.place >= np.maximum(_lengths(gap) // 2, 1)
+    early_lag, _ = _best_lags(gap, ~late)
+    late_lag, judged = _best_lags(gap, late)
+    slips = judged & (late_lag != 0) & (early_lag != late_lag)
+    return int(slips.sum()), max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
 
 
 def _jumps(gap: Gap) -> RungResult:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.audit.gap import FLOOR, Gap
-from trimtab.audit.result import BLURRED, NOTHING, RungResult, without
+from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
 
 SIZES = (("fp16", 5e-4), ("int8", 2e-3), ("bf16", 7e-3), ("fp8", 0.012), ("int4", 0.06))
 """Root mean square of ℓ that precisions gave on small models; models of billions of parameters give about five times as much."""
@@ -22,7 +22,7 @@ def trainer(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     if gap.second is None:
-        return without("second scoring by the same weights (--model twice)")
+        return cannot_tell("second scoring by the same weights (--model twice)")
     both = np.isfinite(gap.second)
     apart = np.clip((gap.scored - gap.second)[both], -10, 10)
     noise = float((apart**2).mean()) / 4 if both.any() else 0.0  # each scoring has half of their variance
@@ -138,7 +138,7 @@ def bias(gap: Gap) -> RungResult:
         return NOTHING
     found = bias_measure(gap)
     if not found.expected:
-        return without("eight sequences of at least eight tokens")
+        return cannot_tell("eight sequences of at least eight tokens")
     told = (
         f"Sequence means of ℓ spread {found.spread / found.expected:.1f} times as far as independent tokens would: {found.carried:.0%} of "
         f"their variance does not average out with length ({found.z:.1f} standard errors)."

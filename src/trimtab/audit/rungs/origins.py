@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.audit.gap import FLOOR, Floats, Gap, Ints
-from trimtab.audit.result import BLURRED, NOTHING, RungResult, without
+from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
 from trimtab.audit.statistics import rank_correlation, sequence_means
 
 MANY = 5.0
@@ -41,7 +41,7 @@ def bad_source(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     if gap.source is None or len(gap.sources) < 2:
-        return without("engine, rank or shard of each sequence")
+        return cannot_tell("engine, rank or shard of each sequence")
     levels, owner = _levels(gap), sequence_means(gap.source.astype(np.float64), gap.sequence)
     names, spreads = [], list[tuple[float, float, int]]()
     for each in np.unique(owner):
@@ -50,7 +50,7 @@ def bad_source(gap: Gap) -> RungResult:
             names.append(int(each))
             spreads.append((float(here.mean()), float(here.var(ddof=1)) / len(here), len(here)))
     if len(names) < 2:
-        return without("several sequences of each engine")
+        return cannot_tell("several sequences of each engine")
     worst = int(np.argmax([each[0] for each in spreads]))
     others = levels[(owner != names[worst])]
     apart = spreads[worst][0] - float(others.mean())
@@ -79,7 +79,7 @@ def stale(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     if gap.age is None or not (gap.age >= 0).any():
-        return without("version of the weights that sampled each token")
+        return cannot_tell("version of the weights that sampled each token")
     known = gap.where(gap.age >= 0)
     assert known.age is not None
     youngest, oldest = int(known.age.min()), int(known.age.max())
@@ -113,10 +113,10 @@ def versions(gap: Gap) -> RungResult:
     if not gap.is_open:
         return NOTHING
     if gap.age is None or gap.step is None:
-        return without("version of each token and step of each sequence")
+        return cannot_tell("version of each token and step of each sequence")
     known = gap.where(gap.age >= 0)
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
-        return without(
+        return cannot_tell(
             "batch of several steps", "All tokens are of one step; a gap that grows over steps cannot be seen."
         )
     size, step = _by_sequence(known, known.step)
@@ -143,7 +143,7 @@ def stale_cache(gap: Gap) -> RungResult:
     early, late = _thirds(gap)
     far = (early + late) > 0.1 * (early + late).mean() if len(early) else np.empty(0, np.bool_)
     if far.sum() < 2 * FEWEST:
-        return without("sequences of at least 12 tokens")
+        return cannot_tell("sequences of at least 12 tokens")
     lean = (late - early)[far] / (late + early)[far]  # −1: all of it early; 1: all of it late
     z = float(lean.mean() / max(lean.std(ddof=1) / np.sqrt(len(lean)), 1e-9))
     first, last = float(early.mean()), float(late.mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab.audit.gap import FLOOR, Bools, Floats, Gap, Ints
-from trimtab.audit.result import RungResult, without
+from trimtab.audit.result import RungResult, cannot_tell
 from trimtab.records.saved import SavedBatch
 
 SURE = 12.0
@@ -21,7 +21,7 @@ MOST_VALUES = 50
 def mask(gap: Gap, batch: SavedBatch) -> RungResult:
     """The mask holds tokens that nobody sampled: a beginning that all samples of a group share, an end of one repeated token."""
     if batch.tokens is None:
-        return without("token ids")
+        return cannot_tell("token ids")
     prompt, groups, shared = _prompt(gap, batch)
     padding, ends = _padding(gap, batch)
     bad = np.zeros(len(batch.trained), np.bool_)
@@ -34,7 +34,7 @@ def mask(gap: Gap, batch: SavedBatch) -> RungResult:
     )
     if not share:
         if not groups:
-            return without("group of at least two samples", told)
+            return cannot_tell("group of at least two samples", told)
         return RungResult(verdict="ruled out", statistic=told)
     rest = gap.where(~inside)
     what = " and ".join(name for name, there in (("the prompt", len(prompt)), ("padding", len(padding))) if there)
