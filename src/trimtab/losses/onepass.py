@@ -64,7 +64,7 @@ def loss_fits(call: LossCall) -> bool:
 def _is_bare_clip(call: LossCall) -> bool:
     """Whether the loss is PPO's clip with no term beside it."""
     loss, beside = call.loss, (call.penalty[0], call.bonus[0], call.entropy, call.group)
-    known = isinstance(call.denominator, Denominator | None) and all(each is None for each in beside)
+    known = type(call.denominator) in (Denominator, type(None)) and all(each is None for each in beside)
     return known and type(loss) is Clip and loss.ratio_cap is None and loss.log_limit is None
 
 

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from trimtab.config.training import Train
@@ -141,5 +143,5 @@ def pretrained_of(config: Train, task: Source, max_tokens: int, display: Display
         max_tokens=max_tokens,
         progress=display.warm_start,
     )
-    made.model.to(DTYPES[config.model.dtype])
+    cast("nn.Module", made.model).to(DTYPES[config.model.dtype])
     return made

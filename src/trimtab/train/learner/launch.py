@@ -18,6 +18,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -96,7 +97,7 @@ def _started(settings: LearnerSettings, folder: Path) -> Generator[LearnerRanks]
         for rank in range(1, settings.ranks):
             others.append(_start(rank, settings.ranks, meeting, logs / f"rank-{rank}.log"))
         _wait_for(others, meeting, logs)
-        store = dist.FileStore(str(meeting / "store"), settings.ranks)
+        store = _store(meeting, settings.ranks)
         dist.init_process_group(_backend(), store=store, rank=0, world_size=settings.ranks, timeout=MEETING)
         try:
             yield LearnerRanks.joined(f"Look at {logs}")
@@ -148,11 +149,16 @@ def _end(others: list[subprocess.Popen[bytes]], limit: float) -> None:
             process.wait()
 
 
+def _store(meeting: Path, size: int) -> Any:
+    """Where ranks on one machine find one another: a file, so that nothing listens."""
+    return dist.FileStore(str(meeting / "store"), size)  # pyright: ignore[reportPrivateImportUsage]
+
+
 def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
     """The life of a rank that the run started."""
     _die_with(learner, signal.SIGKILL)
     (meeting / str(rank)).touch()
-    store = dist.FileStore(str(meeting / "store"), size)
+    store = _store(meeting, size)
     dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=MEETING)
     _follow()
 

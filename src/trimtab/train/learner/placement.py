@@ -51,7 +51,7 @@ def scorer_of(
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     """The blocks that transformers says must stay whole."""
-    names = set(cast("Any", model)._no_split_modules or ())
+    names: set[str] = set(cast("Any", model)._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__ in names]
 
 

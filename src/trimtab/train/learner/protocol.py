@@ -15,10 +15,16 @@ from trimtab.train.weights.protocol import NamedTensors
 class Learner(Protocol):
     """Owns the model, its optimiser, and what is saved of both."""
 
-    version: int
-    """Steps made: the version of the weights."""
     skipped: Counter[str]
     """Steps without an update, by what came of them."""
+
+    @property
+    def version(self) -> int:
+        """Steps made: the version of the weights."""
+        ...
+
+    @version.setter
+    def version(self, steps: int) -> None: ...
 
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""

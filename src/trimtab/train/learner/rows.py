@@ -110,7 +110,7 @@ class Rows:
             reward=nothing,
             correct=nothing.bool(),
             ended=nothing.bool(),
-            extents=Extents.of(*host, texts),
+            extents=Extents.of(host[0], host[1], host[2], texts),
         )
 
 

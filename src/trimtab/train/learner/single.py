@@ -60,10 +60,9 @@ class StepTensors:
         }
         if self.proximal is not None:
             tensors["proximal"] = self.proximal
-        arrays: dict[str, Any] = {
-            name: value.numpy() for name, value in zip(tensors, to_host(list(tensors.values())), strict=True)
-        }
-        return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **({"proximal": None} | arrays))
+        arrays: dict[str, Any] = {"proximal": None}
+        arrays |= {name: value.numpy() for name, value in zip(tensors, to_host(list(tensors.values())), strict=True)}
+        return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **arrays)
 
 
 class SingleLearner:

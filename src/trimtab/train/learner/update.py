@@ -29,7 +29,7 @@ from trimtab.train.messages import Outcome
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class MicroBatch:
     """One micro-batch, by row indices on the host."""
 
     rows: Int[Tensor, " rows"] | None
@@ -161,20 +161,20 @@ class Update:
         self.trained += len(index)
         return True
 
-    def _calls(self, index: Tensor) -> list[Call]:
+    def _calls(self, index: Tensor) -> list[MicroBatch]:
         """The micro-batches of this rank, as many as every other rank has."""
         scorer, most = self.scorer, self.config.learner.micro_tokens
         ranks = scorer.ranks
         if not self.config.loss.looks_at_call:
-            return [Call(few, few) for few in scorer.turns(self.rows, most, index)]
+            return [MicroBatch(few, few) for few in scorer.turns(self.rows, most, index)]
         # A loss that compares the tokens of a micro-batch has one of all ranks, of which each works out its share.
         calls = [call.sort().values for call in scorer.batches(self.rows, most * ranks.size, index)]
         if ranks.size == 1:
-            return [Call(call, call) for call in calls]
+            return [MicroBatch(call, call) for call in calls]
         shares = [token_shares(self.rows.extents, call, ranks.size)[ranks.rank] for call in calls]
-        return [Call(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
+        return [MicroBatch(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
 
-    def _loss(self, call: Call, corrected: Corrected | None, denominator: Denominator) -> Tensor:
+    def _loss(self, call: MicroBatch, corrected: Corrected | None, denominator: Denominator) -> Tensor:
         """This rank's part of the loss, to be descended; 0, with a gradient of 0, where it has no row."""
         if call.own is None:
             idle = self.scorer.idle(self.rows).log_probs
@@ -184,7 +184,7 @@ class Update:
         return self._policy_loss(call, current, corrected, denominator)
 
     def _policy_loss(
-        self, call: Call, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
+        self, call: MicroBatch, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
     ) -> Tensor:
         assert call.rows is not None
         config, rows = self.config, self.rows.part(call.rows)
@@ -212,7 +212,7 @@ class Update:
             self.seen.append(Note.of(result.metrics, self.mask[cut]))
         return result.loss
 
-    def _over_ranks(self, call: Call, own: SelectedLogProbs | None, rows: Rows) -> SelectedLogProbs:
+    def _over_ranks(self, call: MicroBatch, own: SelectedLogProbs | None, rows: Rows) -> SelectedLogProbs:
         """The log-probs of a micro-batch of all ranks; a gradient goes to this rank's own rows only."""
         assert call.rows is not None
 
