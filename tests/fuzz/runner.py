@@ -198,7 +198,8 @@ def _problem(one: Case, folder: Path) -> tuple[str, str]:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         return _thrown(done.exception)
     said = done.stderr
-    if done.exit_code not in (0, 1, 2, 3):  # 3: a part could not be said, the rest is printed
+    partly = (4,) if "convert" in one.words else ()  # what the target cannot say is listed, the rest is written
+    if done.exit_code not in (0, 1, 2, 3, *partly):  # 3: a part could not be read, the rest is printed
         return f"exit code {done.exit_code}", ""
     if done.exit_code == 2 and sum(line.startswith(("error: ", "Error: ")) for line in said.splitlines()) != 1:
         return "exit code 2 without one error", said[-500:]

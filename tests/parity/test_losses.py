@@ -312,5 +312,6 @@ def test_swift(settings: Settings, batch: Batch) -> None:
 
 
 def test_every_registered_loss_is_run_or_named_as_not_run() -> None:
-    assert set(peers.verl_losses()) == {*VERL, *NOT_RUN["verl loss"]}
+    own = {"trimtab"}  # our plug-in registers itself
+    assert set(peers.verl_losses()) - own == {*VERL, *NOT_RUN["verl loss"]}
     assert set(peers.skyrl_losses()) == {*SKYRL, *NOT_RUN["skyrl loss"]}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trimtab.records.dumps.fill import FILLS, without_fills
+from trimtab.records.dumps.row import float_column
 from trimtab.records.saved import Origin, SavedBatch
 
 ORIGIN = Origin(framework="columns", files=())
@@ -61,3 +62,7 @@ def test_the_trainer_s_side_is_looked_at_as_well():
     assert found.proximal is not None
     assert np.isnan(found.proximal).tolist() == [True, True]
     assert missing(found) == [False, False]
+
+
+def test_a_number_beyond_float32_is_infinite_and_so_missing():
+    assert float_column([-1.0, -1e300]).tolist() == [-1.0, -np.inf]  # numpy's warning would be an error here

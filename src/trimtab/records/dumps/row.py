@@ -134,8 +134,9 @@ class Gathering:
 
 
 def float_column(values: object) -> NDArray[np.float32]:
-    """Numbers as float32; what is null or no number counts as unknown."""
-    return np.asarray(values, np.float32).reshape(-1)
+    """Numbers as float32; what is null or no number counts as unknown, and so does what float32 cannot hold: it becomes infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float32).reshape(-1)
 
 
 def int_column(values: object) -> NDArray[np.int64]:
@@ -145,7 +146,7 @@ def int_column(values: object) -> NDArray[np.int64]:
 
 def mask_column(values: object) -> NDArray[np.bool_]:
     """True where a number is not 0."""
-    return np.asarray(values, np.float32).reshape(-1) > 0
+    return float_column(values) > 0
 
 
 def after(prompt: int, values: NDArray[Any] | None, name: str) -> Any:
