@@ -62,7 +62,7 @@ def test_every_setting_of_a_dry_run_carries_its_meaning() -> None:
         ("correction=geo", "There is no preset 'geo'"),
         ("learner.lr=-1", "greater than 0"),
         ("steps", "cannot be read"),
-        ("backend=ray", "backend to be 'local' or 'lockstep'"),
+        ("backend=spark", "backend to be 'local', 'lockstep' or 'ray'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_one_message_before_anything_starts(change: str, message: str) -> None:

@@ -8,4 +8,5 @@ HINTS = Hints(
     options={"algo.type": (UNSAID, "grpo", "max_rl")},
     joint=(("algo.type", "length_weighted_baseline"),),
     toggles=("kl_tau",),
+    reads={"loss": ("ratio_low", "ratio_high")},
 )
