@@ -49,13 +49,13 @@ def blocks(page: Path) -> Iterator[Block]:
             yield Block(page, text.count("\n", 0, found.start("code")) + 1, found["kind"], found["code"])
 
 
-def python_problem(block: Block, namespace: dict[str, object]) -> str | None:
-    """Run a block; what went wrong, if anything."""
+def python_problem(block: Block, namespace: dict[str, object], folder: str) -> str | None:
+    """Run a block in a folder of its page's own; what went wrong, if anything."""
     printed = io.StringIO()
     # Padded with empty lines, so that a traceback names the line of the page.
     code = "\n" * (block.line - 1) + block.code
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.chdir(folder):
             warnings.simplefilter("error")
             exec(compile(code, str(block.page), "exec"), namespace)
     except Exception:
@@ -102,11 +102,14 @@ def failures(page: Path) -> tuple[int, list[str]]:
     """How many blocks a page has, and what went wrong in it."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     number, found = 0, list[str]()
-    for block in blocks(page):
-        number += 1
-        problem = python_problem(block, namespace) if block.kind == "python" else console_problem(block)
-        if problem is not None:
-            found.append(f"{block.place}: {problem}")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(ROOT / "examples")
+        for block in blocks(page):
+            number += 1
+            is_python = block.kind == "python"
+            problem = python_problem(block, namespace, folder) if is_python else console_problem(block)
+            if problem is not None:
+                found.append(f"{block.place}: {problem}")
     return number, found
 
 

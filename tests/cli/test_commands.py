@@ -204,7 +204,9 @@ def test_help_shows_examples_that_run(command, flag):
     examples = re.findall(r"^ +trimtab (.+?)(?:   .*)?$", ran.stdout.split("Examples:")[1], re.MULTILINE)
     assert examples
     for example in examples:
-        if not any(word in example for word in ("rule.yaml", "run.yaml", "run.sh", "step5.jsonl", "-o")) and example not in (
+        if not any(
+            word in example for word in ("rule.yaml", "run.yaml", "run.sh", "step5.jsonl", "-o")
+        ) and example not in (
             "train",
             "demo",
             "lab",
