@@ -138,7 +138,9 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, size + ROOM))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TRIMTAB_CANARY"] = CANARY
-    os.environ["TRIMTAB_FAST"] = "0"  # numba keeps what it compiled as a pickle of its own, which no settings file has a say in
+    os.environ["TRIMTAB_FAST"] = (
+        "0"  # numba keeps what it compiled as a pickle of its own, which no settings file has a say in
+    )
 
 
 def _watch(event: str, _: Any) -> None:
