@@ -150,7 +150,13 @@ def readers_of(
         raise RecordError(
             f"--from needs a framework whose dumps are read, got {framework!r}. {nearest(framework, FRAMEWORKS)}"
         )
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:  # a name that no file system takes
+        raise RecordError(
+            f"{str(path)[:80]} needs to be a path, got one that cannot be looked up: {error.strerror}."
+        ) from None
+    if not exists:
         raise RecordError(f"{path} needs to exist, got nothing there. Check the path.")
     given = [reader for reader in READERS if framework is None or reader.framework == framework]
     chosen = [columns_reader(columns)] if columns else given
