@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+from tests.report.test_directory import on_disk
 from trimtab.cli.app import app
 
 LAUGHS = ["a0: &a0 {x: 1, y: 2}"] + [f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}" for n in range(1, 40)]
@@ -87,6 +89,9 @@ def test_a_path_that_is_no_file_is_one_message(tmp_path: Path, place: str, words
         ("convert", "--from", "verl", "--in-place", "NAME"),
         ("report", "NAME"),
         ("train", "--resume", "NAME"),
+        ("audit", "NAME"),
+        ("audit", "--from", "verl", "NAME"),
+        ("parity", "NAME", "NAME"),
         ("train", "NAME", "--dry-run"),
         ("lab", "report", "NAME"),
         ("schema", "-o", "NAME"),
@@ -104,3 +109,15 @@ def test_a_name_that_no_file_can_have_is_one_message(
         assert done.exit_code == 2
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("section", ["learner", "rollout", "task"])
+@pytest.mark.parametrize("value", [[], 3, "x", None])
+def test_a_run_whose_section_is_no_mapping_is_not_resumed(section: str, value: object, tmp_path: Path) -> None:
+    path = on_disk(tmp_path, steps=2)
+    settings = yaml.safe_load((path / "config.yaml").read_text()) | {section: value}
+    (path / "config.yaml").write_text(yaml.safe_dump(settings))
+    done = CliRunner().invoke(app, ["train", "--resume", str(path), "--dry-run", "learner.device=cpu"])
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith("error: ")
+    assert section in done.stderr

@@ -174,10 +174,10 @@ def resumed_config(path: Path, given: Iterable[str]) -> Train:
         )
     settings: dict[str, Any] = RunDirectory.read(path).settings
     given_now = plain_settings(None, changes)
-    now = given_now.pop("learner", None)
-    if now is not None and isinstance(settings.get("learner"), dict):  # else the file is wrong, and its reader says so
-        now = settings["learner"] | now
-    return Train.from_settings(settings | given_now | ({} if now is None else {"learner": now}))
+    learner = settings.get("learner", {})
+    if isinstance(learner, dict):  # else the file is wrong, and the reader below says so
+        learner = learner | given_now.pop("learner", {})
+    return Train.from_settings(settings | given_now | {"learner": learner})
 
 
 def _summary(config: Train, result: Result, page: Path | None) -> list[Any]:
