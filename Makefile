@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check lint types imports docs examples parity plugins parity-env bench wheels browser format clean vllm-env check-vllm
+.PHONY: demo test test-slow check lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -19,7 +19,7 @@ test: .venv/ready
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -q -m slow
 
-check: lint types imports test examples docs parity plugins
+check: lint types imports test examples docs site parity plugins
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -36,6 +36,12 @@ examples: .venv/ready
 
 docs: .venv/ready
 	$(BIN)/python docs/run_blocks.py README.md CONTRIBUTING.md docs/*.md
+
+# The documentation as a site in build/site, which opens from disk: notebooks run, warnings are errors, links and search are tried.
+site: .venv/ready
+	$(BIN)/python docs/site/live.py build/live
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python docs/site/check.py build/site
 
 # The real frameworks on made-up batches and their recorded outputs, against ours read from their settings; ends with a table
 # of what was compared and a list of what was not.
@@ -86,7 +92,7 @@ format: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train,lora]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train,lora,site]'
 	touch .venv/ready
 
 .venv-vllm/ready: pyproject.toml constraints.txt
