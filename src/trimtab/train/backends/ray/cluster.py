@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -23,6 +22,7 @@ from trimtab.config.ray import Ray
 from trimtab.errors import ConfigError, RunError
 from trimtab.records.lock import Lock
 from trimtab.records.scratch import locked_folder
+from trimtab.train.backends.ray.access import AccessToken
 from trimtab.train.engines.vllm.session import ProcessSession
 
 START = 600.0
@@ -56,12 +56,13 @@ class Connection:
         """`log`: of a cluster that is started here, which has room for so many samplers."""
         self._own: OwnCluster | None = None
         self._is_ours = False
+        self._announcements: Announcements | None = None
         if settings.address is None and not _is_connected():
-            _agree_on_token()
             self._own = OwnCluster(settings, samplers=samplers, log=log)
         self.ray = ray_module()
         if self.ray.is_initialized():
             return
+        self._announcements = Announcements(self.ray, log)
         try:
             address = _answering(settings.address) if self._own is None else self._own.address()
             with _handler_kept():
@@ -90,6 +91,8 @@ class Connection:
         if self._is_ours:
             self._is_ours = False
             self.ray.shutdown()
+        if self._announcements is not None:
+            self._announcements.close()
         if self._own is not None:
             self._own.close()
 
@@ -99,6 +102,7 @@ class OwnCluster:
 
     def __init__(self, settings: Ray, *, samplers: int, log: Path) -> None:
         self.log = log
+        self._token = AccessToken()
         self.folder, self._lock = _short_folder()
         self._address = self.folder / "address"
         options: dict[str, Any] = {
@@ -141,6 +145,24 @@ class OwnCluster:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._lock.release()
             self._lock = None
+            self._token.withdraw()
+
+
+class Announcements:
+    """What Ray tells every driver, such as the last lines of a node that died: kept in a file, instead of on the run's stdout."""
+
+    def __init__(self, ray: Any, log: Path) -> None:
+        self._worker, self._log = ray._private.worker, log
+        self._printed = self._worker.print_to_stdstream
+        self._worker.print_to_stdstream = self._keep
+
+    def close(self) -> None:
+        """Let Ray print again."""
+        self._worker.print_to_stdstream = self._printed
+
+    def _keep(self, data: Any, *given: Any, **named: Any) -> None:
+        with contextlib.suppress(OSError), self._log.open("a") as file:
+            file.writelines(f"{line}\n" for line in data["lines"])
 
 
 def _answering(address: str | None) -> str | None:
@@ -170,12 +192,6 @@ def _nobody_at(address: str | None, error: Exception) -> RunError:
 def _is_connected() -> bool:
     module = sys.modules.get("ray")
     return module is not None and bool(module.is_initialized())
-
-
-def _agree_on_token() -> None:
-    """What a cluster of our own asks whoever connects for. In the environment, or Ray would keep one in the user's home."""
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _short_folder() -> tuple[Path, Lock | None]:

@@ -122,6 +122,8 @@ class RaySeat:
         if self.hung is not None:
             return f"{at}gave no sign of life for {self.hung:.0f} s and was killed; where it hung is in {self.log}"
         told = " ".join((self.broken or "").split())
+        if "temporarily unavailable" in told:
+            return f"{at}does not answer: its node is gone, or cannot be reached"
         because = re.search(r"because (its (?:worker process|node) has died)", told)
         if because is None:
             return f"{at}is gone: {told[:300]}"
