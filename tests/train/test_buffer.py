@@ -13,7 +13,8 @@ from safetensors.numpy import load, save
 from tests.train.plain_buffer import PlainBuffer
 from tests.train.test_staleness import group_of, job_of, played
 from trimtab.errors import RunError
-from trimtab.train.buffer import Buffer, State
+from trimtab.train.buffer import Buffer
+from trimtab.train.entries import State
 from trimtab.train.messages import Group, Problem, Sample, Score
 
 PROBLEM = Problem("p", "1+1=", "2")
