@@ -23,7 +23,7 @@ from trimtab.errors import ConfigError, RunError
 from trimtab.records.lock import Lock
 from trimtab.records.scratch import locked_folder
 from trimtab.train.backends.ray.access import AccessToken
-from trimtab.train.engines.vllm.session import ProcessSession
+from trimtab.train.children.session import ProcessSession
 
 START = 600.0
 """Seconds a cluster has to start."""
