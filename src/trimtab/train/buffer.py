@@ -15,6 +15,7 @@ heaps, ready ones also by their age. A heap may hold a number that has moved on;
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -25,8 +26,10 @@ from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import doomed, waits
 from trimtab.train.staleness import late as is_late
 
+NO_AGE = sys.maxsize
+"""Of a group without a single token: newer than any version, so never late."""
 SLACK = 64
-"""Ages of groups that have gone which are kept beside those that are here."""
+"""Entries of groups that have gone which a heap keeps beside those that are here."""
 
 
 class Buffer:
@@ -188,10 +191,6 @@ class Buffer:
             entry = self._entries.get(heapq.heappop(self._ages)[1])
             if entry is not None and entry.state is State.READY:
                 found.append(entry)
-        if len(found) < count:  # groups without a single token have no age
-            known = {entry.job.group for entry in found}
-            ready = sorted(number for number, entry in self._entries.items() if entry.state is State.READY)
-            found += [self._entries[number] for number in ready if number not in known][: count - len(found)]
         return sorted(found, key=lambda entry: entry.job.group)
 
     def _forget_begun(self, entry: Entry) -> None:
@@ -240,12 +239,20 @@ class Buffer:
             heapq.heappush(self._waiting, number)
         elif entry.state is State.READY:
             heapq.heappush(self._ready, number)
+            heapq.heappush(self._ages, (NO_AGE if entry.oldest is None else entry.oldest, number))
             if entry.oldest is not None:
-                heapq.heappush(self._ages, (entry.oldest, number))
                 self._aged[entry.oldest] += 1
-            if len(self._ages) > 2 * self.in_queue + SLACK:  # those of trained groups, where none is ever late
-                self._ages = [pair for pair in self._ages if pair[1] in self._entries]
-                heapq.heapify(self._ages)
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the groups that have gone, now and then: each of the two heaps is left with theirs while the other is used."""
+        most = 2 * self.in_queue + SLACK
+        if len(self._ages) > most:
+            self._ages = [pair for pair in self._ages if pair[1] in self._entries]
+            heapq.heapify(self._ages)
+        if len(self._ready) > most:
+            self._ready = [number for number in self._ready if number in self._entries]
+            heapq.heapify(self._ready)
 
     def _lowest(self, numbers: list[int], state: State) -> Entry:
         """Take out the lowest number whose group is in that state, each once; there has to be one."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
+from typing import Protocol, runtime_checkable
 
 from trimtab.config.training import Task
 from trimtab.errors import RunError
@@ -40,10 +41,31 @@ class _Request:
     tell: Callable[[list[Score] | BaseException], None]
 
 
+@runtime_checkable
+class AnyJudge(Protocol):
+    """What scores responses: here, in processes of its own, or on another machine."""
+
+    notes: list[str]
+    stop: Callable[[], bool]
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether it may take its time, and so has a thread that waits for it."""
+        ...
+
+    def scores(self, answers: Answers) -> list[Score]:
+        """One score per answer, in order; GivenUpError where `stop` comes first."""
+        ...
+
+    def close(self) -> None:
+        """End what it started. Can be called at any time, and again."""
+        ...
+
+
 class JudgePool:
     """Judges of one task, each scoring one group at a time. To be used from one thread."""
 
-    def __init__(self, judges: Sequence[Judge]) -> None:
+    def __init__(self, judges: Sequence[AnyJudge]) -> None:
         """One judge whose verifiers need no process, or several that have processes."""
         self._judges = list(judges)
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
@@ -153,7 +175,7 @@ class JudgePool:
             raise RunError(f"Group {group.job.group} needs a judge that goes on, got {found!r}.") from found
         return JudgedGroup(group, texts, found)
 
-    def _work(self, judge: Judge) -> None:
+    def _work(self, judge: AnyJudge) -> None:
         while (request := self._requests.get()) is not None:
             try:
                 found = judge.scores(request.answers)

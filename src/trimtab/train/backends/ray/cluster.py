@@ -106,7 +106,7 @@ class OwnCluster:
         self.folder, self._lock = _short_folder()
         self._address = self.folder / "address"
         options: dict[str, Any] = {
-            "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5)),
+            "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5) + settings.verifiers),
             "resources": {name: amount * samplers for name, amount in settings.resources.items()},
             "_temp_dir": str(self.folder),
         }
