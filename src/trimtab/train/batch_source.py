@@ -119,7 +119,7 @@ class BatchSource:
         if buffer.sample(group):
             entry = buffer.entry(group.job.group)
             assert entry is not None
-            parts.judge.submit(group, entry.problem, parts.policy.texts([sample.tokens for sample in group.samples]))
+            parts.judge.submit(group, entry.problem, parts.policy.texts_of(group))
 
     def _finish(self, judged: JudgedGroup) -> None:
         """Take in the scores of a group. Without them it is sampled again when the run goes on."""

@@ -24,7 +24,7 @@ def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: S
     found: list[RolloutRow] = []
     for entry in entries:
         assert entry.group is not None
-        texts = entry.texts or policy.texts([sample.tokens for sample in entry.group.samples])
+        texts = entry.texts or policy.texts_of(entry.group)
         for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
             row, length = stepped.places[entry.job.group, place], len(sample.tokens)
             cut = {name: value[row, :length] for name, value in columns.items()}

@@ -43,6 +43,7 @@ class RayBackend(EnginePool):
         self._weights = ObjectWeights()
         self._connection: Connection | None = None
         self._actor: Any = None
+        self._stored: Any = None
         self._backlog: deque[Job] = deque()
         self._begun, self._told_of_places, self._ever_placed = 0.0, False, False
         super().__init__(factory, self._weights, end=end_actors, **options)
@@ -59,6 +60,7 @@ class RayBackend(EnginePool):
         self._directory.mkdir(parents=True, exist_ok=True)
         self._connection = Connection(self._settings, samplers=len(self._fleet), log=self._directory / "ray.log")
         self._actor = actor_class(self._connection.ray)
+        self._stored = self._connection.ray.put(self._factory)  # once: a tokenizer may be large, and actors many
         self._begun = self._clock()
         super().begin(weights, version)
 
@@ -118,7 +120,7 @@ class RayBackend(EnginePool):
             resources=dict(settings.resources) or None,
             scheduling_strategy="SPREAD",
         ).remote(
-            self._factory,
+            self._stored,
             self._weights.reader(),
             number=number,
             threads=self._threads,

@@ -74,7 +74,7 @@ class RayJudge:
             except ray.exceptions.RayTaskError as error:  # the judge itself raised
                 raise error.cause from None
             except ray.exceptions.RayError as error:
-                self._actor, gone = None, (str(error).strip() or type(error).__name__).splitlines()[0]
+                self._actor, gone = None, _reason(error)
         raise RunError(f"Scoring needs an actor that lives, got {DEATHS} dead ones over the same responses: {gone}")
 
     def close(self) -> None:
@@ -104,3 +104,13 @@ class RayJudge:
                     "Lower ray.verifiers, or add nodes."
                 )
         return reference
+
+
+def _reason(error: Exception) -> str:
+    """Why an actor died, in a line; raises where the next one would die of the same."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "creation task" in lines[0]:  # the end of a traceback from the node
+        raise RunError(
+            f"Scoring needs verifiers that load on every node, got {lines[-1].strip()} What the task names has to be there too."
+        )
+    return lines[0]
