@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.train.test_staleness import group_of, job_of
 from trimtab.config.training import Task
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import judge as module
 from trimtab.train.backends.ray.judge import JudgeActor, RayJudge
+from trimtab.train.judging import AnyJudge, JudgePool
 from trimtab.train.messages import Problem
 from trimtab.train.tasks import GivenUpError, source
 
@@ -92,6 +94,18 @@ def test_actors_that_die_over_the_same_responses_stop_the_run(monkeypatch: pytes
     with pytest.raises(RunError, match="got 4 dead ones over the same responses: its node has died"):
         made.scores(ANSWERS)
     assert ray.made == 4
+
+
+def test_a_pool_of_actors_judges_groups_and_passes_on_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = judged(monkeypatch, "answer", "answer", *[RayError("its node has died")] * 8)
+    assert isinstance(made, AnyJudge)
+    with JudgePool([made]) as pool:
+        pool.submit(group_of(job_of(0), [0]), ANSWERS[0][0], ["12", ANSWERS[0][0].answer])
+        (found,) = pool.all_finished()
+        assert [score.correct for score in found.scores or ()] == [False, True]
+        pool.submit(group_of(job_of(1), [0]), ANSWERS[0][0], ["1", "2"])
+        with pytest.raises(RunError, match=r"^Scoring needs an actor that lives, got 4 dead ones"):
+            pool.all_finished()
 
 
 def test_a_verifier_that_does_not_load_on_a_node_is_told_at_once_with_its_reason(

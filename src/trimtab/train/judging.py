@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from trimtab.config.training import Task
-from trimtab.errors import RunError
+from trimtab.errors import RunError, TrimtabError
 from trimtab.train.messages import Group, Problem, Score
 from trimtab.train.tasks import GivenUpError, Judge, Source
 
@@ -171,6 +171,8 @@ class JudgePool:
         self.pending -= 1
         if isinstance(found, GivenUpError):
             return JudgedGroup(group, texts, None)
+        if isinstance(found, TrimtabError):
+            raise found  # it says what is wrong
         if isinstance(found, BaseException):
             raise RunError(f"Group {group.job.group} needs a judge that goes on, got {found!r}.") from found
         return JudgedGroup(group, texts, found)
