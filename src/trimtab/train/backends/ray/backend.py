@@ -45,7 +45,7 @@ class RayBackend(EnginePool):
         self._actor: Any = None
         self._stored: Any = None
         self._backlog: deque[Job] = deque()
-        self._begun, self._told_of_places, self._ever_placed = 0.0, False, False
+        self._told_of_places, self._ever_placed = False, False
         super().__init__(factory, self._weights, end=end_actors, **options)
 
     @property
@@ -61,7 +61,6 @@ class RayBackend(EnginePool):
         self._connection = Connection(self._settings, samplers=len(self._fleet), log=self._directory / "ray.log")
         self._actor = actor_class(self._connection.ray)
         self._stored = self._connection.ray.put(self._factory)  # once: a tokenizer may be large, and actors many
-        self._begun = self._clock()
         super().begin(weights, version)
 
     def publish(self, weights: NamedTensors, version: int) -> None:
@@ -131,6 +130,7 @@ class RayBackend(EnginePool):
             log=self._log(number),
             patience=self._patience,
             start_patience=self._start_patience,
+            since=self._clock(),
             ray=self._connection.ray,
             actor=actor,
         )
@@ -162,9 +162,10 @@ class RayBackend(EnginePool):
 
     def _places(self) -> str | None:
         """A word about samplers that have waited long for a place. Raises where none ever had one."""
-        missing = [seat.number for seat in self._own_seats if seat.report is None]
-        waited = self._clock() - self._begun
+        now = self._clock()
+        missing = [seat for seat in self._own_seats if seat.report is None]
         self._ever_placed = self._ever_placed or len(missing) < len(self.seats)
+        waited = max((now - seat.since for seat in missing), default=0.0)
         if not missing or waited < UNPLACED or self._connection is None:
             return None
         needs = {"CPU": self._settings.cpus, "GPU": self._settings.gpus, **self._settings.resources}

@@ -24,6 +24,8 @@ LAST_WORDS = 0.5
 class RaySeat(EngineSeat):
     """An actor from its creation to its death. Until it has a place and an engine it is not ready, and gets nothing to do."""
 
+    since: float
+    """When it was asked for."""
     ray: Any
     actor: Any
     report: ActorReport | None = None
