@@ -40,5 +40,6 @@ def _read_again() -> None:
     """Ray reads its environment when it is imported, which a program may have done long before: have it read that again."""
     if "ray" in sys.modules:
         inner: Any = importlib.import_module("ray._raylet")
-        inner.Config.initialize("")  # first: with the old mode and no token in its cache Ray ends the process
-        inner.AuthenticationTokenLoader.instance().reset_cache()
+        if hasattr(inner, "AuthenticationTokenLoader"):  # Ray of before there were tokens has nothing to read
+            inner.Config.initialize("")  # first: with the old mode and no token in its cache Ray ends the process
+            inner.AuthenticationTokenLoader.instance().reset_cache()

@@ -34,6 +34,7 @@ ANSWER = 10.0
 POLL = 0.05
 ROOM_FOR_SOCKETS = 46
 """Bytes of a folder's path that leave Ray enough for its socket files."""
+PRINTS = "print_to_stdstream"
 HEAD = Path(__file__).with_name("head.py")
 
 
@@ -153,12 +154,14 @@ class Announcements:
 
     def __init__(self, ray: Any, log: Path) -> None:
         self._worker, self._log = ray._private.worker, log
-        self._printed = self._worker.print_to_stdstream
-        self._worker.print_to_stdstream = self._keep
+        self._printed: Any = getattr(self._worker, PRINTS, None)  # not Ray's public face: another version may have none
+        if self._printed is not None:
+            setattr(self._worker, PRINTS, self._keep)
 
     def close(self) -> None:
         """Let Ray print again."""
-        self._worker.print_to_stdstream = self._printed
+        if self._printed is not None:
+            setattr(self._worker, PRINTS, self._printed)
 
     def _keep(self, data: Any, *given: Any, **named: Any) -> None:
         with contextlib.suppress(OSError), self._log.open("a") as file:
