@@ -89,6 +89,16 @@ def test_what_a_dead_actor_held_is_scored_by_the_next(monkeypatch: pytest.Monkey
     assert ray.killed == 1
 
 
+def test_what_is_special_on_a_node_is_told_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = judged(monkeypatch)
+    monkeypatch.setattr(JudgeActor, "ready", lambda self: ["On there: the network stays."])
+    with JudgePool([made]) as pool:
+        assert pool.new_notes() == []
+        pool.scores(ANSWERS)
+        assert pool.new_notes() == ["On there: the network stays."]
+        assert pool.new_notes() == []
+
+
 def test_actors_that_die_over_the_same_responses_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made, ray = judged(monkeypatch, *[RayError("its node has died")] * 8)
     with pytest.raises(RunError, match="got 4 dead ones over the same responses: its node has died"):

@@ -106,6 +106,8 @@ class BatchSource:
         finished = judge.all_finished() if self._in_step else judge.finished()
         for judged in finished:
             self._finish(judged)
+        for note in judge.new_notes():
+            self._note("reward", note)
         self._standing.buffer.lost(arrived.lost)
         if evaluation is not None and (again := evaluation.lost(arrived.lost)):
             backend.give(again)

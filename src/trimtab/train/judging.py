@@ -46,6 +46,7 @@ class AnyJudge(Protocol):
     """What scores responses: here, in processes of its own, or on another machine."""
 
     notes: list[str]
+    """What the user should know about how responses are scored; one that starts later may add to it."""
     stop: Callable[[], bool]
 
     @property
@@ -70,6 +71,7 @@ class JudgePool:
         self._judges = list(judges)
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._finished: SimpleQueue[tuple[Group, tuple[str, ...], list[Score] | BaseException]] = SimpleQueue()
+        self._told: set[str] = set()
         self.pending = 0
         """Groups submitted and not yet handed back."""
         self._threads = [
@@ -93,10 +95,11 @@ class JudgePool:
             raise
         return cls(judges)
 
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know about how responses are scored."""
-        return self._judges[0].notes
+    def new_notes(self) -> list[str]:
+        """What the user should know about how responses are scored, and was not told by the call before."""
+        found = dict.fromkeys(note for judge in self._judges for note in judge.notes if note not in self._told)
+        self._told.update(found)
+        return list(found)
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """From now on, give up what is not scored yet once this holds."""

@@ -98,7 +98,7 @@ class Session:
         )
         begun = time.perf_counter() - self.standing.seconds
         self.display.begin(self.run.path, learner.version)
-        for note in self.judge.notes:
+        for note in self.judge.new_notes():
             self._note("reward", note)
         self.backend.begin(learner.weights(), learner.version)
         self._catch_up()

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,8 +37,8 @@ class JudgeActor:
         self._judge = Judge(task, source(task, seed))
 
     def ready(self) -> list[str]:
-        """What the user should know about how responses are scored here."""
-        return self._judge.notes
+        """What the user should know about how responses are scored on this node."""
+        return [f"On {socket.gethostname()}: {note}" for note in self._judge.notes]
 
     def scores(self, answers: Sequence[tuple[Problem, str]]) -> bytes:
         """One score per answer, in order."""
@@ -51,7 +52,7 @@ class RayJudge:
     """It takes its time elsewhere."""
 
     def __init__(self, task: Task, seed: int, notes: list[str]) -> None:
-        self.notes = notes
+        self.notes = list(notes)
         self.stop: Callable[[], bool] = lambda: False
         self._made = (task, seed, str(Path.cwd()))
         self._actor: Any = None
@@ -88,7 +89,7 @@ class RayJudge:
     def _place(self, ray: Any) -> Any:
         made = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(JudgeActor)
         actor = made.remote(*self._made)
-        ray.get(self._awaited(ray, actor.ready.remote(), PLACE))
+        self.notes += ray.get(self._awaited(ray, actor.ready.remote(), PLACE))
         self._actor = actor
         return actor
 
