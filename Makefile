@@ -76,7 +76,7 @@ wheels:
 vllm-env: .venv-vllm/ready
 
 check-vllm: .venv-vllm/ready
-	.venv-vllm/bin/python -m pytest -q -m vllm tests/train/engines/test_vllm.py tests/train/test_vllm_server.py
+	.venv-vllm/bin/python -m pytest -q -m vllm tests/train/engines/test_vllm.py tests/train/test_vllm_server.py tests/train/test_ray_vllm.py
 
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:

@@ -5,8 +5,8 @@
 
 A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one
 thread: it admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and
-goes into its clock. What a message and a group cost beyond that (Ray, unpickling, decoding, prompts) is assumed (`--message`,
-`--group`) and added, and so are 0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which
+goes into its clock. What a message and a group cost beyond that (Ray, unpickling, judging, prompts) is given by `--message` and
+`--group` and added, and so are 0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which
 samplers make a batch.
 
 Ideal is what samplers make if they are never idle. Each size is run twice: with a learner that never waits (share 1), and with at
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument(
         "--hold", type=int, default=0, help="groups that a sampler holds; 0: all that is admitted, as the back-ends do"
     )
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, help="24 where not given, 12 from 1,000 samplers on, 6 from 10,000")
     given = parser.parse_args()
     counts = given.samplers or ([10, 100] if given.quick else [10, 100, 1000, 10_000])
     head = (
@@ -240,11 +240,12 @@ def main() -> None:
     )
     print("{:>8} {:>8} {:>6} {:>9} {:>9} {:>7} {:>8} {:>6} {:>4} {:>9} {:>7} {:>8} {:>7}".format(*head))
     for samplers in counts:
+        steps = given.steps or (24 if samplers < 1000 else 12 if samplers < 10_000 else 6)
         groups = round(given.admits * samplers * SLOTS / (given.max_staleness + 1))
         for share in (1.0, 0.02):
             plan = Plan(
                 samplers, groups, given.max_staleness, share, given.sigma, given.learner,
-                given.message / 1e3, given.group / 1e3, given.lifetime, given.steps, given.hold,
+                given.message / 1e3, given.group / 1e3, given.lifetime, steps, given.hold,
             )  # fmt: skip
             print(shown(plan), flush=True)
 

@@ -13,7 +13,8 @@ from safetensors.numpy import load, save
 from tests.train.plain_buffer import PlainBuffer
 from tests.train.test_staleness import group_of, job_of, played
 from trimtab.errors import RunError
-from trimtab.train.buffer import Buffer, State
+from trimtab.train.buffer import Buffer
+from trimtab.train.entries import State
 from trimtab.train.messages import Group, Problem, Sample, Score
 
 PROBLEM = Problem("p", "1+1=", "2")
@@ -236,14 +237,26 @@ def test_indices_decide_as_looking_through_all_groups_does(seed: int, late: str,
         pair.check()
 
 
-def test_ages_of_trained_groups_are_forgotten_also_where_none_is_ever_late() -> None:
+@pytest.mark.parametrize("max_dropped", [1.0, 0.5])
+def test_groups_that_have_gone_are_forgotten_whichever_heap_they_were_taken_from(max_dropped: float) -> None:
     buffer = Buffer()
     for number in range(500):
         buffer.admit(PROBLEM, job_of(number))
         buffer.start([number])
         buffer.finish(group_of(job_of(number), [0]), SCORES)
-        assert buffer.take(1, 0, 0, "train")
+        assert buffer.take(1, 0, 0, "drop", max_dropped)
     assert len(buffer._ages) < 100
+    assert len(buffer._ready) < 100
+
+
+def test_a_group_without_a_token_is_never_late_and_taken_after_all_others() -> None:
+    buffer = filled(4)
+    buffer.start(range(4))
+    for number, versions in enumerate([[], [2], [], [1]]):
+        buffer.finish(group_of(job_of(number), versions), SCORES)
+    assert [entry.job.group for entry in buffer.take(2, 3, 2, "drop", 0.5) or ()] == [1, 3]
+    assert [entry.job.group for entry in buffer.take(2, 99, 2, "drop", 0.5) or ()] == [0, 2]
+    assert buffer.dropped == 0
 
 
 def test_what_a_group_costs_does_not_grow_with_the_groups_under_way() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -86,7 +87,8 @@ def test_the_order_in_which_results_come_does_not_matter() -> None:
 def test_evaluation_is_sampled_in_the_learners_precision_whatever_rollouts_have(precision: str) -> None:
     made = tiny_policy(Tiny(width=16, heads=2, mlp=24), str(source(TASK, 0).characters), 64, 0)
     rollout = Rollout(precision=precision, slots=8)
-    engine = EngineRecipe.of(made.policy, "fp32", rollout, evaluates=True)()
+    recipe = EngineRecipe.of(made.policy, "fp32", rollout, evaluates=True)
+    engine = replace(recipe, policy=None)()
     assert isinstance(engine, ExactBeside) == (precision != "fp32")
     assert isinstance(engine, Engine)
     engine.load(dict(made.model.state_dict()), 3)
@@ -102,6 +104,29 @@ def test_evaluation_is_sampled_in_the_learners_precision_whatever_rollouts_have(
         one.samples[0].raw.tobytes() == other.samples[0].raw.tobytes() for one, other in zip(rough, ours, strict=True)
     ]
     assert all(same) if precision == "fp32" else not any(same)
+
+
+def test_responses_are_decoded_where_they_are_sampled_unless_the_tokenizer_came_with_its_own_code() -> None:
+    made = tiny_policy(Tiny(width=16, heads=2, mlp=24), str(source(TASK, 0).characters), 64, 0)
+    recipe = EngineRecipe.of(made.policy, "fp32", Rollout(slots=8), evaluates=True)
+    recipe = pickle.loads(pickle.dumps(recipe))  # as it gets to a sampler
+    ours, plain = recipe(), replace(recipe, policy=None)()
+    jobs = list(evaluator().jobs)
+    for engine in (ours, plain):
+        assert isinstance(engine, Engine)
+        engine.load(dict(made.model.state_dict()), 0)
+    decoded, bare = finished(ours, jobs), finished(plain, jobs)
+    assert [group.texts for group in bare] == [()] * 6
+    assert [group.texts for group in decoded] == [made.policy.texts_of(group) for group in bare]
+    assert len({group.texts for group in decoded}) > 1
+    assert evaluator().accuracy(decoded) == evaluator().accuracy(bare)
+
+    class Foreign(type(made.policy.tokenizer)):
+        """As transformers loads one with `trust_remote_code`."""
+
+    foreign = replace(made.policy, tokenizer=Foreign(tokenizer_object=made.policy.tokenizer.backend_tokenizer))
+    assert made.policy.travels
+    assert EngineRecipe.of(foreign, "fp32", Rollout(slots=8)).policy is None
 
 
 def test_jobs_of_different_sampling_side_by_side_are_each_sampled_as_alone() -> None:

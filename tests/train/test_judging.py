@@ -14,8 +14,9 @@ from tests.waiting import until
 from trimtab.config.training import Reward, Task
 from trimtab.errors import RunError
 from trimtab.records.run import RunDirectory
-from trimtab.train.buffer import Buffer, State
+from trimtab.train.buffer import Buffer
 from trimtab.train.display import Silent
+from trimtab.train.entries import State
 from trimtab.train.judging import JudgePool
 from trimtab.train.loop import train
 from trimtab.train.messages import Problem, Score

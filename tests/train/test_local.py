@@ -21,8 +21,9 @@ from tests.waiting import LIMIT
 from trimtab.errors import RunError
 from trimtab.records.scratch import clear_scratch
 from trimtab.train.backends import process
-from trimtab.train.backends.process import LocalBackend, Silence
+from trimtab.train.backends.process import LocalBackend
 from trimtab.train.backends.protocol import Arrived, Backend
+from trimtab.train.backends.silence import Silence
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room

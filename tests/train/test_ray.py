@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tests.train.cuts import trials
+from tests.train.ray_nodes import Nodes, cluster_of_nodes
 from tests.train.scripted import Factory, Weight, named
 from tests.train.test_local import alive, eventually, gathered, job_of, numbers, order
 from tests.train.test_local_hf import Factory as HfFactory
@@ -28,8 +27,9 @@ from tests.waiting import LIMIT
 from trimtab.config.ray import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import backend as module
+from trimtab.train.backends.ray.actor import ActorReport
 from trimtab.train.backends.ray.backend import RayBackend
-from trimtab.train.backends.ray.cluster import ray_module
+from trimtab.train.backends.ray.seat import RaySeat
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room
@@ -42,60 +42,10 @@ pytestmark = [
 ]
 
 
-@dataclass(eq=False)
-class Nodes:
-    """A cluster: the learner's node, which has no room for samplers, and others that can be taken away."""
-
-    cluster: Any
-    ray: Any
-    others: list[Any] = field(default_factory=list)
-    gone: set[str] = field(default_factory=set)
-
-    def grow(self, count: int, **has: Any) -> None:
-        """Until there are so many nodes that have this."""
-        has = {"num_cpus": 2} | has
-        eventually(self._settled, "the cluster knows who is gone")
-        while len(self.others) < count:
-            self.others.append(patient(lambda: self.cluster.add_node(**has)))
-
-    def lose(self) -> None:
-        """A node, with all that ran there, from one moment to the next."""
-        node = self.others.pop()
-        self.gone.add(node.node_id)
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    def _settled(self) -> bool:
-        return not any(node["Alive"] and node["NodeID"] in self.gone for node in self.ray.nodes())
-
-
-def patient(start: Callable[[], Any]) -> Any:
-    """Ray gives a node half a minute to start, which a busy machine may need more than once."""
-    for _ in range(9):
-        with suppress(Exception):
-            return start()
-    return start()
-
-
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    ray = ray_module()
-    from ray.cluster_utils import Cluster
-
-    folder = tempfile.mkdtemp(prefix="tt-")
-    (Path(folder) / "ray").mkdir()
-    os.environ["RAY_TMPDIR"] = folder
-    # A node that says nothing for a second or two is lost; by default it is ten.
-    slow = {"health_check_period_ms": 500, "health_check_failure_threshold": 6, "health_check_initial_delay_ms": 5000}
-    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": slow}
-    cluster = patient(lambda: Cluster(initialize_head=True, head_node_args=head))
-    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
-    try:
-        yield Nodes(cluster, ray)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-        del os.environ["RAY_TMPDIR"]
-        shutil.rmtree(folder, ignore_errors=True)
+    with cluster_of_nodes() as found:
+        yield found
 
 
 @contextmanager
@@ -314,6 +264,25 @@ def test_a_sampler_without_a_place_gets_nothing_to_do_and_the_user_is_told(
         pytest.raises(RunError, match=r"needs a place with .*'unheard of': 1\.0"),
     ):
         gathered(backend, lambda news: False)
+
+
+def test_one_that_replaces_another_has_as_long_to_find_a_place_as_the_first(tmp_path: Path) -> None:
+    """Counted from when it was asked for: a run may be days old by then."""
+    now = [0.0]
+    backend = RayBackend(Factory(tmp_path, {}), Ray(), hold=8, samplers=2, directory=tmp_path, clock=lambda: now[0])
+    ray = SimpleNamespace(cluster_resources=dict, is_initialized=lambda: False)
+    backend._connection = SimpleNamespace(ray=ray, close=lambda: None)
+    actor = SimpleNamespace(news=SimpleNamespace(remote=lambda: None))
+    known = {"log": tmp_path / "log", "patience": 1.0, "start_patience": 1.0, "ray": ray, "actor": actor}
+    placed, again = RaySeat(number=0, since=0.0, **known), RaySeat(number=1, since=1000.0, **known)
+    placed.report = ActorReport((), 1, b"", "here", 1, "log", False)
+    backend.seats[:] = [placed, again]
+    now[0] = 1000.0 + module.UNPLACED - 1
+    assert backend._places() is None
+    now[0] += 1
+    assert "1 of 2 samplers wait for a place" in (backend._places() or "")
+    assert backend._places() is None, "said once"
+    backend.close()
 
 
 def test_weights_are_stored_once_and_read_without_a_copy(nodes: Nodes) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.train.buffer import Buffer, Entry
+from trimtab.train.buffer import Buffer
+from trimtab.train.entries import Entry
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
 from trimtab.train.staleness import late, room
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.train.engines.test_vllm_session import children_of, group_is_gone
+from tests.train.children.test_session import children_of, group_is_gone
 from tests.train.engines.vllm_models import differences, jobs, named, policy, rollout
 from tests.train.test_servers import gathered
 from tests.waiting import LIMIT, until
@@ -30,7 +30,7 @@ TRAIN = [sys.executable, "-m", "trimtab", "train", "model.tiny.heads=2"]
 
 def servers_of(run: int) -> list[tuple[int, int]]:
     """Of each server that a run started: the leader of its group, and the server itself."""
-    guards = [each for each in children_of(run) if b"guard.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    guards = [each for each in children_of(run) if b"session_guard.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
     return [(guard, server) for guard in guards for server in children_of(guard)]
 
 

@@ -24,6 +24,11 @@ class Ray(Config):
     resources: Mapping[str, Amount] = Field(
         default={}, description="Further resources that the node of a sampler has to have, such as `big: 1`."
     )
+    verifiers: Annotated[int, Field(strict=True, ge=0)] = Field(
+        default=0,
+        description="Actors of one CPU that score responses, each one group at a time, with the verifiers' processes on its own node. "
+        "0: `task.workers` on the learner's machine.",
+    )
     store: Annotated[Number, Field(gt=0)] | None = Field(
         default=None,
         description="GB of shared memory for weights and results, on a cluster that the run starts. If not set: what Ray takes.",

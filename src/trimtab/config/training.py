@@ -357,6 +357,10 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        if self.ray.verifiers and self.backend != "ray":
+            raise ConfigError(
+                f"ray.verifiers needs backend ray, got {self.backend}. Elsewhere task.workers says how many score at once."
+            )
         if self.learner.autocast == "bf16" and self.model.dtype == "bf16":
             raise ConfigError("learner.autocast bf16 needs model.dtype fp32, got bf16. Weights in bf16 need no cast.")
         return self

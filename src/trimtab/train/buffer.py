@@ -15,55 +15,21 @@ heaps, ready ones also by their age. A heap may hold a number that has moved on;
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trimtab.errors import RunError
-from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.entries import Arrays, Entry, State, pack_entries, unpack_entries
+from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import doomed, waits
 from trimtab.train.staleness import late as is_late
 
-Arrays = dict[str, NDArray[Any]]
-
-
+NO_AGE = sys.maxsize
+"""Of a group without a single token: newer than any version, so never late."""
 SLACK = 64
-"""Ages of groups that have gone which are kept beside those that are here."""
-
-
-class State(Enum):
-    """Where a group is."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    SAMPLED = "sampled"
-    READY = "ready"
-    TRAINED = "trained"
-    DROPPED = "dropped"
-
-
-@dataclass(eq=False)
-class Entry:
-    """One group and all that belongs to it."""
-
-    problem: Problem
-    job: Job
-    state: State = State.WAITING
-    group: Group | None = None
-    scores: tuple[Score, ...] = ()
-    texts: tuple[str, ...] = ()
-    """The responses as text; not saved, so empty in an entry that comes from a checkpoint."""
-    attempts: int = 0
-    """How often its sampling was begun."""
-    oldest: int | None = None
-    """The oldest version among its tokens, once it is ready; None where it has none."""
-    begun: int | None = None
-    """Version at which it was given to a sampler, while it is under way: no token of it is older."""
+"""Entries of groups that have gone which a heap keeps beside those that are here."""
 
 
 class Buffer:
@@ -225,10 +191,6 @@ class Buffer:
             entry = self._entries.get(heapq.heappop(self._ages)[1])
             if entry is not None and entry.state is State.READY:
                 found.append(entry)
-        if len(found) < count:  # groups without a single token have no age
-            known = {entry.job.group for entry in found}
-            ready = sorted(number for number, entry in self._entries.items() if entry.state is State.READY)
-            found += [self._entries[number] for number in ready if number not in known][: count - len(found)]
         return sorted(found, key=lambda entry: entry.job.group)
 
     def _forget_begun(self, entry: Entry) -> None:
@@ -240,20 +202,9 @@ class Buffer:
 
     def snapshot(self) -> tuple[dict[str, Any], Arrays]:
         """All there is to save: values for JSON, and arrays. Groups being sampled or scored are saved as waiting."""
-        entries = list(self._entries.values())
-        samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
-        values: dict[str, Any] = {
-            "next": self._next,
-            "admitted": self.admitted,
-            "trained": self.trained,
-            "dropped": self.dropped,
-            "ignored": self.ignored,
-            "entries": [_values(entry) for entry in entries],
-        }
-        arrays: Arrays = {"prompts": _joined([entry.job.prompt for entry in entries], np.int32)}
-        for name, kind in COLUMNS.items():
-            arrays[name] = _joined([_column(sample, name) for sample in samples], kind)
-        return values, arrays
+        entries, arrays = pack_entries(list(self._entries.values()))
+        counts = {"admitted": self.admitted, "trained": self.trained, "dropped": self.dropped, "ignored": self.ignored}
+        return {"next": self._next, **counts, "entries": entries}, arrays
 
     @classmethod
     def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Buffer:
@@ -261,17 +212,7 @@ class Buffer:
         buffer = cls()
         buffer._next, buffer.admitted = values["next"], values["admitted"]
         buffer.trained, buffer.dropped, buffer.ignored = values["trained"], values["dropped"], values["ignored"]
-        prompt = token = 0
-        for saved in values["entries"]:
-            end = prompt + saved["job"]["prompt"]
-            job = Job(**saved["job"] | {"prompt": arrays["prompts"][prompt:end].copy()})
-            prompt = end
-            text = {name: saved["problem"][name] for name in ("id", "prompt", "answer")}
-            entry = Entry(Problem(**text), job, attempts=saved["attempts"])
-            if saved["samples"] is not None:
-                entry.group, token = _group(job, saved["samples"], arrays, token)
-                entry.scores, entry.state = tuple(Score(**score) for score in saved["scores"]), State.READY
-                entry.oldest = entry.group.oldest
+        for entry in unpack_entries(values["entries"], arrays):
             buffer._put(entry)
         return buffer
 
@@ -298,12 +239,20 @@ class Buffer:
             heapq.heappush(self._waiting, number)
         elif entry.state is State.READY:
             heapq.heappush(self._ready, number)
+            heapq.heappush(self._ages, (NO_AGE if entry.oldest is None else entry.oldest, number))
             if entry.oldest is not None:
-                heapq.heappush(self._ages, (entry.oldest, number))
                 self._aged[entry.oldest] += 1
-            if len(self._ages) > 2 * self.in_queue + SLACK:  # those of trained groups, where none is ever late
-                self._ages = [pair for pair in self._ages if pair[1] in self._entries]
-                heapq.heapify(self._ages)
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the groups that have gone, now and then: each of the two heaps is left with theirs while the other is used."""
+        most = 2 * self.in_queue + SLACK
+        if len(self._ages) > most:
+            self._ages = [pair for pair in self._ages if pair[1] in self._entries]
+            heapq.heapify(self._ages)
+        if len(self._ready) > most:
+            self._ready = [number for number in self._ready if number in self._entries]
+            heapq.heapify(self._ready)
 
     def _lowest(self, numbers: list[int], state: State) -> Entry:
         """Take out the lowest number whose group is in that state, each once; there has to be one."""
@@ -324,60 +273,3 @@ class Buffer:
                 del self._aged[entry.oldest]
         entry.state = state
         del self._entries[entry.job.group]
-
-
-COLUMNS = {"tokens": np.int32, "behavior": np.float32, "raw": np.float32, "versions": np.int32}
-"""Arrays of a sample and their types: saved one after the other, in one array each."""
-
-
-def _values(entry: Entry) -> dict[str, Any]:
-    """What JSON keeps of an entry; the prompt is kept by its length, and fields of the user's own, which JSON may not hold, not at all."""
-    job, problem = entry.job, entry.problem
-    return {
-        "problem": {
-            "id": problem.id,
-            "prompt": problem.prompt,
-            "answer": problem.answer,
-        },
-        "job": {
-            "group": job.group,
-            "prompt": len(job.prompt),
-            "samples": job.samples,
-            "seed": job.seed,
-            "max_tokens": job.max_tokens,
-        },
-        "attempts": entry.attempts,
-        "samples": None
-        if entry.group is None
-        else [{"length": len(sample.tokens), "finish": sample.finish} for sample in entry.group.samples],
-        "scores": [
-            {
-                "reward": score.reward,
-                "correct": score.correct,
-                "parts": dict(score.parts),
-                "failed": score.failed,
-            }
-            for score in entry.scores
-        ],
-    }
-
-
-def _group(job: Job, saved: list[dict[str, Any]], arrays: Mapping[str, NDArray[Any]], start: int) -> tuple[Group, int]:
-    """The group whose tokens begin at `start`, and where the next one's begin."""
-    samples: list[Sample] = []
-    for row in saved:
-        end = start + row["length"]
-        samples.append(Sample(**{name: arrays[name][start:end].copy() for name in COLUMNS}, finish=row["finish"]))
-        start = end
-    return Group(job, tuple(samples)), start
-
-
-def _column(sample: Sample, name: str) -> NDArray[Any]:
-    """An array of a sample; log-probs that its engine did not give are NaN."""
-    found: NDArray[Any] | None = getattr(sample, name)
-    return np.full(len(sample.tokens), np.nan, np.float32) if found is None else found
-
-
-def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """One array of all parts; an empty one where there are none."""
-    return np.concatenate([np.zeros(0, kind), *parts]).astype(kind, copy=False)

@@ -57,7 +57,7 @@ class Evaluator:
     def accuracy(self, groups: Iterable[Group]) -> float:
         """The share of problems answered right; GivenUpError where the judge was asked to give up."""
         by_number = {group.job.group: group for group in groups}
-        texts = self.policy.texts([by_number[job.group].samples[0].tokens for job in self.jobs])
+        texts = [self.policy.texts_of(by_number[job.group])[0] for job in self.jobs]
         scores = self.judge.scores(list(zip(self.problems, texts, strict=True)))
         return sum(score.correct for score in scores) / max(len(scores), 1)
 

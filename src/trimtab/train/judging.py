@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
+from typing import Protocol, runtime_checkable
 
 from trimtab.config.training import Task
-from trimtab.errors import RunError
+from trimtab.errors import RunError, TrimtabError
 from trimtab.train.messages import Group, Problem, Score
 from trimtab.train.tasks import GivenUpError, Judge, Source
 
@@ -40,14 +41,37 @@ class _Request:
     tell: Callable[[list[Score] | BaseException], None]
 
 
+@runtime_checkable
+class AnyJudge(Protocol):
+    """What scores responses: here, in processes of its own, or on another machine."""
+
+    notes: list[str]
+    """What the user should know about how responses are scored; one that starts later may add to it."""
+    stop: Callable[[], bool]
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether it may take its time, and so has a thread that waits for it."""
+        ...
+
+    def scores(self, answers: Answers) -> list[Score]:
+        """One score per answer, in order; GivenUpError where `stop` comes first."""
+        ...
+
+    def close(self) -> None:
+        """End what it started. Can be called at any time, and again."""
+        ...
+
+
 class JudgePool:
     """Judges of one task, each scoring one group at a time. To be used from one thread."""
 
-    def __init__(self, judges: Sequence[Judge]) -> None:
+    def __init__(self, judges: Sequence[AnyJudge]) -> None:
         """One judge whose verifiers need no process, or several that have processes."""
         self._judges = list(judges)
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._finished: SimpleQueue[tuple[Group, tuple[str, ...], list[Score] | BaseException]] = SimpleQueue()
+        self._told: set[str] = set()
         self.pending = 0
         """Groups submitted and not yet handed back."""
         self._threads = [
@@ -71,10 +95,11 @@ class JudgePool:
             raise
         return cls(judges)
 
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know about how responses are scored."""
-        return self._judges[0].notes
+    def new_notes(self) -> list[str]:
+        """What the user should know about how responses are scored, and was not told by the call before."""
+        found = dict.fromkeys(note for judge in self._judges for note in judge.notes if note not in self._told)
+        self._told.update(found)
+        return list(found)
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
         """From now on, give up what is not scored yet once this holds."""
@@ -149,11 +174,13 @@ class JudgePool:
         self.pending -= 1
         if isinstance(found, GivenUpError):
             return JudgedGroup(group, texts, None)
+        if isinstance(found, TrimtabError):
+            raise found  # it says what is wrong
         if isinstance(found, BaseException):
             raise RunError(f"Group {group.job.group} needs a judge that goes on, got {found!r}.") from found
         return JudgedGroup(group, texts, found)
 
-    def _work(self, judge: Judge) -> None:
+    def _work(self, judge: AnyJudge) -> None:
         while (request := self._requests.get()) is not None:
             try:
                 found = judge.scores(request.answers)

@@ -95,6 +95,8 @@ class Group:
 
     job: Job
     samples: tuple[Sample, ...]
+    texts: tuple[str, ...] = ()
+    """The responses as text, where the sampler decoded them; else empty."""
 
     @property
     def oldest(self) -> int | None:

@@ -53,7 +53,7 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     """The parts of a run; `stack` ends what has to be ended."""
     problems = source(config.task, config.seed)
     max_tokens = longest(config, problems)
-    judge = stack.enter_context(JudgePool.of(config.task, problems))
+    judge = stack.enter_context(_judges(config, problems))
     start = pretrained_of(config, problems, max_tokens, display)
     reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
     world = world_of(config, problems, start)
@@ -61,6 +61,7 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     recipe = EngineRecipe.of(policy, config.model.dtype, config.rollout, evaluates=config.evaluate is not None)
     backend = backend_of(config, recipe, folder)
     stack.callback(backend.close)
+    stack.callback(judge.close)  # first: judges may be guests of the back-end's cluster
     return Parts(
         source=problems,
         judge=judge,
@@ -71,6 +72,17 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
         evaluator=_evaluator(config, problems, policy, judge, max_tokens),
         make=partial(_job, config, problems, policy, max_tokens),
     )
+
+
+def _judges(config: Train, problems: Source) -> JudgePool:
+    """Beside the learner, or as actors of the cluster."""
+    if not config.ray.verifiers:
+        return JudgePool.of(config.task, problems)
+    from trimtab.train.backends.ray.cluster import check_installed
+    from trimtab.train.backends.ray.judge import RayJudge
+
+    check_installed()
+    return JudgePool(RayJudge.several(config.ray.verifiers, config.task, config.seed))
 
 
 def _learner(

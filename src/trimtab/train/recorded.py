@@ -1,4 +1,4 @@
-"""A trained batch as records: one row per response."""
+"""A trained batch as records: one row per response, and the figures of the loop about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab.records.schema import RolloutRow
-from trimtab.train.buffer import Entry
+from trimtab.train.buffer import Buffer
+from trimtab.train.entries import Entry
 from trimtab.train.messages import Stepped
 from trimtab.train.policy.policy import Policy
 
@@ -23,7 +24,7 @@ def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: S
     found: list[RolloutRow] = []
     for entry in entries:
         assert entry.group is not None
-        texts = entry.texts or policy.texts([sample.tokens for sample in entry.group.samples])
+        texts = entry.texts or policy.texts_of(entry.group)
         for place, (sample, score) in enumerate(zip(entry.group.samples, entry.scores, strict=True)):
             row, length = stepped.places[entry.job.group, place], len(sample.tokens)
             cut = {name: value[row, :length] for name, value in columns.items()}
@@ -52,3 +53,21 @@ def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: S
                 )
             )
     return found
+
+
+def batch_metrics(entries: Sequence[Entry], buffer: Buffer, *, waited: float, seconds: float) -> dict[str, float]:
+    """What the loop itself knows of a step that took so many seconds, of which it waited for the batch so many."""
+    scores = [score for entry in entries for score in entry.scores]
+    samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
+    tokens = sum(len(sample.tokens) for sample in samples)
+    return {
+        "time/wait": waited,
+        "time/step": seconds,
+        "throughput/samples": len(scores) / seconds,
+        "throughput/tokens": tokens / seconds,
+        "rollout/failed": sum(score.failed is not None for score in scores) / max(len(scores), 1),
+        "rollout/broken": sum(sample.finish == "error" for sample in samples) / max(len(samples), 1),
+        "staleness/dropped": float(buffer.dropped),
+        "staleness/in_flight": float(buffer.in_flight),
+        "staleness/in_queue": float(buffer.in_queue),
+    }

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from trimtab.config.training import Train
 from trimtab.errors import CheckpointError
-from trimtab.train.buffer import COLUMNS, Buffer
+from trimtab.train.buffer import Buffer
 from trimtab.train.checkpoint import Saved
+from trimtab.train.entries import COLUMNS
 
 
 class _Kept(BaseModel):

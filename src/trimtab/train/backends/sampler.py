@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import pickle
@@ -14,10 +13,9 @@ from collections.abc import Callable
 import torch
 
 from trimtab.train.backends.serve import Failed, LearnerGoneError, Pipe, Pulse, Ready, serve, tell
+from trimtab.train.children.conduct import die_with, ignore_signals, print_to
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.weights.protocol import WeightsReader
-
-SET_PARENT_DEATH_SIGNAL = 1
 
 
 def sample(
@@ -55,16 +53,8 @@ def sample(
 
 
 def _settle(log: str, learner: int) -> None:
-    """Die with the learner, leave interrupts to it, write to the log."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    faulthandler.enable(file=2)
+    """Die with the learner, leave interrupts to it, write to the log, and there on demand where every thread is."""
+    ignore_signals(signal.SIGINT, signal.SIGHUP)
+    print_to(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666))
     faulthandler.register(signal.SIGUSR1, file=2)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
-    if os.getppid() != learner:  # it died before the line above
-        os._exit(1)
+    die_with(learner)

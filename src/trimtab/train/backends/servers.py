@@ -73,7 +73,7 @@ class ServersBackend(SamplerPool):
     @property
     def pids(self) -> list[int]:
         """Process ids of the servers that this run started, each the leader of its group."""
-        return [seat.server.leader for seat in self._own_seats if seat.server is not None]
+        return [seat.server.pid for seat in self._own_seats if seat.server is not None]
 
     @property
     def differences(self) -> list[float]:

@@ -13,6 +13,7 @@ from trimtab.train.devices import device_of
 from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
+from trimtab.train.engines.texts import WithTexts
 from trimtab.train.policy.policy import Policy
 
 
@@ -28,20 +29,23 @@ class EngineRecipe:
     """Where the model came from, for engines that read a folder; None where it was made here."""
     evaluates: bool = False
     """Whether exact jobs will come; where rollouts are not exact, they have an engine of their own."""
+    policy: Policy | None = None
+    """Decodes responses where they are sampled; None: whoever takes them in does."""
 
     @classmethod
     def of(cls, policy: Policy, dtype: str, rollout: Rollout, *, evaluates: bool = False) -> EngineRecipe:
         """The engine a run asks for, if it can run this architecture."""
         recipe = cls(policy.architecture, dtype, rollout, policy.stop, policy.folder, evaluates)
+        recipe = replace(recipe, policy=policy if policy.travels else None)
         ENGINES[rollout.engine].check(recipe)
         return recipe
 
     def __call__(self) -> Engine:
         """An engine whose weights are still to be loaded."""
         engine = ENGINES[self.rollout.engine].build(self)
-        if not self.evaluates or self.rollout.precision == "fp32":
-            return engine
-        return ExactBeside(engine, _hf(replace(self, rollout=self.rollout.but(precision="fp32"))))
+        if self.evaluates and self.rollout.precision != "fp32":
+            engine = ExactBeside(engine, _hf(replace(self, rollout=self.rollout.but(precision="fp32"))))
+        return engine if self.policy is None else WithTexts(engine, self.policy)
 
 
 def _anything(recipe: EngineRecipe) -> None:

@@ -6,12 +6,10 @@ stops, rank 0 decides what is still done.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +23,11 @@ import torch.distributed as dist
 
 from trimtab.config.training import LearnerSettings
 from trimtab.errors import ConfigError, RunError
+from trimtab.train.children.child import Child, end_children
+from trimtab.train.children.conduct import die_with, ignore_signals
 from trimtab.train.learner.ranks import MEETING, LearnerRanks
 from trimtab.train.learner.team import follow_orders
 
-SET_DEATH_SIGNAL = 1  # of prctl(2)
 LEAVE = 10.0
 """Seconds a rank has to go by itself once it was told to, before it is killed."""
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -54,7 +53,7 @@ def learner_ranks(settings: LearnerSettings, folder: Path) -> Generator[LearnerR
 
 def follow_torchrun() -> None:
     """The life of a process that torchrun started as a rank above 0."""
-    _die_with(os.getppid(), signal.SIGKILL)
+    die_with(os.getppid())
     dist.init_process_group(_backend(), timeout=MEETING)
     _follow()
 
@@ -70,7 +69,7 @@ def _joined_by_torchrun(settings: LearnerSettings) -> Generator[LearnerRanks]:
         raise ConfigError(
             f"learner.ranks needs to be left out under torchrun, or to be its {size} processes, got {settings.ranks}."
         )
-    _die_with(os.getppid(), signal.SIGTERM)  # then as if asked to stop: save, and end
+    die_with(os.getppid(), signal.SIGTERM)  # then as if asked to stop: save, and end
     dist.init_process_group(_backend(), timeout=MEETING)
     place = os.environ["LOCAL_RANK"]
     for name in [*_TORCHRUN, *(each for each in os.environ if each.startswith("TORCHELASTIC_"))]:
@@ -92,7 +91,7 @@ def _started(settings: LearnerSettings, folder: Path) -> Generator[LearnerRanks]
     meeting = Path(tempfile.mkdtemp(prefix="trimtab-ranks-"))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are here: nothing listens to the network
-    others: list[subprocess.Popen[bytes]] = []
+    others: list[Child] = []
     try:
         for rank in range(1, settings.ranks):
             others.append(_start(rank, settings.ranks, meeting, logs / f"rank-{rank}.log"))
@@ -104,49 +103,28 @@ def _started(settings: LearnerSettings, folder: Path) -> Generator[LearnerRanks]
         finally:
             with suppress(RuntimeError):
                 dist.destroy_process_group()
-        _end(others, LEAVE)
+        end_children(others, LEAVE)
     finally:
-        _end(others, 0.0)
+        end_children(others)
         shutil.rmtree(meeting, ignore_errors=True)
 
 
-def _start(rank: int, size: int, meeting: Path, log: Path) -> subprocess.Popen[bytes]:
+def _start(rank: int, size: int, meeting: Path, log: Path) -> Child:
     words = [str(rank), str(size), str(meeting), str(os.getpid())]
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "trimtab.train.learner.follower", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # a Ctrl-C in the terminal is for rank 0
-        )
+    command = [sys.executable, "-m", "trimtab.train.learner.follower", *words]
+    return Child(command, environment=os.environ, log=log)
 
 
-def _wait_for(others: list[subprocess.Popen[bytes]], meeting: Path, logs: Path) -> None:
+def _wait_for(others: list[Child], meeting: Path, logs: Path) -> None:
     """Until each has said that it is there."""
     deadline = time.monotonic() + MEETING.total_seconds()
     for rank, process in enumerate(others, 1):
         while not (meeting / str(rank)).exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RunError(
-                    f"learner.ranks needs rank {rank} to start, got {_ending(process)}. Look at {logs / f'rank-{rank}.log'}."
-                )
+            if process.ended or time.monotonic() > deadline:
+                got = f"one that {process.ended or 'gave no sign'}"
+                log = logs / f"rank-{rank}.log"
+                raise RunError(f"learner.ranks needs rank {rank} to start, got {got}. Look at {log}.")
             time.sleep(0.02)
-
-
-def _ending(process: subprocess.Popen[bytes]) -> str:
-    return "no sign of it" if process.poll() is None else f"its end with code {process.returncode}"
-
-
-def _end(others: list[subprocess.Popen[bytes]], limit: float) -> None:
-    """Wait for those that were told to go; kill what is left."""
-    deadline = time.monotonic() + limit
-    for process in others:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _store(meeting: Path, size: int) -> Any:
@@ -156,7 +134,7 @@ def _store(meeting: Path, size: int) -> Any:
 
 def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
     """The life of a rank that the run started."""
-    _die_with(learner, signal.SIGKILL)
+    die_with(learner)
     (meeting / str(rank)).touch()
     store = _store(meeting, size)
     dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=MEETING)
@@ -166,8 +144,7 @@ def run_follower(rank: int, size: int, meeting: Path, learner: int) -> None:
 def _follow() -> None:
     """Leave requests to stop to rank 0; until it was met there is nobody to leave them to."""
     faulthandler.enable()
-    for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(each, signal.SIG_IGN)
+    ignore_signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     ranks = LearnerRanks.joined()
     with ranks.watched():
         follow_orders(ranks)
@@ -177,11 +154,3 @@ def _follow() -> None:
 
 def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-
-
-def _die_with(parent: int, number: signal.Signals) -> None:
-    """Get this signal when the process that started this one ends, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, int(number))
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)

@@ -11,7 +11,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
-from trimtab.train.messages import Ints, Problem
+from trimtab.train.messages import Group, Ints, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,15 @@ class Policy:
                 f"task.chat needs a chat template that takes {' and '.join(each['role'] for each in messages)} messages, "
                 f"got a problem: {error_line(error)}. Mend the template, or set task.chat=false."
             ) from error
+
+    @property
+    def travels(self) -> bool:
+        """Whether another process can read its tokenizer: one that came with code of its own may not be found there."""
+        return type(self.tokenizer).__module__.startswith("transformers.")
+
+    def texts_of(self, group: Group) -> tuple[str, ...]:
+        """The responses of a group as text; decoded here if its sampler did not."""
+        return group.texts or tuple(self.texts([sample.tokens for sample in group.samples]))
 
     def texts(self, responses: Sequence[Ints]) -> list[str]:
         """Responses as text, without the tokens that ended them."""

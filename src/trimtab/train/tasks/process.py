@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,8 +13,9 @@ from typing import Any
 
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError
+from trimtab.train.children.child import Child
 from trimtab.train.messages import Problem
-from trimtab.train.tasks import guard, wire
+from trimtab.train.tasks import wire
 from trimtab.train.tasks.environment import passed, withheld
 from trimtab.train.tasks.worker import Failure, Reply, crash_of, reply_of
 
@@ -54,7 +53,7 @@ class VerifierProcess:
         self._config = config
         self._numbers = numbers
         self._fields = fields
-        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._running: tuple[Child, socket.socket] | None = None
         self._closed = False
         self._turn = 0
         self._lock = threading.Lock()
@@ -140,23 +139,20 @@ class VerifierProcess:
         name = withheld(os.environ, failure.why) if failure.kind == "error" else None
         return failure.why if name is None else f"{failure.why}; {_WITHHELD.format(name=name)}"
 
-    def _alive(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    def _alive(self) -> tuple[Child, socket.socket]:
         """The running process, or a new one."""
-        if self._running is not None and _has_ended(self._running[0]):
+        if self._running is not None and self._running[0].code is not None:
             self._stop()
         return self._running or self._start()
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    def _start(self) -> tuple[Child, socket.socket]:
         here, theirs = socket.socketpair()
         boot = _BOOT.format(path=sys.path, pipe=theirs.fileno(), parent=os.getpid())
         with theirs:
-            process = subprocess.Popen(
+            process = Child(  # without a log: what a reward prints is not the run's output; stderr passes
                 [sys.executable, "-c", boot],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # what a reward prints is not the run's output; stderr passes
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # an interrupt at the keyboard is the run's to handle
-                env={"OMP_NUM_THREADS": "1", **passed(os.environ)},
+                environment={"OMP_NUM_THREADS": "1", **passed(os.environ)},
+                inherits=[theirs.fileno()],
             )
         self._running = process, here
         until = time.monotonic() + START
@@ -190,12 +186,12 @@ class VerifierProcess:
                 self._stop()
                 raise _CrashError("the verifier's process sent no greeting")
 
-    def _crash(self, process: subprocess.Popen[bytes]) -> str:
+    def _crash(self, process: Child) -> str:
         """How the process ended; it has, or is about to."""
-        _await_end(process, _END)
-        ended = _has_ended(process)
+        process.wait(_END)
+        code = process.code
         self._stop()
-        return crash_of(process.returncode if ended else None)
+        return crash_of(code)
 
     def _stop(self) -> None:
         """End the process and whatever it began: its guard does once the channel closes; else it is done here."""
@@ -204,25 +200,4 @@ class VerifierProcess:
         process, channel = self._running
         self._running = None
         channel.close()
-        _await_end(process, _END)
-        if not _has_ended(process):
-            os.killpg(process.pid, signal.SIGKILL)
-            _await_end(process, _END)
-        guard.end_session(process.pid)
-        process.wait()
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended, without reaping it: until then its number is its own."""
-    if process.returncode is not None or not hasattr(os, "waitid"):
-        return process.poll() is not None
-    try:
-        return guard.exit_code(process.pid) is not None
-    except ChildProcessError:  # somebody else reaped it
-        return True
-
-
-def _await_end(process: subprocess.Popen[bytes], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not _has_ended(process) and time.monotonic() < until:
-        time.sleep(0.002)
+        process.end(_END)

@@ -23,6 +23,8 @@ from typing import Any, Literal, NoReturn, cast, get_args
 from trimtab.config.base import excerpt
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
+from trimtab.train.children.conduct import adopt_orphans, die_with
+from trimtab.train.children.process_table import child_pids, end_descendants, exit_code
 from trimtab.train.messages import Problem
 from trimtab.train.tasks import guard, wire
 from trimtab.train.tasks.table import source
@@ -85,7 +87,7 @@ def _serve(channel: socket.socket) -> None:
         return wire.send(channel, {"refused": type(error).__name__, "why": str(error)})
     wire.send(channel, {"ready": True, "network": refused})
     if fresh:
-        guard.adopt_orphans()
+        adopt_orphans()
         gc.freeze()  # a collection in a child would copy what it could share
     with contextlib.suppress(EOFError):  # the judge closed
         while True:
@@ -121,7 +123,7 @@ def _reply(call: Call, problem: Problem, response: str) -> Reply:
 
 def _forked(call: Call, problem: Problem, response: str, timeout: float, channel: socket.socket) -> Reply:
     """What a call says in a process forked for it, which ends with all that it began: it can spoil no other's score."""
-    until, spared = time.monotonic() + timeout, guard.children()  # what the module began when it was loaded
+    until, spared = time.monotonic() + timeout, child_pids()  # what the module began when it was loaded
     ours, theirs = socket.socketpair()
     mine, child = os.getpid(), os.fork()
     if child == 0:
@@ -139,13 +141,13 @@ def _forked(call: Call, problem: Problem, response: str, timeout: float, channel
         except (EOFError, OSError):
             return Failure("crash", crash_of(_awaited(child)))
         finally:
-            guard.end_descendants(child, spared)
+            end_descendants(child, spared)
 
 
 def _answer_once(call: Call, problem: Problem, response: str, channel: socket.socket, parent: int) -> NoReturn:
     with contextlib.suppress(BaseException):
         os.setpgid(0, 0)
-        guard.tie_to(parent)
+        die_with(parent, code=0)
         guard.leave_users()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the terminal is not the response's
         wire.send(channel, _message(_reply(call, problem, response)))
@@ -156,7 +158,7 @@ def _answer_once(call: Call, problem: Problem, response: str, channel: socket.so
 def _awaited(child: int) -> int | None:
     """The exit code of a process that has closed its pipe; None where it lives on all the same."""
     until = time.monotonic() + LINGER
-    while (code := guard.exit_code(child)) is None and time.monotonic() < until:
+    while (code := exit_code(child)) is None and time.monotonic() < until:
         time.sleep(0.001)
     return code
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from trimtab.train.backends.serve import Failed, LearnerGoneError, Message, Order, Ready, serve, tell
+from trimtab.train.children.conduct import print_to
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.weights.objects import ObjectReader, StoredVersion
 
@@ -114,7 +115,9 @@ class SamplerActor:
     def __init__(self, factory: bytes, reader: ObjectReader, *, number: int, threads: int, folder: str | None) -> None:
         """`folder`: where it prints; None: where this machine keeps temporary files."""
         handle, self._log_file = tempfile.mkstemp(prefix=f"trimtab-sampler-{number}-", suffix=".log", dir=folder)
-        _print_to(handle)
+        print_to(handle)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - Ray had put its own there
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         self._log = open(self._log_file, "rb")  # noqa: SIM115 - as long as it lives
         self._mailbox, self._reader, self._beats = Mailbox(), reader, Beats()
         self._threads, self._ended = threads, False
@@ -193,13 +196,3 @@ def actor_class(ray: Any) -> Any:
 def _method(name: str) -> Callable[..., Any]:
     made: Any = lambda self, *given: getattr(SamplerActor, name)(self, *given)  # noqa: E731, PLW0108  # pyright: ignore[reportUnknownLambdaType]
     return made
-
-
-def _print_to(handle: int) -> None:
-    """Have this process print there, whichever language it prints in."""
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(handle)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - as long as it lives
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    faulthandler.enable(file=2)

@@ -6,19 +6,14 @@ publish ──ray.put, once──► object store of each node ──► actor
 
 from __future__ import annotations
 
-import pickle
-import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from trimtab.config.ray import Ray
 from trimtab.errors import RunError
-from trimtab.train.backends.fleet import Fleet
-from trimtab.train.backends.pool import TICK, SamplerPool
+from trimtab.train.backends.engine_pool import EnginePool, PoolOptions
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.ray.actor import actor_class
 from trimtab.train.backends.ray.cluster import Connection
@@ -36,43 +31,22 @@ UNPLACED = 60.0
 """Seconds after which the user is told of samplers without a place."""
 
 
-class RayBackend(SamplerPool):
+class RayBackend(EnginePool):
     """Sampler actors. One that dies, or whose node does, is replaced wherever there is room for it.
 
     Jobs go to samplers that are ready: one for which the cluster has no place waits for it, and nothing waits for that one.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], Engine],
-        settings: Ray,
-        *,
-        hold: int,
-        samplers: int = 1,
-        directory: Path | None = None,
-        restarts: int = 3,
-        patience: float = 120.0,
-        start_patience: float = 600.0,
-        threads: int = 1,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, factory: Callable[[], Engine], settings: Ray, **options: Unpack[PoolOptions]) -> None:
         """As a local back-end; `start_patience` is also how long the first sampler may wait for a place."""
-        self._factory, self._settings, self._threads = pickle.dumps(factory), settings, threads
-        self._patience, self._start_patience = patience, start_patience
-        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="trimtab-")
-        self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
+        self._settings = settings
         self._weights = ObjectWeights()
         self._connection: Connection | None = None
         self._actor: Any = None
+        self._stored: Any = None
         self._backlog: deque[Job] = deque()
-        self._begun, self._told_of_places, self._ever_placed = 0.0, False, False
-        super().__init__(
-            Fleet(samplers, hold=hold, restarts=restarts),
-            self._weights,
-            end=end_actors,
-            tick=min(TICK, patience / 4),
-            clock=clock,
-        )
+        self._told_of_places, self._ever_placed = False, False
+        super().__init__(factory, self._weights, end=end_actors, **options)
 
     @property
     def pids(self) -> list[int]:
@@ -86,7 +60,7 @@ class RayBackend(SamplerPool):
         self._directory.mkdir(parents=True, exist_ok=True)
         self._connection = Connection(self._settings, samplers=len(self._fleet), log=self._directory / "ray.log")
         self._actor = actor_class(self._connection.ray)
-        self._begun = self._clock()
+        self._stored = self._connection.ray.put(self._factory)  # once: a tokenizer may be large, and actors many
         super().begin(weights, version)
 
     def publish(self, weights: NamedTensors, version: int) -> None:
@@ -122,8 +96,6 @@ class RayBackend(SamplerPool):
         finally:
             if self._connection is not None:
                 self._connection.close()
-            if self._temporary is not None:
-                self._temporary.cleanup()
 
     @property
     def _own_seats(self) -> list[RaySeat]:
@@ -147,14 +119,21 @@ class RayBackend(SamplerPool):
             resources=dict(settings.resources) or None,
             scheduling_strategy="SPREAD",
         ).remote(
-            self._factory,
+            self._stored,
             self._weights.reader(),
             number=number,
             threads=self._threads,
             folder=None if folder is None else str(folder),
         )
-        log = self._directory / f"sampler-{number}.log"
-        seat = RaySeat(number, self._connection.ray, actor, log, self._patience, self._start_patience)
+        seat = RaySeat(
+            number=number,
+            log=self._log(number),
+            patience=self._patience,
+            start_patience=self._start_patience,
+            since=self._clock(),
+            ray=self._connection.ray,
+            actor=actor,
+        )
         self._own_seats[number : number + 1] = [seat]
 
     def _messages(self, wait: float) -> Iterator[tuple[Seat, Message | None]]:
@@ -183,9 +162,10 @@ class RayBackend(SamplerPool):
 
     def _places(self) -> str | None:
         """A word about samplers that have waited long for a place. Raises where none ever had one."""
-        missing = [seat.number for seat in self._own_seats if seat.report is None]
-        waited = self._clock() - self._begun
+        now = self._clock()
+        missing = [seat for seat in self._own_seats if seat.report is None]
         self._ever_placed = self._ever_placed or len(missing) < len(self.seats)
+        waited = max((now - seat.since for seat in missing), default=0.0)
         if not missing or waited < UNPLACED or self._connection is None:
             return None
         needs = {"CPU": self._settings.cpus, "GPU": self._settings.gpus, **self._settings.resources}

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -23,7 +22,8 @@ from trimtab.config.ray import Ray
 from trimtab.errors import ConfigError, RunError
 from trimtab.records.lock import Lock
 from trimtab.records.scratch import locked_folder
-from trimtab.train.engines.vllm.session import ProcessSession
+from trimtab.train.backends.ray.access import AccessToken
+from trimtab.train.children.session import ProcessSession
 
 START = 600.0
 """Seconds a cluster has to start."""
@@ -34,6 +34,7 @@ ANSWER = 10.0
 POLL = 0.05
 ROOM_FOR_SOCKETS = 46
 """Bytes of a folder's path that leave Ray enough for its socket files."""
+PRINTS = "print_to_stdstream"
 HEAD = Path(__file__).with_name("head.py")
 
 
@@ -56,12 +57,13 @@ class Connection:
         """`log`: of a cluster that is started here, which has room for so many samplers."""
         self._own: OwnCluster | None = None
         self._is_ours = False
+        self._announcements: Announcements | None = None
         if settings.address is None and not _is_connected():
-            _agree_on_token()
             self._own = OwnCluster(settings, samplers=samplers, log=log)
         self.ray = ray_module()
         if self.ray.is_initialized():
             return
+        self._announcements = Announcements(self.ray, log)
         try:
             address = _answering(settings.address) if self._own is None else self._own.address()
             with _handler_kept():
@@ -90,6 +92,8 @@ class Connection:
         if self._is_ours:
             self._is_ours = False
             self.ray.shutdown()
+        if self._announcements is not None:
+            self._announcements.close()
         if self._own is not None:
             self._own.close()
 
@@ -99,10 +103,11 @@ class OwnCluster:
 
     def __init__(self, settings: Ray, *, samplers: int, log: Path) -> None:
         self.log = log
+        self._token = AccessToken()
         self.folder, self._lock = _short_folder()
         self._address = self.folder / "address"
         options: dict[str, Any] = {
-            "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5)),
+            "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5) + settings.verifiers),
             "resources": {name: amount * samplers for name, amount in settings.resources.items()},
             "_temp_dir": str(self.folder),
         }
@@ -141,6 +146,26 @@ class OwnCluster:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._lock.release()
             self._lock = None
+            self._token.withdraw()
+
+
+class Announcements:
+    """What Ray tells every driver, such as the last lines of a node that died: kept in a file, instead of on the run's stdout."""
+
+    def __init__(self, ray: Any, log: Path) -> None:
+        self._worker, self._log = ray._private.worker, log
+        self._printed: Any = getattr(self._worker, PRINTS, None)  # not Ray's public face: another version may have none
+        if self._printed is not None:
+            setattr(self._worker, PRINTS, self._keep)
+
+    def close(self) -> None:
+        """Let Ray print again."""
+        if self._printed is not None:
+            setattr(self._worker, PRINTS, self._printed)
+
+    def _keep(self, data: Any, *given: Any, **named: Any) -> None:
+        with contextlib.suppress(OSError), self._log.open("a") as file:
+            file.writelines(f"{line}\n" for line in data["lines"])
 
 
 def _answering(address: str | None) -> str | None:
@@ -170,12 +195,6 @@ def _nobody_at(address: str | None, error: Exception) -> RunError:
 def _is_connected() -> bool:
     module = sys.modules.get("ray")
     return module is not None and bool(module.is_initialized())
-
-
-def _agree_on_token() -> None:
-    """What a cluster of our own asks whoever connects for. In the environment, or Ray would keep one in the user's home."""
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _short_folder() -> tuple[Path, Lock | None]:

@@ -10,41 +10,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trimtab.train.backends.engine_seat import EngineSeat
 from trimtab.train.backends.ray.actor import ActorReport
 from trimtab.train.backends.seat import Fate
-from trimtab.train.backends.serve import Failed, Message, Order, Ready
-from trimtab.train.backends.silence import Silence
+from trimtab.train.backends.serve import Message, Order
 from trimtab.train.weights.objects import StoredVersion
 
 LAST_WORDS = 0.5
 """Seconds a hung actor has to write where it hangs."""
 
 
-@dataclass(eq=False)
-class RaySeat:
+@dataclass(eq=False, kw_only=True)
+class RaySeat(EngineSeat):
     """An actor from its creation to its death. Until it has a place and an engine it is not ready, and gets nothing to do."""
 
-    number: int
+    since: float
+    """When it was asked for."""
     ray: Any
     actor: Any
-    log: Path
-    patience: float
-    """Seconds of silence after which it counts as hung, if it has work."""
-    start_patience: float
-    """The same from its place to its being ready."""
-    ready: bool = False
     report: ActorReport | None = None
     """The last one; None: it has no place yet."""
-    failure: Failed | None = None
-    hung: float | None = None
-    """Seconds of silence for which it was killed."""
     broken: str | None = None
     """What Ray said of its end."""
     received: int = 0
     """Bytes of what it printed."""
 
     def __post_init__(self) -> None:
-        self.silence = Silence(self.patience / 4)
+        super().__post_init__()
         self.news = self.actor.news.remote()
 
     def send(self, order: Order) -> None:
@@ -69,22 +61,9 @@ class RaySeat:
         self.news = self.actor.news.remote()
         return list(report.messages)
 
-    def hear(self, message: Ready | Failed) -> None:
-        """What it said about itself."""
-        if isinstance(message, Failed):
-            self.failure = message
-            return
-        self.ready = True
-        self.silence = Silence(self.patience / 4)  # starting was judged by another limit
-
     def look(self, now: float, *, working: bool) -> None:
         """Kill an actor that has work, or a place and no engine, and shows no life."""
-        if self.report is None:
-            return
-        silence = self.silence.look(self.report.pulse, now)
-        limit = self.patience if self.ready else self.start_patience
-        if (working or not self.ready) and self.hung is None and silence > limit:
-            self.hung = silence
+        if self.report is not None and self.is_stuck(self.report.pulse, now, working=working):
             self.ray.wait([self.actor.dump.remote()], timeout=LAST_WORDS)
             self.ray.kill(self.actor)
 
@@ -92,7 +71,7 @@ class RaySeat:
         """After its last word: end what is left of it."""
         self.kill()
         self._fetch_rest()
-        return Fate(self._cause(), str(self.log), self._tail(), self.failure.traceback if self.failure else None)
+        return self.fate()
 
     def kill(self) -> None:
         """End it, wherever it is."""
@@ -114,21 +93,15 @@ class RaySeat:
         with self.log.open("ab") as file:
             file.write(printed)
 
-    def _cause(self) -> str:
-        """Why it died."""
-        at = "" if self.report is None else f"on {self.report.host} (process {self.report.pid}) "
-        if self.failure is not None:
-            return f"{at}raised {self.failure.error}"
-        if self.hung is not None:
-            return f"{at}gave no sign of life for {self.hung:.0f} s and was killed; where it hung is in {self.log}"
+    def _place(self) -> str:
+        return "" if self.report is None else f"on {self.report.host} (process {self.report.pid}) "
+
+    def _ending(self) -> str:
         told = " ".join((self.broken or "").split())
+        if "temporarily unavailable" in told:
+            return "does not answer: its node is gone, or cannot be reached"
         because = re.search(r"because (its (?:worker process|node) has died)", told)
         if because is None:
-            return f"{at}is gone: {told[:300]}"
+            return f"is gone: {told[:300]}"
         hint = " (ended by somebody, or by the system for want of memory)" if "worker" in because[1] else ""
-        return f"{at}is gone: {because[1]}{hint}"
-
-    def _tail(self, lines: int = 12) -> str:
-        """The last lines of its log."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+        return f"is gone: {because[1]}{hint}"

@@ -13,9 +13,9 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import RunError
+from trimtab.train.children.session import ProcessSession
 from trimtab.train.engines.vllm import limits
 from trimtab.train.engines.vllm.client import MODEL, UNIX
-from trimtab.train.engines.vllm.session import ProcessSession
 
 MODULE = "vllm.entrypoints.openai.api_server"
 PATH_LIMIT = 100

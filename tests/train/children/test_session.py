@@ -12,29 +12,32 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LIMIT, until
-from trimtab.train.engines.vllm.session import ProcessSession
+from trimtab.train.children.session import ProcessSession
 
 # A program and its child, which hear nobody's end: each leaves a file once it runs.
 STUBBORN = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pathlib.Path({!r}).touch(); time.sleep(9999)"
 PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', {!r}]); exec({!r})"
 RUN = """
 import os, pathlib, sys, time
-from trimtab.train.engines.vllm.session import ProcessSession
+from trimtab.train.children.session import ProcessSession
 folder = pathlib.Path({folder!r})
 made = ProcessSession({command!r}, status=folder / "status", log=folder / "log", environment=os.environ)
-(folder / "leader.part").write_text(str(made.leader))
+(folder / "leader.part").write_text(str(made.pid))
 os.replace(folder / "leader.part", folder / "leader")
 time.sleep(9999)
 """
 
 
 def group_is_gone(leader: int) -> bool:
-    """Whether no process of a group is left."""
-    try:
-        os.killpg(leader, 0)
-    except ProcessLookupError:
-        return True
-    return False
+    """Whether no process of a group runs; one that ended and was not reaped yet does not."""
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = each.read_text(errors="replace").rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(group) == leader and state != "Z":
+            return False
+    return True
 
 
 def program(folder: Path) -> list[str]:
@@ -65,15 +68,15 @@ def children_of(parent: int) -> list[int]:
 def test_closing_ends_also_what_does_not_listen(session: ProcessSession) -> None:
     assert session.ended is None
     session.close(patience=0.5)
-    until(lambda: group_is_gone(session.leader))
+    until(lambda: group_is_gone(session.pid))
 
 
 def test_a_server_that_is_killed_takes_its_children_along_and_the_cause_is_known(session: ProcessSession) -> None:
-    (server,) = children_of(session.leader)
+    (server,) = children_of(session.pid)
     os.kill(server, signal.SIGKILL)
     until(lambda: session.ended is not None)
     assert session.ended == "was ended by SIGKILL"
-    until(lambda: group_is_gone(session.leader))
+    until(lambda: group_is_gone(session.pid))
 
 
 def test_an_exit_code_is_told(tmp_path: Path) -> None:
@@ -88,14 +91,14 @@ def test_an_exit_code_is_told(tmp_path: Path) -> None:
 
 
 def test_without_its_guard_a_server_is_ended_by_the_run(session: ProcessSession) -> None:
-    os.kill(session.leader, signal.SIGKILL)
+    os.kill(session.pid, signal.SIGKILL)
     assert session.kill() == "was ended together with its guard"
-    until(lambda: group_is_gone(session.leader))
+    until(lambda: group_is_gone(session.pid))
 
 
 def test_one_that_hangs_is_said_to_have_been_killed(session: ProcessSession) -> None:
     assert session.kill() == "did not answer and was killed"
-    until(lambda: group_is_gone(session.leader))
+    until(lambda: group_is_gone(session.pid))
 
 
 def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Where batches come from: samplers, judges and the buffer between them, kept going while the learner waits.
+
+admit what may begin ─► give it to the samplers ─► have what comes back judged ─► take a whole batch
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from trimtab.config.training import Train
+from trimtab.errors import RunError
+from trimtab.train.entries import Entry
+from trimtab.train.evaluate import Evaluation, Evaluator
+from trimtab.train.judging import JudgedGroup
+from trimtab.train.messages import Group
+from trimtab.train.parts import Parts
+from trimtab.train.sample_faults import SampleFaults
+from trimtab.train.staleness import room
+from trimtab.train.standing import Note, Standing
+from trimtab.train.stop import Stop
+from trimtab.train.tasks import GivenUpError
+
+QUIET = 900.0
+"""Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""
+
+SOON = 0.02
+"""Seconds between two looks at what is being judged."""
+
+
+class BatchSource:
+    """The run's side of sampling. The buffer is that of the run's standing, the back-end and the judges are its parts."""
+
+    def __init__(self, config: Train, parts: Parts, standing: Standing, note: Note) -> None:
+        self._config, self._parts, self._standing, self._note = config, parts, standing, note
+        self._faults = SampleFaults()
+        self._evaluation: Evaluation | None = None
+        self._in_step = config.backend == "lockstep"
+        """Whether a batch may not depend on which verifier was quicker."""
+        self.stop = Stop()
+        """Looked at while waiting: whether the user asked to stop."""
+
+    def batch(self) -> list[Entry] | None:
+        """The next batch of whole groups; None where the user asked to stop first."""
+        rollout, taken = self._config.rollout, list[Entry]()
+
+        def is_ready() -> bool:
+            entries = self._standing.buffer.take(
+                rollout.groups, self._version, rollout.max_staleness, rollout.late, rollout.max_dropped
+            )
+            taken.extend(entries or ())
+            return entries is not None
+
+        self._admit()  # work for the samplers first, also where a batch is ready
+        self._receive(0.0)
+        return taken if self._wait(is_ready) else None
+
+    def accuracy(self, evaluator: Evaluator) -> float | None:
+        """Of held-out jobs through the back-end, beside the groups it has already; None where a request to stop came first.
+
+        No newer weights are published before all of them are back. Nor is any group given: which ones share a batch with these
+        would depend on the clock, and with it their last bits.
+        """
+        self._evaluation = evaluation = evaluator.begin(self._version)
+        try:
+            self._parts.backend.give(evaluator.jobs)
+            if not self._wait(lambda: evaluation.is_done, admit=False):
+                return None
+            return evaluator.accuracy(evaluation.groups)
+        except GivenUpError:
+            return None
+        finally:
+            self._evaluation = None
+
+    @property
+    def _version(self) -> int:
+        return self._parts.learner.version
+
+    def _wait(self, condition: Callable[[], bool], *, admit: bool = True) -> bool:
+        """Take in what samplers do until it holds, giving them more; False where the user asked to stop first."""
+        heard, judge = time.monotonic(), self._parts.judge
+        while not condition():
+            if self.stop:
+                return False
+            if admit:
+                self._admit()
+            if self._receive(SOON if judge.pending else 0.5) or judge.pending:
+                heard = time.monotonic()
+            if time.monotonic() - heard > QUIET:
+                raise RunError(
+                    f"The samplers need to send something within {QUIET:g} s, got nothing. Look at their logs, in samplers/ "
+                    "of the run, and at rollout.max_tokens and rollout.slots."
+                )
+        return True
+
+    def _receive(self, timeout: float) -> bool:
+        """Take in what the samplers have done; whether there was anything."""
+        backend, judge, evaluation = self._parts.backend, self._parts.judge, self._evaluation
+        arrived = backend.arrived(timeout, lambda: bool(self.stop))
+        for group in arrived.groups:
+            if group.job.group < 0:
+                if evaluation is not None:
+                    evaluation.take(group)
+                continue
+            self._judge(group)
+        finished = judge.all_finished() if self._in_step else judge.finished()
+        for judged in finished:
+            self._finish(judged)
+        for note in judge.new_notes():
+            self._note("reward", note)
+        self._standing.buffer.lost(arrived.lost)
+        if evaluation is not None and (again := evaluation.lost(arrived.lost)):
+            backend.give(again)
+        for note in arrived.notes:
+            self._note("sampler", note)
+        return bool(arrived or finished)
+
+    def _judge(self, group: Group) -> None:
+        """Have a group judged, unless it is one that came before."""
+        buffer, parts = self._standing.buffer, self._parts
+        if buffer.sample(group):
+            entry = buffer.entry(group.job.group)
+            assert entry is not None
+            parts.judge.submit(group, entry.problem, parts.policy.texts_of(group))
+
+    def _finish(self, judged: JudgedGroup) -> None:
+        """Take in the scores of a group. Without them it is sampled again when the run goes on."""
+        if judged.scores is not None:
+            self._standing.buffer.finish(judged.group, judged.scores, judged.texts)
+            for kind, message in self._faults.notes(judged.group, judged.scores):
+                self._note(kind, message)
+
+    def _admit(self) -> None:
+        """Let in what the staleness rule allows, and give it to the samplers that have room."""
+        rollout, buffer, parts = self._config.rollout, self._standing.buffer, self._parts
+        allowed = room(
+            self._version, rollout.groups, rollout.max_staleness, buffer.admitted, buffer.trained, buffer.dropped
+        )
+        for _ in range(allowed):
+            buffer.admit(*parts.make(buffer.next))
+        jobs = buffer.waiting(parts.backend.room())
+        if jobs:
+            buffer.start((job.group for job in jobs), self._version)
+            parts.backend.give(jobs)

@@ -1,0 +1,84 @@
+"""How far a run has come: all that a checkpoint keeps beside what the learner keeps of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trimtab.config.training import Train
+from trimtab.records.gaps import gaps
+from trimtab.records.run import RunDirectory
+from trimtab.train import checkpoint
+from trimtab.train.buffer import Buffer
+from trimtab.train.parts import Parts
+from trimtab.train.saved import read_state
+from trimtab.train.watch import Watch
+
+Note = Callable[[str, str], None]
+"""Takes a kind of event and what to tell the user."""
+
+
+@dataclass(eq=False)
+class Standing:
+    """The groups on their way, what was measured and told so far, and the time it took."""
+
+    watch: Watch
+    buffer: Buffer = field(default_factory=Buffer)
+    accuracies: list[float] = field(default_factory=list[float])
+    owed: dict[str, float] | None = None
+    """Metrics of the last step where a request to stop broke its evaluation off."""
+    seconds: float = 0.0
+
+    def save(self, run: RunDirectory, parts: Parts, *, keep: int) -> None:
+        """A checkpoint of now, in the run directory, which keeps so many."""
+        run.flush()
+        learner = parts.learner
+        values, arrays = self.buffer.snapshot()
+        state: dict[str, Any] = {
+            "version": learner.version,
+            "skipped": dict(learner.skipped),
+            "buffer": values,
+            "watch": self.watch.state(),
+            "accuracies": self.accuracies,
+            "seconds": self.seconds,
+            "owed": self.owed,
+            "rows": run.rows.total(),
+        }
+        checkpoint.save(
+            run.checkpoints,
+            learner.version,
+            learner=learner.save,
+            tokenizer=parts.policy.tokenizer,
+            state=state,
+            arrays=arrays,
+            keep=keep,
+        )
+
+    def restore(self, config: Train, run: RunDirectory, parts: Parts, note: Note) -> None:
+        """The state of the newest checkpoint that is whole; a run killed before its first one begins anew."""
+        newest = checkpoint.latest(run.checkpoints, lambda message: note("checkpoint", message))
+        if newest is None:
+            note("checkpoint", "There is no whole checkpoint: the run begins at step 0.")
+            checkpoint.clear_leftovers(run.checkpoints)
+            run.rewind(0)
+            return
+        self._load(newest, config, run, parts, note)
+
+    def _load(self, path: Path, config: Train, run: RunDirectory, parts: Parts, note: Note) -> None:
+        learner = parts.learner
+        saved = checkpoint.restore(path, learner=learner.load)
+        state, self.buffer = read_state(path, saved, config, parts.policy.vocabulary)
+        self.buffer.renew(parts.make)
+        learner.version = state.version
+        learner.skipped.update(state.skipped)
+        self.watch.restore(state.watch.model_dump())
+        self.accuracies, self.seconds, self.owed = list(state.accuracies), state.seconds, state.owed
+        checkpoint.clear_leftovers(run.checkpoints)
+        run.rewind(state.version)
+        rollout, record = config.rollout, config.record
+        every = rollout.groups * rollout.samples if record.rollouts == 1 else None
+        logged = range(state.version - (state.owed is not None))
+        for message in gaps(run, logged, rows=state.rows, per_step=every):
+            note("missing", f"{message} The run goes on without them.")
