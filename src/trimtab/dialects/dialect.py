@@ -119,6 +119,15 @@ class Given:
         """Whether a key of that part was said."""
         return any(self._keys[label].part == part for label in self.values if label in self._keys)
 
+    def part_of(self, label: str) -> Part:
+        """What a key speaks of."""
+        return self._keys[label].part
+
+    def switches_off(self, part: Part) -> bool:
+        """Whether a key of that part was said to be off."""
+        said = [value for label, value in self.values.items() if label in self._keys and self._keys[label].part == part]
+        return any(value in (None, False, "off", "none", "disabled") for value in said) or self.closed_section
+
     @property
     def closed_section(self) -> bool:
         """Whether a section of the correction was written as null or {}."""

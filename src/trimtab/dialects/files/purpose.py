@@ -26,6 +26,7 @@ BY_KEY: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("rlhf_type", {**BY_WORD, "ppo": "PPO with a critic, by another trainer"}),
     ("train_dataset.type", BY_WORD),
     ("loss_type", {"sft_loss": SUPERVISED, "sigmoid": PREFERENCES}),
+    ("trainer.loss.type", {"sft": SUPERVISED}),
 )
 """A key whose value says what a run is for."""
 BY_TOP = (
@@ -38,6 +39,7 @@ BY_TOP = (
     (DISTILLATION, ("distillation", "teacher"), ("actor_rollout_ref",)),
     (DISTILLATION, ("student_train", "teacher"), ()),
     (SERVING, ("eval", "generation"), ()),
+    (SERVING, ("gconfig", "rollout"), ("actor", "ppo")),
     (SUPERVISED, ("asft",), ()),
 )
 """What a file is for by names at its top, and the names beside which it is something else."""

@@ -135,4 +135,8 @@ def without_keys(found: Contents, name: str) -> NotSettingsError:
     """What to say of a file in which no framework finds a key of its own."""
     held = (found.top or tuple(found.keys))[:SHOWN]
     more = f" It sets {', '.join(held)}{' and more' if len(found.top or found.keys) > SHOWN else ''}." if held else ""
-    return NotSettingsError(f"{name} sets nothing of a correction, a loss or an advantage of any framework.{more}")
+    named = ", ".join(each.name for each in found.parents[:SHOWN])
+    sent = f" It runs with {named}: pass that file." if named else ""
+    return NotSettingsError(
+        f"{name} sets nothing of a correction, a loss or an advantage of any framework.{sent or more}"
+    )
