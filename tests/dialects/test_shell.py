@@ -170,7 +170,8 @@ def test_a_text_made_to_stall_ends_in_time(name: str) -> None:
 TOKENS = [
     "if", "then", "else", "fi", "for", "in", "do", "done", "case", "esac", "while", "{", "}", "(", ")", "((", "))", "[[", "]]",
     "$(", "${", "$((", "`", '"', "'", "\\", "\\\n", "\n", ";", ";;", "&&", "||", "|", "&", "<<E\n", "E\n", "<<<", "<(", ">", "#",
-    "A=", "A=(python3 t.py --x 1)", "A+=(", "> a.sh", "echo", "$A", "${A[@]}", "${A:-", "}", "run", "--x", "=1", "f()", "eval", "bash -c", " ", "\t", "é", "\ue0003\ue001",
+    "A=", "A+=(", "$A", "${A[@]}", "${A:-", "}", "run", "--x", "=1", "f()", "eval", "bash -c", " ", "\t", "é", "\ue0003\ue001",
+    "A=(python3 t.py --x 1)", "> a.sh", "echo", "printf",
 ]  # fmt: skip
 
 
