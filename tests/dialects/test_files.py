@@ -27,6 +27,23 @@ class Expected:
 
 
 EXPECTED: dict[str, Expected] = {
+    "open-instruct/first_names.sh": Expected(
+        {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},
+        said=("kl1 to kl4 became 0 to 3",),
+    ),
+    "areal/launched.sh": Expected(
+        {"actor.eps_clip": 0.3},
+        ("correction",),
+        ("depends on recipes/config.yaml",),
+    ),
+    "skyrl/covariance.sh": Expected(
+        {
+            "trainer.algorithm.policy_loss_type": "clip_cov",
+            "trainer.algorithm.use_kl_loss": True,
+            "trainer.algorithm.kl_loss_coef": 0.002,
+        },
+        said=("divided by the number of tokens",),
+    ),
     "slime/job_in_a_file.sh": Expected(
         {
             "advantage_estimator": "grpo",
@@ -67,7 +84,7 @@ EXPECTED: dict[str, Expected] = {
         ("correction",),
         ("depends on the mapping **more (line 8)",),
     ),
-    "trl/somebodys_script.sh": Expected({"beta": 0.02}, said=("Pass the script to read that",)),
+    "trl/somebodys_script.sh": Expected({"beta": 0.02}, said=("Pass the script to read what it sets",)),
     "areal/first_version.yaml": Expected(
         {
             "actor.eps_clip": 0.3,

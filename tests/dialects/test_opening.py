@@ -168,6 +168,7 @@ PURPOSES = [
     ("roll.yaml", "exp_name: x\nchosen_key: a\nrejected_key: b\nbeta: 0.1\nactor_train: {}\n", "preferences"),
     ("areal.yaml", "actor: {path: m}\ntrain_dataset: {type: sft}\nexperiment_name: x\n", "supervised fine-tuning"),
     ("prime.toml", '[model]\nname = "m"\n[data]\nbatch_size = 2\n[optim]\nlr = 1e-5\n', "supervised fine-tuning"),
+    ("es.sh", "python -m openrlhf.cli.train_es_ray --population_size 8 --es_std 0.001\n", "evolution strategies"),
     ("rollouts.yaml", "gconfig: {n_samples: 4}\nrollout: {queue_size: null}\nexperiment_name: x\n", "serving"),
     ("prime_sft.toml", '[trainer.loss]\ntype = "sft"\n[orchestrator]\nbatch_size = 8\n', "supervised fine-tuning"),
     ("teacher.yaml", "distillation: {topk: 4}\nteacher: {}\nloss_fn: {kl_type: mixed}\n", "distillation"),
@@ -177,7 +178,11 @@ PURPOSES = [
 @pytest.mark.parametrize(("name", "text", "purpose"), PURPOSES)
 def test_a_file_that_trains_otherwise_is_told_apart(tmp_path: Path, name: str, text: str, purpose: str) -> None:
     file = written(tmp_path, name, text)
-    samples = purpose in ("neither GRPO nor RLOO", "distillation")  # a teacher's student samples too, and so does PPO
+    samples = purpose in (
+        "neither GRPO nor RLOO",
+        "distillation",
+        "evolution strategies",
+    )  # a teacher's student samples too, and so does PPO
     why = "whose gradient is not read here" if samples else "which has no sampler to correct for"
     with pytest.raises(NotSettingsError, match=f"is for .*{purpose}.*, {why}") as raised:
         framework_of(file)
@@ -226,6 +231,20 @@ def test_why_a_framework_was_taken_is_said(tmp_path: Path) -> None:
 
 
 # ── the command line ──
+
+
+def test_the_first_names_of_the_estimators_bring_the_defaults_of_their_versions() -> None:
+    early, today = ({"exp_name": "x", "beta": 0.1, "kl_estimator": name} for name in ("kl4", 3))
+    first, now = read("open-instruct", early), read("open-instruct", today)
+    assert first.kl == now.kl
+    assert (first.correction, now.correction is None) == (None, False)
+    assert read("open-instruct", {**early, "clip_higher": 0.272}).loss == now.loss != first.loss
+
+
+def test_a_kl_beside_a_loss_that_is_named_as_broken_is_read() -> None:
+    asked = {"policy_loss_type": "clip_cov", "use_kl_loss": True, "kl_loss_coef": 0.002}
+    found = read("skyrl", {"trainer": {"algorithm": asked}})
+    assert (found.loss, found.kl and found.kl.coefficient) == (None, 0.002)
 
 
 def test_explain_without_from_says_which_framework_it_took_and_why(tmp_path: Path) -> None:

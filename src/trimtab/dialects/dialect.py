@@ -78,6 +78,8 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
+        self.builds_on_others = False
+        """Whether files that are not there may say more."""
         self.problems: list[Unreadable] = []
         """What was written and cannot mean anything, by the part it speaks of."""
         self._keys = dialect.by_label
@@ -87,6 +89,7 @@ class Given:
         rest = {name: value for name, value in self.values.items() if name != label}
         found = Given(self.dialect, rest, self._written, documented=self.documented, width=self.width)
         found.places, found.problems = self.places, self.problems
+        found.builds_on_others = self.builds_on_others
         return found
 
     def __getitem__(self, label: str) -> Any:

@@ -32,7 +32,10 @@ OWN_PROGRAM = (
     "This is no program of {title} itself; a loss or an estimator that it puts in their place is not in this reading."
 )
 
-OWN_SCRIPT = "This is no program of {title} itself; what it sets besides these flags is not in this reading. Pass the script to read that."
+OWN_SCRIPT = (
+    "This is not the program whose defaults are read here; what it sets or computes itself is not in this reading. Pass the script to "
+    "read what it sets."
+)
 
 
 def read(
@@ -61,7 +64,9 @@ def read(
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
-        reading, errors = _reading(dialect, asked, [each.name for each in found.parents if _matters(dialect, each)])
+        parents = [each.name for each in found.parents if _matters(dialect, each)]
+        asked.builds_on_others = bool(parents)
+        reading, errors = _reading(dialect, asked, parents)
     if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
         raise type(first)(f"{where}{_with_title(dialect, first)}")

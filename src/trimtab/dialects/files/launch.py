@@ -38,7 +38,7 @@ ARGUMENTS = re.compile(r"args|opts|options|flags|extra|overrides|params|cmd|comm
 PARENTS = ("config", "config_name", "config_path", "config_file", "custom_config_path", "config_yaml")
 """Flags that name a file of settings the command builds on."""
 SETTLED = re.compile(r"config|grpo_trainer|\w*ppo\w*_trainer")
-"""Names of a framework's own whole defaults, which are the defaults already."""
+"""What `--config-name` says for a framework's own whole defaults, which are the defaults already."""
 Scalar = Callable[[str], Any]
 Score = Callable[[Mapping[str, Any]], int]
 
@@ -263,7 +263,7 @@ def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> t
     return tuple(
         NamedFile(flag, name, folder if flag == "config_name" else "")
         for flag, name in shown
-        if flag != "config_path" and not SETTLED.fullmatch(name.rpartition("/")[2].partition(".")[0])
+        if flag != "config_path" and not (flag == "config_name" and SETTLED.fullmatch(name.partition(".")[0]))
     )
 
 

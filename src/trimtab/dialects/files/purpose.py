@@ -8,10 +8,12 @@ from typing import Any
 
 SUPERVISED, PREFERENCES, REWARD = "supervised fine-tuning", "learning from preferences", "a reward model"
 DISTILLATION, SERVING = "distillation from a teacher", "serving or evaluation"
+EVOLUTION = "evolution strategies"
 BY_WORD = {
     **dict.fromkeys(("sft", "finetune", "finetuning", "pretrain", "cpt", "pt"), SUPERVISED),
     **dict.fromkeys(("dpo", "kto", "orpo", "simpo", "cpo", "ipo", "bco", "preferences"), PREFERENCES),
     **dict.fromkeys(("rm", "prm", "rw", "reward"), REWARD),
+    "es": EVOLUTION,
     **dict.fromkeys(("gkd", "opd", "opsd", "distill", "distillation", "gold"), DISTILLATION),
     **dict.fromkeys(
         ("serve", "server", "generation", "generate", "infer", "inference", "eval", "rollout", "deploy"), SERVING

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from trimtab.dialects.files.launch import Launch, NamedFile, flag_name, keys_of, launches
@@ -50,7 +51,8 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
     for node in _statements(module):
         _take(node, names, own, texts, scalar)
     imports = _imports(module)
-    said = _commands(ast.get_docstring(module) or "", scalar)
+    first = module.body[0].lineno if module.body else 1
+    said = _commands(ast.get_docstring(module, clean=False) or "", first, scalar)
     program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
     handed = tuple(NamedFile("**", each) for each in dict.fromkeys(names.elsewhere))
     found: list[Launch] = []
@@ -252,7 +254,7 @@ def _assign(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]
 # ── commands in texts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _commands(text: str, scalar: Scalar) -> list[Launch]:
+def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
     """Launch lines in a docstring, each with the lines it is continued on."""
     lines = text.splitlines()
     found: list[Launch] = []
@@ -264,7 +266,7 @@ def _commands(text: str, scalar: Scalar) -> list[Launch]:
                 place += 1
             source = "\n".join(line.strip() for line in lines[start : place + 1]).removeprefix("$ ")
             with contextlib.suppress(ShellError):
-                found += [each for each in launches(source, scalar) if each.keys]
+                found += [replace(each, line=first + start) for each in launches(source, scalar) if each.keys]
         place += 1
     return found
 
