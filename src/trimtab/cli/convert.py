@@ -28,10 +28,10 @@ WRITTEN_IN_PART = 4
 """The exit code where everything was read and the target can say only some of it."""
 
 
-Files = Annotated[
+FilesArgument = Annotated[
     list[Path], typer.Argument(metavar="FILE…", help="Settings files; with --in-place also folders of them.")
 ]
-Origin = Annotated[
+FromOption = Annotated[
     str | None,
     typer.Option(
         "--from",
@@ -39,55 +39,57 @@ Origin = Annotated[
         help=f"The framework the files are written for: {FRAMEWORKS}. Recognised by their keys if you leave it out.",
     ),
 ]
-Target = Annotated[
+ToOption = Annotated[
     str | None,
     typer.Option(
         "--to", metavar="NAME", help="The framework to convert to. Without it you get part of a `trimtab train` file."
     ),
 ]
-Strict = Annotated[
+StrictOption = Annotated[
     bool, typer.Option("--strict", help="Refuse, and write nothing, if the target cannot say all of it.")
 ]
-TakeNearest = Annotated[
+NearestOption = Annotated[
     bool,
     typer.Option("--nearest", help="If the target cannot say the correction, write the nearest one that it can."),
 ]
-Only = Annotated[
+OnlyOption = Annotated[
     str | None,
     typer.Option(
         "--only", metavar="PARTS", help="Convert only these parts: correction, loss, advantage, joined by commas."
     ),
 ]
-Documented = Annotated[
+DocumentedOption = Annotated[
     bool,
     typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
 ]
-Check = Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")]
-Everything = Annotated[bool, typer.Option("--all", help="Print every remark in full, not only its first line.")]
-Sets = Annotated[
+CheckOption = Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Print every remark in full, not only its first line.")]
+SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
 ]
-InPlace = Annotated[
+InPlaceOption = Annotated[
     bool,
     typer.Option("--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --in-place: show what would change, and change nothing.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="With --in-place: show what would change, and change nothing.")
+]
 
 
 def convert(
-    files: Files,
-    source: Origin = None,
-    target: Target = None,
-    strict: Strict = False,
-    take_nearest: TakeNearest = False,
-    only: Only = None,
-    documented: Documented = False,
-    check: Check = False,
-    everything: Everything = False,
-    sets: Sets = None,
-    in_place: InPlace = False,
-    dry_run: DryRun = False,
+    files: FilesArgument,
+    source: FromOption = None,
+    target: ToOption = None,
+    strict: StrictOption = False,
+    take_nearest: NearestOption = False,
+    only: OnlyOption = None,
+    documented: DocumentedOption = False,
+    check: CheckOption = False,
+    everything: AllOption = False,
+    sets: SetOption = None,
+    in_place: InPlaceOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Convert a framework's settings to another framework's, or to ours.
 
