@@ -54,7 +54,7 @@ def read(
     mapping or as `KEY=VALUE` words.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
-    whole file that leaves its correction off.
+    whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
     found = contents_of(settings, lambda keys: count(dialect, keys))
