@@ -177,7 +177,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
 
     silent = not asked.speaks_of("correction") and not asked.closed_section
     rule = part("correction", lambda: _correction(dialect, asked, parents, silent), None)
-    silent = silent and asked.places
+    unsaid = silent and bool(asked.places)
     loss_of = dialect.loss_of if asked.speaks_of("loss") or dialect.is_loss else None
     loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
@@ -186,7 +186,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     )
     reading = Reading(
         framework=dialect.name,
-        correction=None if silent and rule == OFF else rule,
+        correction=None if unsaid and rule == OFF else rule,
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),

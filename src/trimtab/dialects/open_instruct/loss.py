@@ -19,7 +19,7 @@ KL_ESTIMATORS: dict[str, dict[str, Any]] = {
     "3": {"estimator": "k1", "importance": "full"},
 }
 """`kl_estimator` → ours; the last is the ratio times the log-ratio."""
-KL_ESTIMATORS |= {f"kl{int(name) + 1}": each for name, each in KL_ESTIMATORS.items()}
+FIRST_NAMES = {f"kl{int(name) + 1}": name for name in KL_ESTIMATORS}
 FIRST_CLIP = 0.2
 """`clip_higher` of the versions that had kl1 to kl4, where it is left out."""
 
@@ -52,4 +52,5 @@ def _reduction(given: Given) -> Reduction:
 def _kl(given: Given) -> KlPenalty | None:
     if not given["beta"] or not given["load_ref_policy"] or not given.has("beta", "kl_estimator"):
         return None
-    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[given["kl_estimator"]])
+    name = given["kl_estimator"]
+    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[FIRST_NAMES.get(name, name)])
