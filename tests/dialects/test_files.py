@@ -27,6 +27,83 @@ class Expected:
 
 
 EXPECTED: dict[str, Expected] = {
+    "open-instruct/first_names.sh": Expected(
+        {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},
+        said=("kl1 to kl4 became 0 to 3",),
+    ),
+    "areal/launched.sh": Expected(
+        {"actor.eps_clip": 0.3},
+        ("correction",),
+        ("depends on recipes/config.yaml",),
+    ),
+    "skyrl/covariance.sh": Expected(
+        {
+            "trainer.algorithm.policy_loss_type": "clip_cov",
+            "trainer.algorithm.use_kl_loss": True,
+            "trainer.algorithm.kl_loss_coef": 0.002,
+        },
+        said=("divided by the number of tokens",),
+    ),
+    "slime/job_in_a_file.sh": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "eps_clip": 0.2,
+            "eps_clip_high": 0.3,
+            "use_tis": True,
+            "tis_clip": 3.0,
+            "n_samples_per_prompt": 8,
+        }
+    ),
+    "slime/echoed_job.sh": Expected(
+        {"advantage_estimator": "grpo", "eps_clip": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.02}
+    ),
+    "slime/arrays_for_another.sh": Expected(
+        {"advantage_estimator": "gspo", "eps_clip": 3e-4, "eps_clip_high": 4e-4},
+        said=("LOSS_FLAGS", "No command of the file is seen to take these flags"),
+    ),
+    "openrlhf/penalty_in_the_loss.sh": Expected(
+        {
+            "algo.advantage.estimator": "rloo",
+            "algo.kl.init_coef": 0.002,
+            "algo.kl.use_loss": True,
+            "algo.kl.estimator": "k3",
+            "rollout.n_samples_per_prompt": 4,
+        }
+    ),
+    "ms-swift/penalty_alone.sh": Expected({"beta": 0.1}),
+    "trl/parsed_arguments.py": Expected(
+        {
+            "beta": 0.03,
+            "epsilon_high": 0.28,
+            "scale_rewards": False,
+            "vllm_importance_sampling_correction": False,
+        }
+    ),
+    "trl/settings_from_a_mapping.py": Expected(
+        {"epsilon": 0.1, "epsilon_high": 0.25, "loss_type": "dapo"},
+        ("correction",),
+        ("depends on the mapping **more (line 8)",),
+    ),
+    "trl/somebodys_script.sh": Expected({"beta": 0.02}, said=("Pass the script to read what it sets",)),
+    "areal/first_version.yaml": Expected(
+        {
+            "actor.eps_clip": 0.3,
+            "actor.use_decoupled_loss": True,
+            "actor.recompute_logprob": True,
+            "actor.behav_imp_weight_cap": 4.0,
+        },
+        said=("ppo.kl_ctl", "is not read here"),
+    ),
+    "nemo-rl/orphan_with_a_detail.yaml": Expected(
+        {
+            "loss_fn.sequence_level_importance_ratios": True,
+            "loss_fn.token_level_loss": False,
+            "loss_fn.ratio_clip_min": 0.1,
+            "loss_fn.ratio_clip_max": 0.2,
+        },
+        ("correction",),
+        BUILDS,
+    ),
     "verl/array_of_overrides.sh": Expected(
         {
             f"{A}.clip_ratio_low": 0.2,
@@ -407,7 +484,7 @@ EXPECTED: dict[str, Expected] = {
     "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("two policies",)),
     "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults hold",)),
     "ms-swift/teacher.sh": Expected(
-        {"rollout_importance_sampling_mode": "token_truncate"}, ("advantage",), ("a teacher's log-ratio",)
+        {"rollout_importance_sampling_mode": "token_truncate", "beta": 0.0}, ("advantage",), ("a teacher's log-ratio",)
     ),
     "ms-swift/mixed.sh": Expected({"advantage_estimator": "rloo"}, ("loss",), ("a supervised loss is mixed in",)),
     "roll/agentic.yaml": Expected(

@@ -73,6 +73,33 @@ def test_a_command_that_only_names_a_file_of_settings_sends_there(tmp_path: Path
         read("roll", written(tmp_path, "run.sh", text))
 
 
+def test_a_job_that_only_runs_another_script_sends_there(tmp_path: Path) -> None:
+    file = written(tmp_path, "job.sh", 'srun --container-image=a.img bash -c "\ncd /x\nbash examples/run_it.sh\n"\n')
+    with pytest.raises(NotSettingsError, match=r"It runs with examples/run_it\.sh: pass that file"):
+        framework_of(file)
+
+
+def test_a_whole_file_of_which_every_part_is_refused_is_read_in_part(tmp_path: Path) -> None:
+    file = written(tmp_path, "rl.toml", '[trainer.loss]\ntype = "mine"\n[orchestrator]\nbatch_size = 8\n')
+    assert {"correction", "loss"} <= {each.part for each in read("prime-rl", file).refused}
+
+
+def test_a_name_beside_the_sections_of_a_file_is_no_key_inside_one(tmp_path: Path) -> None:
+    text = "experiment_name: x\ngroup_size: 8\nactor: {path: m, eps_clip: 0.3}\nref: {path: m}\n"
+    found = read("areal", written(tmp_path, "a.yaml", text))
+    assert (found.advantage, found.refused) == (None, ())
+    inside = read("areal", written(tmp_path, "b.yaml", text.replace("eps_clip: 0.3", "reward_norm: {group_size: 8}")))
+    assert inside.advantage is not None or inside.refused != ()
+
+
+def test_what_is_set_on_top_of_a_file_with_sections_may_be_a_name_alone(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "a.yaml", "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {actor: {clip_ratio: 0.2}}\n"
+    )
+    found = read("verl", file, overrides=["rollout_is=token", "rollout_is_threshold=3.0"])
+    assert found.correction == read("verl", {"rollout_is": "token", "rollout_is_threshold": 3.0}).correction
+
+
 def test_a_whole_file_whose_advantage_alone_is_said_and_refused_is_read_in_part(tmp_path: Path) -> None:
     file = written(tmp_path, "a.yaml", "exp_name: x\nactor_train: {model_args: {dtype: bf16}}\nadv_estimator: gigpo\n")
     assert [each.part for each in read("roll", file).refused] == ["advantage"]
@@ -141,6 +168,9 @@ PURPOSES = [
     ("roll.yaml", "exp_name: x\nchosen_key: a\nrejected_key: b\nbeta: 0.1\nactor_train: {}\n", "preferences"),
     ("areal.yaml", "actor: {path: m}\ntrain_dataset: {type: sft}\nexperiment_name: x\n", "supervised fine-tuning"),
     ("prime.toml", '[model]\nname = "m"\n[data]\nbatch_size = 2\n[optim]\nlr = 1e-5\n', "supervised fine-tuning"),
+    ("es.sh", "python -m openrlhf.cli.train_es_ray --population_size 8 --es_std 0.001\n", "evolution strategies"),
+    ("rollouts.yaml", "gconfig: {n_samples: 4}\nrollout: {queue_size: null}\nexperiment_name: x\n", "serving"),
+    ("prime_sft.toml", '[trainer.loss]\ntype = "sft"\n[orchestrator]\nbatch_size = 8\n', "supervised fine-tuning"),
     ("teacher.yaml", "distillation: {topk: 4}\nteacher: {}\nloss_fn: {kl_type: mixed}\n", "distillation"),
 ]
 
@@ -148,7 +178,11 @@ PURPOSES = [
 @pytest.mark.parametrize(("name", "text", "purpose"), PURPOSES)
 def test_a_file_that_trains_otherwise_is_told_apart(tmp_path: Path, name: str, text: str, purpose: str) -> None:
     file = written(tmp_path, name, text)
-    samples = purpose in ("neither GRPO nor RLOO", "distillation")  # a teacher's student samples too, and so does PPO
+    samples = purpose in (
+        "neither GRPO nor RLOO",
+        "distillation",
+        "evolution strategies",
+    )  # a teacher's student samples too, and so does PPO
     why = "whose gradient is not read here" if samples else "which has no sampler to correct for"
     with pytest.raises(NotSettingsError, match=f"is for .*{purpose}.*, {why}") as raised:
         framework_of(file)
@@ -197,6 +231,20 @@ def test_why_a_framework_was_taken_is_said(tmp_path: Path) -> None:
 
 
 # ── the command line ──
+
+
+def test_the_first_names_of_the_estimators_bring_the_defaults_of_their_versions() -> None:
+    early, today = ({"exp_name": "x", "beta": 0.1, "kl_estimator": name} for name in ("kl4", 3))
+    first, now = read("open-instruct", early), read("open-instruct", today)
+    assert first.kl == now.kl
+    assert (first.correction, now.correction is None) == (None, False)
+    assert read("open-instruct", {**early, "clip_higher": 0.272}).loss == now.loss != first.loss
+
+
+def test_a_kl_beside_a_loss_that_is_named_as_broken_is_read() -> None:
+    asked = {"policy_loss_type": "clip_cov", "use_kl_loss": True, "kl_loss_coef": 0.002}
+    found = read("skyrl", {"trainer": {"algorithm": asked}})
+    assert (found.loss, found.kl and found.kl.coefficient) == (None, 0.002)
 
 
 def test_explain_without_from_says_which_framework_it_took_and_why(tmp_path: Path) -> None:
@@ -271,6 +319,23 @@ def test_a_key_that_names_a_correction_and_is_not_read_is_noted(
 ) -> None:
     found = [each for each in read(framework, settings).findings if "is not read here" in each.text]
     assert [each.key for each in found] == [key]
+
+
+def test_every_key_of_a_section_named_for_a_teacher_is_noted_unless_it_is_off() -> None:
+    section = {"self_distillation": {"update_rate": 0.05, "template": "a"}}
+    found = read("areal", {"actor": {"eps_clip": 0.2, **section}}).findings
+    assert any("actor.self_distillation.update_rate" in each.key for each in found)
+    section["self_distillation"]["enabled"] = False
+    assert not any(
+        "self_distillation" in each.key for each in read("areal", {"actor": {"eps_clip": 0.2, **section}}).findings
+    )
+
+
+def test_a_key_of_a_penalty_is_named_where_nothing_else_is_said_of_the_loss() -> None:
+    found = read("slime", {"kl_loss_type": "k2", "use_tis": True}).findings
+    assert [each.key for each in found if "leaves to the defaults" in each.text] == ["kl_loss_type"]
+    beside = read("slime", {"kl_loss_type": "k2", "use_kl_loss": True, "kl_loss_coef": 0.1}).findings
+    assert not any("leaves to the defaults" in each.text for each in beside)
 
 
 def test_keys_of_other_things_are_not_noted() -> None:

@@ -327,6 +327,8 @@ OPEN_INSTRUCT: list[Row] = [
         "close to on-policy",
     ),
     ("open-instruct", {"use_vllm_logprobs": True}, "use_vllm_logprobs", "note", "exclude"),
+    ("open-instruct", {"exp_name": "x", "beta": 0.1}, "use_rho_correction", "surprise", "today's default holds"),
+    ("open-instruct", {"exp_name": "x", "kl_estimator": "kl3"}, "kl_estimator", "note", "became 0 to 3"),
     ("open-instruct", {"tis_mask_upper": 2.0}, f"{T}_ratio_cap", "note", "became"),
     ("open-instruct", {"loss_fn": "cispo"}, "clip_higher", "surprise", "clip_lower is not read"),
     ("open-instruct", {OI: "standard"}, OI, "note", "biased"),

@@ -55,6 +55,8 @@ FORMS = [
     ("run $(hostname) x`date`", ["$(hostname)", "x`date`"]),
     ("run $(echo 3) $(cat <<END\nfour\nEND\n)", ["3", "four"]),
     ("run <(ls) >(cat)", ["<(ls)", ">(cat)"]),
+    ("echo 'run a b' > job.sh\nsbatch job.sh", ["a", "b"]),
+    ("printf 'cd x\\nrun a\\n' > job.sbatch", ["a"]),
     # branches
     ("A=2\nif [ $A -gt 1 ]; then B=x; else B=y; fi\nrun $B", ["x"]),
     ("A=2\nif [[ $A == 3 || $A -lt 1 ]]; then B=x; elif [ $A = 2 ]; then B=z; fi\nrun $B", ["z"]),
@@ -151,6 +153,8 @@ BOMBS = {
     "a long line": "run " + "a " * 100_000,
     "here-documents": "".join(f"cat <<E{n}\n" for n in range(2000)),
     "continuations": "run a \\\n# b\n" * 20000,
+    "many arrays": "".join(f"A{n}=(python3 {n}.py --x {n})\nrun a b c\n" for n in range(3000)),
+    "long arrays": "".join(f"A{n}=(" + "--x 1 " * 2000 + ")\nrun ${A0[@]}\n" for n in range(12)),
     "an eval in an eval": "eval " * 3000 + "'eval x'",
 }
 
@@ -167,6 +171,7 @@ TOKENS = [
     "if", "then", "else", "fi", "for", "in", "do", "done", "case", "esac", "while", "{", "}", "(", ")", "((", "))", "[[", "]]",
     "$(", "${", "$((", "`", '"', "'", "\\", "\\\n", "\n", ";", ";;", "&&", "||", "|", "&", "<<E\n", "E\n", "<<<", "<(", ">", "#",
     "A=", "A+=(", "$A", "${A[@]}", "${A:-", "}", "run", "--x", "=1", "f()", "eval", "bash -c", " ", "\t", "é", "\ue0003\ue001",
+    "A=(python3 t.py --x 1)", "> a.sh", "echo", "printf",
 ]  # fmt: skip
 
 

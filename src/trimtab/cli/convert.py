@@ -28,60 +28,68 @@ WRITTEN_IN_PART = 4
 """The exit code where everything was read and the target can say only some of it."""
 
 
+FilesArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE…", help="Settings files; with --in-place also folders of them.")
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="NAME",
+        help=f"The framework the files are written for: {FRAMEWORKS}. Recognised by their keys if you leave it out.",
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="NAME", help="The framework to convert to. Without it you get part of a `trimtab train` file."
+    ),
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Refuse, and write nothing, if the target cannot say all of it.")
+]
+NearestOption = Annotated[
+    bool,
+    typer.Option("--nearest", help="If the target cannot say the correction, write the nearest one that it can."),
+]
+OnlyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--only", metavar="PARTS", help="Convert only these parts: correction, loss, advantage, joined by commas."
+    ),
+]
+DocumentedOption = Annotated[
+    bool,
+    typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
+]
+CheckOption = Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Print every remark in full, not only its first line.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
+]
+InPlaceOption = Annotated[
+    bool,
+    typer.Option("--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="With --in-place: show what would change, and change nothing.")
+]
+
+
 def convert(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Settings files; with --in-place also folders of them.")
-    ],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="NAME",
-            help=f"The framework the files are written for: {FRAMEWORKS}. Recognised by their keys if you leave it out.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="NAME",
-            help="The framework to convert to. Without it you get part of a `trimtab train` file.",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse, and write nothing, if the target cannot say all of it.")
-    ] = False,
-    take_nearest: Annotated[
-        bool,
-        typer.Option("--nearest", help="If the target cannot say the correction, write the nearest one that it can."),
-    ] = False,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            "--only", metavar="PARTS", help="Convert only these parts: correction, loss, advantage, joined by commas."
-        ),
-    ] = None,
-    documented: Annotated[
-        bool,
-        typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print every remark in full, not only its first line.")
-    ] = False,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
-    ] = None,
-    in_place: Annotated[
-        bool,
-        typer.Option(
-            "--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --in-place: show what would change, and change nothing.")
-    ] = False,
+    files: FilesArgument,
+    source: FromOption = None,
+    target: ToOption = None,
+    strict: StrictOption = False,
+    take_nearest: NearestOption = False,
+    only: OnlyOption = None,
+    documented: DocumentedOption = False,
+    check: CheckOption = False,
+    everything: AllOption = False,
+    sets: SetOption = None,
+    in_place: InPlaceOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Convert a framework's settings to another framework's, or to ours.
 

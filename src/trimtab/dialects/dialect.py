@@ -78,6 +78,8 @@ class Given:
         self._written = written
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
+        self.builds_on_others = False
+        """Whether files that are not there may say more."""
         self.problems: list[Unreadable] = []
         """What was written and cannot mean anything, by the part it speaks of."""
         self._keys = dialect.by_label
@@ -87,6 +89,7 @@ class Given:
         rest = {name: value for name, value in self.values.items() if name != label}
         found = Given(self.dialect, rest, self._written, documented=self.documented, width=self.width)
         found.places, found.problems = self.places, self.problems
+        found.builds_on_others = self.builds_on_others
         return found
 
     def __getitem__(self, label: str) -> Any:
@@ -118,6 +121,15 @@ class Given:
     def speaks_of(self, part: Part) -> bool:
         """Whether a key of that part was said."""
         return any(self._keys[label].part == part for label in self.values if label in self._keys)
+
+    def part_of(self, label: str) -> Part:
+        """What a key speaks of."""
+        return self._keys[label].part
+
+    def switches_off(self, part: Part) -> bool:
+        """Whether a key of that part was said to be off."""
+        said = [value for label, value in self.values.items() if label in self._keys and self._keys[label].part == part]
+        return any(value in (None, False, "off", "none", "disabled") for value in said) or self.closed_section
 
     @property
     def closed_section(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.config.base import excerpt
@@ -28,18 +28,21 @@ def look_up(
     width: int | None = None,
     partial: bool = False,
     whole: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> Given:
     """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused.
 
     `partial`: a value that cannot be is kept as a problem of its part instead of raised. `whole`: these are all the settings of a
     run, so that none of the dialect's keys among them means its defaults, and a misspelt one is a problem of its part too.
+    `elsewhere`: names that stand by themselves beside the sections of a file, and so mean no key inside one.
     """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
     settings = _with_sections(dialect, without_negations(dialect, settings))
     free = dict.fromkeys(settings)
     for key in dialect.keys:
-        match = min((found for path in key.paths for found in _matches(path, free)), default=None)
+        matches = (found for path in key.paths for found in _matches(path, free))
+        match = min((found for found in matches if not found[2] or found[1] not in elsewhere), default=None)
         if match is not None:
             _, written, root = match
             taken[key.label] = written

@@ -23,13 +23,18 @@ from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading, Refusal
 from trimtab.dialects.settings import Source
-from trimtab.dialects.unread import unread_findings
-from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError
+from trimtab.dialects.unread import unread_findings, unused_findings
+from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError
 
 FEW_KEYS = 4
 """A file with so few keys, none of them known, is one with a misspelt key rather than one of another kind."""
 OWN_PROGRAM = (
     "This is no program of {title} itself; a loss or an estimator that it puts in their place is not in this reading."
+)
+
+OWN_SCRIPT = (
+    "This is not the program whose defaults are read here; what it sets or computes itself is not in this reading. Pass the script to "
+    "read what it sets."
 )
 
 
@@ -49,17 +54,19 @@ def read(
     mapping or as `KEY=VALUE` words.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
-    whole file that leaves its correction off.
+    whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
     found = contents_of(settings, lambda keys: count(dialect, keys))
     keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
-    asked = _look_up(dialect, keys, found, where, documented, width)
+    asked = _look_up(dialect, keys, found, where, documented=documented, width=width)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
-        reading, errors = _reading(dialect, asked, [each.name for each in found.parents if _matters(dialect, each)])
+        parents = [each.name for each in found.parents if _matters(dialect, each)]
+        asked.builds_on_others = bool(parents)
+        reading, errors = _reading(dialect, asked, parents)
     if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
         raise type(first)(f"{where}{_with_title(dialect, first)}")
@@ -67,15 +74,17 @@ def read(
         *found.findings,
         *reading.findings,
         *unread_findings(asked),
+        *unused_findings(asked),
         *_by_default(asked, reading, where, found),
     )
     return replace(reading, findings=said)
 
 
 def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
-    """Whether a file of which nothing could be read is one all the same: the framework's own, its correction off or elsewhere."""
+    """Whether a file of which nothing could be read is one all the same: the framework's own, and nothing to be said with --set."""
     whole = asked.whole or dialect.starts(found.programs)
-    return whole and ("correction" not in errors or bool(found.parents))
+    is_open = any(isinstance(value, Unknown) for value in asked.values.values())
+    return whole and ("correction" not in errors or bool(found.parents) or not is_open)
 
 
 def _matters(dialect: Dialect, parent: Elsewhere) -> bool:
@@ -95,7 +104,9 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
             )
     program = found.programs[0] if found.programs else ""
     if re.fullmatch(asked.dialect.programs, program) and not re.fullmatch(asked.dialect.entry_points, program):
-        yield Finding(program, "note", OWN_PROGRAM.format(title=asked.dialect.title))
+        is_script = program.endswith(".py") and not where.endswith(".py: ")
+        text = OWN_SCRIPT if is_script else OWN_PROGRAM
+        yield Finding(program, "surprise" if is_script else "note", text.format(title=asked.dialect.title))
     for problem in asked.problems:
         if problem.part == "other":
             yield Finding(asked.dialect.title, "surprise", str(problem.error))
@@ -108,21 +119,36 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
 
 
 def _look_up(
-    dialect: Dialect, keys: Mapping[str, Any], found: Contents, where: str, documented: bool, width: int | None
+    dialect: Dialect, keys: Mapping[str, Any], found: Contents, where: str, *, documented: bool, width: int | None
 ) -> Given:
+    elsewhere = _beside_sections(dialect, found) if where else ()
     whole = bool(where) and (dialect.is_whole(keys) or dialect.starts(found.programs))
     only_starts = bool(found.parents) and not found.top and not count(dialect, keys)
     try:
-        return look_up(dialect, keys, documented=documented, width=width, partial=True, whole=whole and not only_starts)
+        return look_up(
+            dialect,
+            keys,
+            documented=documented,
+            width=width,
+            partial=True,
+            whole=whole and not only_starts,
+            elsewhere=elsewhere,
+        )
     except UnknownNameError:
         if only_starts:
-            raise ConfigError(
+            raise NotSettingsError(
                 f"{where}this starts {dialect.title} with the settings of "
                 f"{', '.join(each.name for each in found.parents)}. Pass that file."
             ) from None
         if where and len(keys) > FEW_KEYS and not count(dialect, keys):
             raise without_keys(found, where.removesuffix(": ")) from None
         raise
+
+
+def _beside_sections(dialect: Dialect, found: Contents) -> set[str]:
+    """Names at the top of a file that also has sections of the framework's: `group_size` beside `actor` is none of its keys."""
+    sections = {key.partition(".")[0] for key in found.keys if "." in key} & set(dialect.roots)
+    return {name for name in found.top if name in found.keys} if sections else set()
 
 
 def _with_title(dialect: Dialect, error: ConfigError) -> str:
@@ -150,9 +176,8 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
             return otherwise
 
     silent = not asked.speaks_of("correction") and not asked.closed_section
-    unknown = ", ".join(parents) if silent else ""
-    rule = part("correction", lambda: _correction(dialect, asked, unknown), None)
-    silent = silent and asked.places
+    rule = part("correction", lambda: _correction(dialect, asked, parents, silent), None)
+    unsaid = silent and bool(asked.places)
     loss_of = dialect.loss_of if asked.speaks_of("loss") or dialect.is_loss else None
     loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
@@ -161,7 +186,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     )
     reading = Reading(
         framework=dialect.name,
-        correction=None if silent and rule == OFF else rule,
+        correction=None if unsaid and rule == OFF else rule,
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),
@@ -173,13 +198,19 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     return reading, errors
 
 
-def _correction(dialect: Dialect, asked: Given, unknown: str) -> Correction | None:
+def _correction(dialect: Dialect, asked: Given, parents: list[str], silent: bool) -> Correction | None:
     """The correction, which is not off where a file that is not there may switch it on."""
-    if unknown:
+    rule = None if parents and silent else dialect.correction_of(asked)
+    if parents and (rule is None or (_is_off(rule) and not asked.switches_off("correction"))):
         raise ConfigError(
-            f"what is corrected depends on {unknown}, which is not beside the file. Put it there, or say it with --set KEY=VALUE."
+            f"what is corrected depends on {', '.join(parents)}, which is not beside the file. Put it there, or say it with "
+            "--set KEY=VALUE."
         )
-    return dialect.correction_of(asked)
+    return rule
+
+
+def _is_off(rule: Correction) -> bool:
+    return not rule.gates and rule.weight == OFF.weight
 
 
 def _remarks(asked: Given) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.dialect import Given, parents
 from trimtab.dialects.reading import Finding
 
 WORDS = {
@@ -23,6 +23,7 @@ PAIRS = {
     ("rollout", "rs"),
     ("vllm", "is"),
     ("score", "centering"),
+    ("loss", "variant"),
     ("entropy", "loss"),
     ("entropy", "coef"),
     ("entropy", "coeff"),
@@ -35,12 +36,16 @@ PASSED = {
     "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
+SECTIONS = {"distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction"}
+"""Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
 
 
 def unread_findings(asked: Given) -> Iterator[Finding]:
     """One note with every such key that says something."""
-    named = [key for key in asked.unread_keys if _concerns(key) and asked.value_written(key) not in (None, {}, [])]
+    named = [
+        key for key in asked.unread_keys if _says_something(asked, key) and (_concerns(key) or _inside(asked, key))
+    ]
     if named:
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         yield Finding(
@@ -51,8 +56,39 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         )
 
 
+def unused_findings(asked: Given) -> Iterator[Finding]:
+    """One note with the keys of ours that act on a loss or an advantage of which the file says nothing."""
+    if asked.speaks_of("loss") or asked.speaks_of("advantage"):
+        return
+    written = [name for label, name in asked.places.items() if asked.part_of(label) == "other" and _concerns(name)]
+    named = [name for name in written if _says_something(asked, name)]
+    if named:
+        yield Finding(
+            ", ".join(named[:MOST_NAMED]),
+            "note",
+            "This acts on a loss or an advantage that the file leaves to the defaults, which are not shown.",
+        )
+
+
+def _says_something(asked: Given, key: str) -> bool:
+    return asked.value_written(key) not in (None, {}, [])
+
+
+def _inside(asked: Given, key: str) -> bool:
+    """Whether a key stands in a section that by its name concerns us and is not switched off."""
+    section = next((each for each in parents(key) if SECTIONS & set(_words(each))), None)
+    return section is not None and not any(
+        asked.value_of(f"{section}.{switch}", True) is False for switch in ("enabled", "enable")
+    )
+
+
+def _words(key: str) -> list[str]:
+    """The words of a key's own name."""
+    return key.rpartition(".")[2].lower().replace("-", "_").split("_")
+
+
 def _concerns(key: str) -> bool:
-    words = key.rpartition(".")[2].lower().replace("-", "_").split("_")
+    words = _words(key)
     if PASSED & set(words):
         return False
     return bool(WORDS & set(words)) or any(pair in PAIRS for pair in pairwise(words))

@@ -33,7 +33,8 @@ DIALECT = Dialect(
     ),
     packages=("areal",),
     programs=r"(.*/)?areal[./]\w.*",
-    own_keys=r"gconfig\.\w+|actor\.(behav|eps_clip|rejection_sampling|use_decoupled_loss|recompute_logprob).*",
+    own_keys=r"gconfig\.\w+|actor\.(behav|eps_clip|rejection_sampling|use_decoupled_loss|recompute_logprob).*"
+    r"|ppo\.(behav_imp_weight_cap|use_decoupled_loss|recompute_logprob)",
     apart=(
         "A non-finite log-ratio counts as 0 (kept, weight 1) with metric ratio and is rejected with KL metrics; ours takes the "
         "token as never trained.",

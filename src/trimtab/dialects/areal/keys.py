@@ -16,6 +16,7 @@ NORM: dict[str, tuple[Any, Any]] = {
     "eps": (number, 1e-5),
     "group_size": (whole, 1),
 }
+OLD_CAPS = ("actor.behav_imp_weight_cap", "ppo.behav_imp_weight_cap")
 CLOSED = ("actor.reward_norm", "actor.adv_norm")
 KEYS = (
     Key(f"{SECTION}.level", choice("token", "sequence"), "token"),
@@ -26,19 +27,19 @@ KEYS = (
     Key(f"{SECTION}.lower", number),
     Key(f"{SECTION}.token_action", choice("mask", "clamp")),
     Key("actor.m2_threshold", number),
-    Key("actor.use_decoupled_loss", flag, True),
-    Key("actor.recompute_logprob", flag, False),
+    Key("actor.use_decoupled_loss", flag, True, also=("ppo.use_decoupled_loss",)),
+    Key("actor.recompute_logprob", flag, False, also=("ppo.recompute_logprob",)),
     Key("actor.prox_logp_method", choice("recompute", "loglinear", "metrics", "reuse_train_logp"), "recompute"),
-    Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True, null="open", also=("actor.behav_imp_weight_cap",)),
+    Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True, null="open", also=OLD_CAPS),
     Key(
         "actor.behave_imp_weight_mode",
         choice("token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "disabled"),
         "token_mask",
         legacy=True,
     ),
-    Key("actor.eps_clip", number, 0.2, part="loss"),
+    Key("actor.eps_clip", number, 0.2, part="loss", also=("ppo.eps_clip",)),
     Key("actor.eps_clip_higher", number, part="loss"),
-    Key("actor.c_clip", number, part="loss"),
+    Key("actor.c_clip", number, part="loss", also=("ppo.c_clip",)),
     Key("actor.importance_sampling_level", choice("token", "sequence"), "token", part="loss"),
     Key("actor.use_sapo_loss", flag, False, part="loss"),
     Key("actor.sapo_tau_pos", number, 1.0, part="loss"),

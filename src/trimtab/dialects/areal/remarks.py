@@ -163,7 +163,11 @@ REMARKS = (
         "kl_ctl {kl_ctl} without a reference model takes its log-probs as 0, so every token is paid −{kl_ctl}·log-prob, a bonus on "
         "surprise; set kl_ctl: 0 or configure ref.",
         lambda given: (
-            _speaks_of_advantage(given) and bool(given["kl_ctl"]) and given.whole and not given.has_section("ref")
+            _speaks_of_advantage(given)
+            and bool(given["kl_ctl"])
+            and given.whole
+            and not given.has_section("ref")
+            and not given.builds_on_others
         ),
     ),
     Remark(

@@ -24,7 +24,7 @@ COMMANDS = re.compile(r".*(command|cmd|launch|entry_?point|script|run)s?", re.IG
 PYTHON = re.compile(r"(?:^|[\s/])(?:python[\d.]*|uv\s+run|torchrun|accelerate\s+launch|deepspeed)\s")
 
 
-def assign(each: Assignment, scope: Scope, walk: Walk) -> None:
+def assign(each: Assignment, line: int, scope: Scope, walk: Walk) -> None:
     """A variable, an element or an array set, or added to."""
     if each.is_array:
         assert isinstance(each.value, tuple)
@@ -32,7 +32,7 @@ def assign(each: Assignment, scope: Scope, walk: Walk) -> None:
         before = scope.values.get(each.name, []) if each.appends else []
         whole = [*([before] if isinstance(before, str) else before), *found]
         scope.values[each.name] = whole
-        walk.arrays[each.name] = tuple(whole)
+        walk.arrays[each.name] = Started(tuple(whole), line)
         return
     value, before = expand_to_text(each.value, scope), scope.values.get(each.name)  # pyright: ignore[reportArgumentType]
     if each.index is not None:
@@ -77,13 +77,22 @@ def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
             yield found.words[place + 1]
     if found.words[0] in ("ssh", "sbatch", "srun", "tmux", "screen") and " " in found.words[-1]:
         yield found.words[-1].removeprefix("--wrap=")
-    to_script = any(expand_to_text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
-    if command.inputs and (
-        any(word in FED for word in found.words) or (found.words[0] in ("cat", "tee") and to_script)
-    ):
+    to_script = found.words[0] in ("cat", "tee") and _writes_script(command, scope)
+    if command.inputs and (to_script or any(word in FED for word in found.words)):
         yield from (expand_to_text(each, scope) for each in command.inputs)
     if found.words[0].rpartition("/")[2] in SUBMITS:
         yield from _handed_on(found, scope)
+
+
+def _writes_script(command: Simple, scope: Scope) -> bool:
+    return any(expand_to_text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
+
+
+def written_scripts(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
+    """The text that `echo` or `printf` puts into a script: `echo "python train.py …" > job.sh`."""
+    if found.words[0] in ("echo", "printf") and command.outputs and _writes_script(command, scope):
+        text = " ".join(each for each in found.words[1:] if each not in ("-n", "-e", "-E"))
+        yield text.replace("\\n", "\n") if found.words[0] == "printf" or "-e" in found.words else text
 
 
 def _handed_on(found: Started, scope: Scope) -> Iterable[str]:

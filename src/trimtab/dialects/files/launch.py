@@ -19,6 +19,10 @@ PROGRAMS = re.compile(
     r"|time|timeout|numactl|nsys|mpirun|horovodrun|torch\.distributed\.(?:run|launch)|pipenv|poetry|conda|docker|kubectl|xargs"
     r"|modal|sky|gcloud|bash|sh|exec|command|stdbuf|script|tmux|screen|\.?/?\S+\.py)"
 )
+LAUNCHER = re.compile(r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|swift|megatron|trl|srun)")
+MARK = "\0"
+MOST_ARRAYS, LONGEST = 60, 2_000_000
+"""Arrays, and characters of commands, beyond which it is not looked up which command takes which."""
 PYTHON_FILE = re.compile(r"[^\s=]*\.py")
 SUBCOMMANDS = {
     ("swift", "rlhf"),
@@ -34,7 +38,7 @@ ARGUMENTS = re.compile(r"args|opts|options|flags|extra|overrides|params|cmd|comm
 PARENTS = ("config", "config_name", "config_path", "config_file", "custom_config_path", "config_yaml")
 """Flags that name a file of settings the command builds on."""
 SETTLED = re.compile(r"config|grpo_trainer|\w*ppo\w*_trainer")
-"""Names of a framework's own whole defaults, which are the defaults already."""
+"""What `--config-name` says for a framework's own whole defaults, which are the defaults already."""
 Scalar = Callable[[str], Any]
 Score = Callable[[Mapping[str, Any]], int]
 
@@ -60,18 +64,24 @@ class Launch:
     findings: tuple[Finding, ...] = ()
     parents: tuple[NamedFile, ...] = ()
     """Files of settings that it names."""
+    is_loose: bool = False
+    """Whether these are flags of arrays that no command of the file is seen to take."""
 
 
 def launches(text: str, scalar: Scalar) -> list[Launch]:
-    """Every command of a script that carries settings; or, where none is started, the arrays it sets as one."""
+    """Every command of a script that carries settings; and the flags of arrays and words that no command is seen to take."""
     holes = Holes()
     walk = walk_script(text, holes)
-    found = [_launch(each, walk, scalar) for each in walk.started if _is_program(each)]
+    unused = _unused_arrays(walk)
+    commands = [each for each in unused.values() if _is_command(each)]
+    found = [
+        _launch(each, walk, scalar) for each in (*walk.started, *commands) if each in commands or _is_program(each)
+    ]
     found = [each for each in found if each.keys or each.program]
-    if any(each.keys for each in found):
-        return found
-    listed = [word for words in walk.arrays.values() for word in words]
+    listed = [word for each in unused.values() if each not in commands for word in each.words]
     arrays = keys_of(listed, holes, scalar)
+    if any(each.keys for each in found):
+        return [*found, *([_loose(arrays, unused)] if arrays else [])]
     loose = keys_of(
         [word for each in walk.started for word in each.words if "=" in word or word.startswith("-")], holes, scalar
     )
@@ -82,6 +92,33 @@ def launches(text: str, scalar: Scalar) -> list[Launch]:
     ]
 
 
+def _unused_arrays(walk: Walk) -> dict[str, Started]:
+    """The arrays of a script whose words stand in no command it starts, nor in another of them."""
+    held = {name: MARK.join(("", *each.words, "")) for name, each in walk.arrays.items() if each.words}
+    taken = [MARK.join(("", *each.words, "")) for each in walk.started] if held else []
+    if len(held) > MOST_ARRAYS or sum(map(len, taken)) > LONGEST:
+        return {}
+    return {
+        name: walk.arrays[name]
+        for name, words in held.items()
+        if not any(words in each for each in taken)
+        and not any(words in each and words != each for each in held.values())
+    }
+
+
+def _is_command(each: Started) -> bool:
+    """Whether the words of an array are a whole command, which is then handed on: `CMD=(python3 train.py …)`."""
+    return len(each.words) > 1 and bool(LAUNCHER.fullmatch(each.words[0])) and _is_program(each)
+
+
+def _loose(keys: dict[str, Any], arrays: Mapping[str, Started]) -> Launch:
+    named = ", ".join(arrays)
+    said = Finding(
+        named, "surprise", "No command of the file is seen to take these flags; they are read as if one did."
+    )
+    return Launch(keys, min(each.line for each in arrays.values()), "", (said,), is_loose=True)
+
+
 def most(found: list[Launch]) -> Launch:
     """The command with most keys; one without any where none is started."""
     return max(found, key=lambda each: len(each.keys), default=Launch({}, 1, ""))
@@ -89,9 +126,11 @@ def most(found: list[Launch]) -> Launch:
 
 def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
     """The command with most keys of the framework, and what to say where it was not the only one."""
+    seen = [each for each in found if not each.is_loose]
+    found = seen if any(score(each.keys) for each in seen) or not any(score(each.keys) for each in found) else found
     ranked = sorted(found, key=lambda each: (purpose_of(each.program) is not None, -score(each.keys), -len(each.keys)))
     taken, rest = ranked[0], [each for each in ranked[1:] if score(each.keys) > 0]
-    others = [each for each in rest if each.keys != taken.keys]
+    others = [each for each in rest if _scored(each, score) != _scored(taken, score)]
     if not others:
         return taken, taken.findings
     lines = ", ".join(str(each.line) for each in sorted(others, key=lambda each: each.line)[:5])
@@ -102,6 +141,11 @@ def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]
         f"{'those' if len(others) > 1 else 'that'} of line {lines}.",
     )
     return taken, (*taken.findings, said)
+
+
+def _scored(each: Launch, score: Score) -> dict[str, Any]:
+    """The settings of a command that are the framework's."""
+    return {key: value for key, value in each.keys.items() if score({key: value})}
 
 
 def _is_program(each: Started) -> bool:
@@ -219,7 +263,7 @@ def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> t
     return tuple(
         NamedFile(flag, name, folder if flag == "config_name" else "")
         for flag, name in shown
-        if flag != "config_path" and not SETTLED.fullmatch(name.rpartition("/")[2].partition(".")[0])
+        if flag != "config_path" and not (flag == "config_name" and SETTLED.fullmatch(name.partition(".")[0]))
     )
 
 

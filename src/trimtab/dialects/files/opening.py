@@ -101,7 +101,8 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
         )
     taken, said = best(found, score)
     ranked = (taken.program, *(each for each in programs if each != taken.program))
-    named = taken.parents or tuple(parent for each in found for parent in each.parents)
+    others = () if score(taken.keys) else tuple(parent for each in found for parent in each.parents)
+    named = taken.parents or others
     below, missing = _beneath(path, named)
     return Contents({**below.keys, **taken.keys}, (*findings, *said, *below.findings), ranked, tuple(missing))
 

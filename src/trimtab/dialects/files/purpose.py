@@ -8,10 +8,12 @@ from typing import Any
 
 SUPERVISED, PREFERENCES, REWARD = "supervised fine-tuning", "learning from preferences", "a reward model"
 DISTILLATION, SERVING = "distillation from a teacher", "serving or evaluation"
+EVOLUTION = "evolution strategies"
 BY_WORD = {
     **dict.fromkeys(("sft", "finetune", "finetuning", "pretrain", "cpt", "pt"), SUPERVISED),
     **dict.fromkeys(("dpo", "kto", "orpo", "simpo", "cpo", "ipo", "bco", "preferences"), PREFERENCES),
     **dict.fromkeys(("rm", "prm", "rw", "reward"), REWARD),
+    "es": EVOLUTION,
     **dict.fromkeys(("gkd", "opd", "opsd", "distill", "distillation", "gold"), DISTILLATION),
     **dict.fromkeys(
         ("serve", "server", "generation", "generate", "infer", "inference", "eval", "rollout", "deploy"), SERVING
@@ -26,6 +28,7 @@ BY_KEY: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("rlhf_type", {**BY_WORD, "ppo": "PPO with a critic, by another trainer"}),
     ("train_dataset.type", BY_WORD),
     ("loss_type", {"sft_loss": SUPERVISED, "sigmoid": PREFERENCES}),
+    ("trainer.loss.type", {"sft": SUPERVISED}),
 )
 """A key whose value says what a run is for."""
 BY_TOP = (
@@ -38,6 +41,7 @@ BY_TOP = (
     (DISTILLATION, ("distillation", "teacher"), ("actor_rollout_ref",)),
     (DISTILLATION, ("student_train", "teacher"), ()),
     (SERVING, ("eval", "generation"), ()),
+    (SERVING, ("gconfig", "rollout"), ("actor", "ppo")),
     (SUPERVISED, ("asft",), ()),
 )
 """What a file is for by names at its top, and the names beside which it is something else."""

@@ -6,12 +6,13 @@ import ast
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from trimtab.dialects.files.launch import Launch, flag_name, keys_of, launches
-from trimtab.dialects.files.python_values import Names, dotted_name, value_of
+from trimtab.dialects.files.launch import Launch, NamedFile, flag_name, keys_of, launches
+from trimtab.dialects.files.python_values import PARSERS, Names, Parsed, dotted_name, value_of
 from trimtab.dialects.files.shell_words import ShellError
-from trimtab.dialects.files.unknown import Holes
+from trimtab.dialects.files.unknown import Holes, Unknown
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.dialects.reading import Finding
 from trimtab.errors import ConfigFileError
@@ -50,14 +51,17 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
     for node in _statements(module):
         _take(node, names, own, texts, scalar)
     imports = _imports(module)
-    said = _commands(ast.get_docstring(module) or "", scalar)
+    first = module.body[0].lineno if module.body else 1
+    said = _commands(ast.get_docstring(module, clean=False) or "", first, scalar)
     program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
+    handed = tuple(NamedFile("**", each) for each in dict.fromkeys(names.elsewhere))
     found: list[Launch] = []
     for each in said:
         keys = {**own, **each.keys} if own else each.keys
-        found.append(Launch(keys, each.line, each.program, (*each.findings, Finding("docstring", "note", IN_TEXT))))
+        note = Finding("docstring", "note", IN_TEXT)
+        found.append(Launch(keys, each.line, each.program, (*each.findings, note), handed))
     if own and not said:
-        found.append(Launch(own, 1, program))
+        found.append(Launch(own, 1, program, parents=handed))
     for command, line in texts:
         found += [
             Launch({**own, **each.keys}, line, each.program or program, each.findings)
@@ -109,8 +113,12 @@ def _inner(node: ast.stmt) -> Iterator[ast.stmt]:
 
 def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
     if isinstance(node, ast.ClassDef) and _is_settings(node):
-        own.update({key: value for key, value in _fields(node, names).items() if key not in own})
+        fields = _fields(node, names)
+        own.update({key: value for key, value in fields.items() if key not in own})
+        names.parsed.update(fields)
         return
+    if isinstance(node, ast.FunctionDef) and any(_parses(call) for each in node.body for call in _calls(each)):
+        names.parsers.add(node.name)
     for call in _calls(node):
         _call(call, names, own, texts, scalar)
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -119,6 +127,10 @@ def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[s
         _assign(node.target, node.value, names, own)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         names.add(node.target.id, value_of(ast.BinOp(node.target, node.op, node.value), names, node.lineno))
+
+
+def _parses(call: ast.Call) -> bool:
+    return dotted_name(call.func).rpartition(".")[2] in PARSERS
 
 
 def _is_settings(node: ast.ClassDef) -> bool:
@@ -157,6 +169,7 @@ def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[s
     name = dotted_name(call.func).rpartition(".")[2]
     if CONFIGS.search(name) and not ENGINES.search(name):
         own.update(_keywords(call, names))
+        names.elsewhere += _handed_on(call, names) if TRAINED.search(name) or "RLHF" in name else ()
     elif name == "add_argument" and call.args and isinstance(call.args[0], ast.Constant):
         _argument(call, names, own)
     elif name == "set_defaults":
@@ -197,20 +210,33 @@ def _keywords(call: ast.Call, names: Names) -> dict[str, Any]:
     return found
 
 
+def _handed_on(call: ast.Call, names: Names) -> Iterator[str]:
+    """Mappings handed on with ** of which the script does not say what they hold."""
+    for word in call.keywords:
+        if word.arg is None and isinstance(value_of(word.value, names, call.lineno), Unknown):
+            yield f"the mapping **{dotted_name(word.value) or '…'} (line {call.lineno})"
+
+
 def _argument(call: ast.Call, names: Names, own: dict[str, Any]) -> None:
     flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     long = next((each for each in flags if each.startswith("--")), None)
-    default = next((word.value for word in call.keywords if word.arg == "default"), None)
-    if long is not None and default is not None:
-        value = value_of(default, names, call.lineno)
-        if value is not None:
-            own.setdefault(flag_name(long), value)
+    if long is None:
+        return
+    said = {word.arg: value_of(word.value, names, call.lineno) for word in call.keywords if word.arg}
+    value = said.get("default", {"store_true": False, "store_false": True}.get(str(said.get("action"))))
+    name = said["dest"] if isinstance(said.get("dest"), str) else flag_name(long)
+    if not said.get("required"):
+        names.parsed[name] = value
+    if "default" in said and value is not None:
+        own.setdefault(flag_name(long), value)
 
 
 def _assign(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]) -> None:
     found = value_of(value, names, target.lineno)
     if isinstance(target, ast.Name):
         names.add(target.id, found)
+    elif isinstance(target, ast.Tuple) and isinstance(found, Parsed):
+        names.known.update({each.id: found for each in target.elts if isinstance(each, ast.Name)})
     elif isinstance(target, ast.Attribute):
         root, _, path = dotted_name(target).partition(".")
         if path and SETTINGS.search(root) and not path.startswith("_"):
@@ -228,7 +254,7 @@ def _assign(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]
 # ── commands in texts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _commands(text: str, scalar: Scalar) -> list[Launch]:
+def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
     """Launch lines in a docstring, each with the lines it is continued on."""
     lines = text.splitlines()
     found: list[Launch] = []
@@ -240,7 +266,7 @@ def _commands(text: str, scalar: Scalar) -> list[Launch]:
                 place += 1
             source = "\n".join(line.strip() for line in lines[start : place + 1]).removeprefix("$ ")
             with contextlib.suppress(ShellError):
-                found += [each for each in launches(source, scalar) if each.keys]
+                found += [replace(each, line=first + start) for each in launches(source, scalar) if each.keys]
         place += 1
     return found
 

@@ -12,6 +12,8 @@ from trimtab.dialects.files.unknown import Holes, Unknown
 
 LONGEST = 100_000
 DEEPEST = 60
+PARSERS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
+"""Methods that return the arguments of a script."""
 NUMBERS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -28,10 +30,20 @@ class Names:
 
     holes: Holes
     known: dict[str, Any] = field(default_factory=dict[str, Any])
+    parsed: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The arguments that the script's parser has, with their defaults: it is read as launched without any."""
+    parsers: set[str] = field(default_factory=set[str])
+    """Functions of the script that parse its arguments."""
+    elsewhere: list[str] = field(default_factory=list[str])
+    """Mappings that settings are taken from and that the script does not fix."""
 
     def add(self, name: str, value: Any) -> None:
         """Bind a name."""
         self.known[name] = value
+
+
+class Parsed(Unknown):
+    """What a parser of arguments returned: unknown as a whole, its attributes known by their defaults."""
 
 
 def dotted_name(node: ast.AST) -> str:
@@ -62,6 +74,14 @@ def _constant(node: Any, names: Names, line: int, depth: int) -> Any:
 def _name(node: Any, names: Names, line: int, depth: int) -> Any:
     del depth
     return names.known.get(node.id, Unknown(node.id, line))
+
+
+def _attribute(node: Any, names: Names, line: int, depth: int) -> Any:
+    """`args.beta`: the default of that argument, where the script's own parser has it."""
+    held = value_of(node.value, names, line, depth)
+    if isinstance(held, Parsed) and node.attr in names.parsed:
+        return names.parsed[node.attr]
+    return NotImplemented
 
 
 def _list_value(node: Any, names: Names, line: int, depth: int) -> Any:
@@ -146,6 +166,8 @@ def _either(node: Any, names: Names, line: int, depth: int) -> Any:
 
 def _call(node: Any, names: Names, line: int, depth: int) -> Any:
     name = dotted_name(node.func)
+    if name.rpartition(".")[2] in PARSERS or name in names.parsers:
+        return Parsed(f"{name}()", line)
     if name == "dict" and not node.args:
         return {word.arg: value_of(word.value, names, line, depth) for word in node.keywords if word.arg}
     if name in ("float", "int", "str", "bool") and len(node.args) == 1 and not node.keywords:
@@ -180,6 +202,7 @@ def _item(node: Any, names: Names, line: int, depth: int) -> Any:
 RULES: dict[type, Any] = {
     ast.Constant: _constant,
     ast.Name: _name,
+    ast.Attribute: _attribute,
     ast.List: _list_value,
     ast.Tuple: _list_value,
     ast.Dict: _dictionary,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from trimtab.dialects.files.opening import Contents
-from trimtab.dialects.files.purpose import DISTILLATION, other_training
+from trimtab.dialects.files.purpose import DISTILLATION, EVOLUTION, other_training
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.errors import ConfigError, NotSettingsError
 
@@ -116,7 +116,7 @@ def refuse_others(found: Contents, name: str) -> None:
         raise NotSettingsError(f"{name} is {kind}, which holds no training settings. Pass the file that does.")
     other = other_training(found.programs, found.keys, found.top)
     if other is not None:
-        samples = other.startswith((DISTILLATION, "training with", "PPO"))
+        samples = other.startswith((DISTILLATION, EVOLUTION, "training with", "PPO"))
         why = "whose gradient is not read here" if samples else "which has no sampler to correct for"
         raise NotSettingsError(f"{name} is for {other}, {why}.")
 
@@ -135,4 +135,8 @@ def without_keys(found: Contents, name: str) -> NotSettingsError:
     """What to say of a file in which no framework finds a key of its own."""
     held = (found.top or tuple(found.keys))[:SHOWN]
     more = f" It sets {', '.join(held)}{' and more' if len(found.top or found.keys) > SHOWN else ''}." if held else ""
-    return NotSettingsError(f"{name} sets nothing of a correction, a loss or an advantage of any framework.{more}")
+    named = ", ".join(each.name for each in found.parents[:SHOWN])
+    sent = f" It runs with {named}: pass that file." if named else ""
+    return NotSettingsError(
+        f"{name} sets nothing of a correction, a loss or an advantage of any framework.{sent or more}"
+    )

@@ -40,8 +40,8 @@ class Walk:
     started: list[Started] = field(default_factory=list[Started])
     functions: dict[str, Script] = field(default_factory=dict[str, Script])
     called: dict[str, int] = field(default_factory=dict[str, int])
-    arrays: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Every array as last set, for files that only set some."""
+    arrays: dict[str, Started] = field(default_factory=dict[str, Started])
+    """Every array as last set, for files that only set some, and for those that hold a command somebody else starts."""
     sourced: list[str] = field(default_factory=list[str])
     steps: int = 0
     count: int = 0

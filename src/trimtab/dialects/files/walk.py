@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab.dialects.files.arithmetic import evaluate
-from trimtab.dialects.files.effects import assign, change_script, output_of, scripts_in
+from trimtab.dialects.files.effects import assign, change_script, output_of, scripts_in, written_scripts
 from trimtab.dialects.files.expansion import Scope, expand_to_text, words
 from trimtab.dialects.files.grammar import (
     Case,
@@ -111,11 +111,11 @@ def _simple(command: Simple, scope: Scope, walk: Walk) -> bool | None:
     found = walk.charge([each for word in command.words for each in words(word, scope)])
     if not found or found[0] in DECLARING:
         for each in command.assignments:
-            assign(each, scope, walk)
+            assign(each, command.line, scope, walk)
         return True
     inner = walk.apart(scope) if command.assignments else scope
     for each in command.assignments:
-        assign(each, inner, walk)
+        assign(each, command.line, inner, walk)
     own = {each.name: inner.text(each.name) or "" for each in command.assignments}
     return _start(Started(tuple(found), command.line, command.cut, own), command, scope, walk)
 
@@ -127,6 +127,8 @@ def _start(found: Started, command: Simple, scope: Scope, walk: Walk) -> bool | 
     if name in ("[", "test"):
         return truth(list(found.words[1 : -1 if name == "[" else None]))
     if name in OUTCOMES:
+        for source in written_scripts(found, command, scope):
+            _inside(source, found.line, scope, walk)
         return OUTCOMES[name]
     if name in ("unset", "shift", "source", ".", "read"):
         change_script(found, command, scope, walk)

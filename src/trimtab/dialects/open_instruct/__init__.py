@@ -21,6 +21,7 @@ DIALECT = Dialect(
     roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
     packages=("open_instruct",),
     programs=r"(.*/)?open_instruct[./].*|mason\.py",
+    entry_points=r"(?!.*\.py$).*|mason\.py|(.*/)?(grpo|grpo_fast)\.py",
     own_keys=r"num_samples_per_prompt_rollout|num_unique_prompts_rollout|dataset_mixer_list",
     apart=("The log-ratio is held within ±10.",),
     candidates=candidates,

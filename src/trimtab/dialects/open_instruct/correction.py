@@ -24,14 +24,28 @@ def correction_of(given: Given) -> Correction:
             "open-instruct use_icepop cannot be said: it stood in no release and zeroes tokens outside [1/cap, cap]. Write "
             "rho_mask_lower_bound and rho_mask_upper_bound."
         )
-    if given.has(*REMOVED) and not any(label.startswith(RHO) for label in given.values):
+    if given.has(*REMOVED) and not _says_rho(given):
         return _removed_keys(given)
-    if not given["use_rho_correction"]:
+    if not given["use_rho_correction"] or (is_early(given) and not says_correction(given)):
         return OFF
     _check(given)
     unit = "geometric" if given["rho_mask_sequence_level"] else "token"
     lower, upper = _bounds(given, "rho_clamp")
     return Correction(gates=_gates(given, unit), weight=weight_of(unit, lower, upper, limit=SAFETY))
+
+
+def is_early(given: Given) -> bool:
+    """Whether the file is of the versions that called the estimators kl1 to kl4: those began without a correction."""
+    return given.has("kl_estimator") and given["kl_estimator"].startswith("kl")
+
+
+def says_correction(given: Given) -> bool:
+    """Whether a correction was asked for, by today's keys or by those before them."""
+    return given.has(*REMOVED) or _says_rho(given)
+
+
+def _says_rho(given: Given) -> bool:
+    return any(label.startswith(RHO) for label in given.values)
 
 
 def _removed_keys(given: Given) -> Correction:

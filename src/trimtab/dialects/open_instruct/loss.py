@@ -8,6 +8,7 @@ from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
+from trimtab.dialects.open_instruct.correction import is_early
 from trimtab.dialects.values import number
 from trimtab.errors import ConfigError
 
@@ -18,6 +19,9 @@ KL_ESTIMATORS: dict[str, dict[str, Any]] = {
     "3": {"estimator": "k1", "importance": "full"},
 }
 """`kl_estimator` → ours; the last is the ratio times the log-ratio."""
+FIRST_NAMES = {f"kl{int(name) + 1}": name for name in KL_ESTIMATORS}
+FIRST_CLIP = 0.2
+"""`clip_higher` of the versions that had kl1 to kl4, where it is left out."""
 
 
 def loss_of(given: Given) -> LossPart:
@@ -27,10 +31,11 @@ def loss_of(given: Given) -> LossPart:
 
 def _loss(given: Given) -> Objective:
     name = given["loss_fn"]
+    higher = FIRST_CLIP if is_early(given) and not given.has("clip_higher") else given["clip_higher"]
     if name == "dapo":
-        return ours.Clip(low=given["clip_lower"], high=given["clip_higher"])
+        return ours.Clip(low=given["clip_lower"], high=higher)
     if name == "cispo":
-        return ours.Cispo(upper=1 + given["clip_higher"])
+        return ours.Cispo(upper=1 + higher)
     refuse(name in ("dppo", "tvpo"), f"open-instruct loss_fn {name}", "it is younger than e6c3044a. Use dapo or cispo")
     raise ConfigError(f"open-instruct loss_fn needs dapo or cispo, got {name!r}.")
 
@@ -47,4 +52,5 @@ def _reduction(given: Given) -> Reduction:
 def _kl(given: Given) -> KlPenalty | None:
     if not given["beta"] or not given["load_ref_policy"] or not given.has("beta", "kl_estimator"):
         return None
-    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[given["kl_estimator"]])
+    name = given["kl_estimator"]
+    return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[FIRST_NAMES.get(name, name)])

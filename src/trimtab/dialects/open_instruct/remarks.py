@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Remark
-from trimtab.dialects.open_instruct.correction import REMOVED
+from trimtab.dialects.open_instruct.correction import REMOVED, is_early, says_correction
 
 REMARKS = (
     Remark(
@@ -70,6 +70,20 @@ REMARKS = (
         "surprise",
         "max_rl divides by the group's mean reward, so it flips signs where that is negative; ours gives 0 there.",
         lambda given: given["advantage_normalization_type"] == "max_rl",
+    ),
+    Remark(
+        "use_rho_correction",
+        "surprise",
+        "No correction is named, so today's default holds: each ratio is cut at {rho_clamp_upper_bound}. Earlier versions began "
+        "without one, and with clip_higher 0.2; --set use_rho_correction=false reads the file so.",
+        lambda given: given.whole and not says_correction(given) and not is_early(given),
+    ),
+    Remark(
+        "kl_estimator",
+        "note",
+        "kl1 to kl4 became 0 to 3; the versions that had those names began without a correction and with clip_higher 0.2, and the "
+        "file is read so where it says nothing else.",
+        is_early,
     ),
     Remark(
         "beta",

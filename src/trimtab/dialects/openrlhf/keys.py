@@ -30,7 +30,7 @@ KEYS = (
     Key(f"{V}.no_std_norm", flag, False, part="advantage", also=("no_advantage_std_norm",)),
     Key("algo.kl.init_coef", number, 0.01, part="advantage", also=("init_kl_coef",)),
     Key("algo.kl.target", number, part="other", name="kl.target", also=("kl_target",)),
-    Key("algo.kl.use_loss", flag, False, part="other", also=("use_kl_loss",)),
+    Key("algo.kl.use_loss", flag, False, part="loss", also=("use_kl_loss",)),
     Key("algo.kl.unbiased_gradient", flag, False, part="other"),
     Key("algo.kl.estimator", choice("k1", "k2", "k3"), "k1", part="other", name="kl.estimator", also=("kl_estimator",)),
     Key("actor.entropy_coef", number, part="loss", also=("entropy_loss_coef",)),

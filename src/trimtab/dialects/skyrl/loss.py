@@ -56,15 +56,16 @@ REDUCTIONS = {
 def loss_of(given: Given) -> LossPart:
     """The registered loss; the reduction acts on the advantages of the whole mini-batch, which comes to the same."""
     name = given["policy_loss_type"]
+    says_kl = given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
+    kl = kl_of(given) if says_kl else None
+    entropy = bonus(given["entropy_loss_coef"] if given["use_entropy_loss"] else None)
     if name in BROKEN:
-        return LossPart()
+        return LossPart(kl=kl, entropy=entropy)
     return LossPart(
         loss=row(LOSSES, "SkyRL policy_loss_type", name, given),
         reduction=reduction_of(REDUCTIONS, "SkyRL loss_reduction", given["loss_reduction"], given["max_seq_len"]),
-        kl=kl_of(given)
-        if given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type") and given["use_kl_loss"]
-        else None,
-        entropy=bonus(given["entropy_loss_coef"] if given["use_entropy_loss"] else None),
+        kl=kl,
+        entropy=entropy,
         rows="all",
     )
 

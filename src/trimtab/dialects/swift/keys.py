@@ -22,7 +22,7 @@ KEYS = (
     Key("epsilon", number, 0.2, part="loss"),
     Key("epsilon_high", number, part="loss"),
     Key("delta", number, part="loss"),
-    Key("beta", number, 0.04, part="other", null="unsaid"),
+    Key("beta", number, 0.04, part="loss", null="unsaid"),
     Key("importance_sampling_level", choice("token", "sequence", "sequence_token"), "token", part="loss"),
     Key("max_completion_length", number, 512.0, part="other"),
     Key("tau_pos", number, 1.0, part="loss"),

@@ -21,6 +21,7 @@ DIALECT = Dialect(
     roots=("model_name_or_path", "learning_rate", "output_dir", "per_device_train_batch_size", "num_generations"),
     packages=("trl",),
     programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(async_)?(grpo|rloo|gspo)\w*\.py",
+    entry_points=r"(?!.*\.py$).*|(.*/)?examples/scripts/\w+\.py",
     own_keys=r"vllm_importance_sampling_.*|mask_truncated_completions|reward_funcs|num_completions_to_print",
     implied=(
         (r".*AsyncGRPO.*|(.*/)?async_grpo\w*\.py", {"max_staleness": 4}),
