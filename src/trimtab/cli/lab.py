@@ -46,7 +46,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, or one of yours; repeatable. Default: all of ours. Uncorrected, the on-policy control is always "
+        help="stale, quantized, both, stale-1, stale-4, fp8, vllm-bf16, or one of yours; repeatable. Default: the first three. Uncorrected, the on-policy control is always "
         "run; named here, it is run with every correction.",
     ),
 ]
@@ -102,14 +102,14 @@ def lab_run(
     check_training()
     from trimtab.lab.candidate import parse_candidates
     from trimtab.lab.lab import LabPlan, run_lab
-    from trimtab.lab.scenario import CONTROL, base_settings, scenario_names
+    from trimtab.lab.scenario import DEFAULT_SCENARIOS, base_settings
     from trimtab.lab.scenario import scenario as scenario_of
     from trimtab.lab.verdict import FULL, QUICK
 
     if quick and full:
         raise ConfigError("lab needs one of --quick and --full, got both. Choose one, or give --steps.")
     count = steps or (FULL if full else QUICK)
-    named = scenario or [name for name in scenario_names() if name != CONTROL]
+    named = scenario or DEFAULT_SCENARIOS
     plan = LabPlan(
         [scenario_of(each) for each in dict.fromkeys(named)],
         parse_candidates(correction or ()),

@@ -6,6 +6,7 @@ is not there in about one of seven. So the looks are fixed beforehand, and each 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,7 +53,8 @@ def next_look(seeds: int) -> int | None:
 
 
 def claim_decision(differences: Numbers, expected: Direction, margin: float) -> Decision:
-    """The verdict on `expected` by the differences, first arm less second; the first `look_at` of them count.
+    """The verdict on `expected` by the differences, first arm less second, in the order of their seeds: that of the first look that
+    decides, else of the last there was.
 
     higher (lower): confirmed where the interval lies above (below) 0; contradicted where it rules out a gain (a loss) of
     `margin`. same: confirmed where it lies within ±`margin`; contradicted where it rules out 0. A bound counts as passed only if
@@ -63,16 +65,20 @@ def claim_decision(differences: Numbers, expected: Direction, margin: float) -> 
             f"claim_decision needs a margin above 0, got {margin}. It is the least difference that matters."
         )
     values = np.asarray(differences, dtype=np.float64)
-    looked = look_at(len(values))
-    used = values[:looked] if looked else values
-    if len(used) < 2:
-        nothing = Interval(float(used.mean()) if len(used) else float("nan"), float("-inf"), float("inf"), LEVEL)
-        return Decision("not decided", f"{len(used)} of at least {LOOKS[0]} seeds", nothing, len(used), None)
-    interval = bootstrap_interval(used, LEVEL)
+    if len(values) < 2:
+        nothing = Interval(float(values.mean()) if len(values) else float("nan"), -math.inf, math.inf, LEVEL)
+        return Decision("not decided", f"{len(values)} of at least {LOOKS[0]} seeds", nothing, len(values), None)
+    looks = [each for each in LOOKS if each <= len(values)] or [len(values)]
+    found = [_at_look(values[:look], expected, margin) for look in looks]
+    return next((each for each in found if each.outcome != "not decided"), found[-1])
+
+
+def _at_look(values: Numbers, expected: Direction, margin: float) -> Decision:
+    interval = bootstrap_interval(values, LEVEL)
     sign = -1.0 if expected == "lower" else 1.0
-    outcome, reason = _outcome(used * sign, _turn(interval, sign), expected, margin, looked)
-    needed = _needed(used, margin, expected) if outcome == "not decided" else None
-    return Decision(outcome, reason, interval, len(used), needed)
+    outcome, reason = _outcome(values * sign, _turn(interval, sign), expected, margin)
+    needed = _needed(values, margin, expected) if outcome == "not decided" else None
+    return Decision(outcome, reason, interval, len(values), needed)
 
 
 def _turn(interval: Interval, sign: float) -> Interval:
@@ -81,11 +87,9 @@ def _turn(interval: Interval, sign: float) -> Interval:
     return Interval(-interval.estimate, -interval.upper, -interval.lower, interval.level)
 
 
-def _outcome(
-    values: Numbers, interval: Interval, expected: Direction, margin: float, looked: int
-) -> tuple[ClaimOutcome, str]:
+def _outcome(values: Numbers, interval: Interval, expected: Direction, margin: float) -> tuple[ClaimOutcome, str]:
     """The verdict; `values` and interval are turned so that a claim of `lower` reads as `higher`."""
-    if not looked:
+    if len(values) < LOOKS[0]:
         return "not decided", f"{len(values)} of at least {LOOKS[0]} seeds"
 
     def above(bound: float) -> bool:
