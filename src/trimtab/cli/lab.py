@@ -22,10 +22,13 @@ DEFAULT = "run"
 
 
 class LabCommands(TyperGroup):
-    """`trimtab lab …` is `trimtab lab run …`."""
+    """`trimtab lab …` is `trimtab lab run …`, `trimtab lab --decide …` is `trimtab lab decide …`; so with --claims."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, led by the name of a command."""
+        for option in ("--decide", "--claims"):
+            if option in args:
+                return super().parse_args(ctx, [option[2:], *(each for each in args if each != option)])
         named = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
         return super().parse_args(ctx, args if named else [DEFAULT, *args])
 
@@ -37,7 +40,8 @@ lab = typer.Typer(cls=LabCommands, add_completion=False, rich_markup_mode=None)
 def lab_group() -> None:
     """Run the same training for many corrections and say which survive.
 
-    `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`.
+    `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`. `trimtab lab --decide` settles claims, and
+    `trimtab lab --claims` prints what is known of them.
     """
 
 
@@ -46,7 +50,8 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, stale-1, stale-4, fp8, vllm-bf16, or one of yours; repeatable. Default: the first three. Uncorrected, the on-policy control is always "
+        help="stale, quantized, both, stale-1, stale-4, fp8, vllm-bf16, or one of yours; repeatable. Default: the first three. "
+        "Uncorrected, the on-policy control is always "
         "run; named here, it is run with every correction.",
     ),
 ]
