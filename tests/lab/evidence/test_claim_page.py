@@ -26,7 +26,7 @@ def test_a_row_has_verdict_interval_seeds_and_survival():
     assert (name, verdict, seeds, needed) == ("made-up", "confirmed", "8", "")
     assert re.fullmatch(r"\+0\.69 \[\+0\.6\d, \+0\.7\d\]", difference)
     assert survived == "100 % / 0 %"
-    assert claim_texts(ABSENT) == ("absent", "not decided", "–", "–", "–", "0 of at least 8 seeds")
+    assert claim_texts(ABSENT) == ("absent", "not run", "–", "–", "–", "0 of at least 8 seeds")
 
 
 def test_signs_are_said_and_nothing_has_none():

@@ -13,6 +13,7 @@ from trimtab.lab.evidence.table import (
     claim_texts,
     interval_text,
     ordered_findings,
+    outcome_text,
     rerun_command,
 )
 from trimtab.lab.statistics.survival import SurvivalPoint
@@ -47,7 +48,8 @@ def claims_html(findings: Sequence[ClaimFinding], about: str, title: str = "trim
 
 def _word(finding: ClaimFinding) -> str:
     outcome = finding.decision.outcome
-    return f'<span class="word {_STYLE[outcome]}">{escape_html(outcome)}</span>'
+    style = _STYLE[outcome] if finding.decision.seeds else ""
+    return f'<span class="word {style}">{escape_html(outcome_text(finding))}</span>'
 
 
 def _table(findings: Sequence[ClaimFinding]) -> str:

@@ -33,12 +33,17 @@ def claim_texts(finding: ClaimFinding) -> tuple[str, ...]:
     decision = finding.decision
     return (
         finding.claim.id,
-        decision.outcome,
+        outcome_text(finding),
         interval_text(decision.difference) if decision.seeds else "–",
         str(decision.seeds) if decision.seeds else "–",
         survival_text(finding),
         needed_text(finding),
     )
+
+
+def outcome_text(finding: ClaimFinding) -> str:
+    """The verdict; a claim without a pair is not run."""
+    return finding.decision.outcome if finding.decision.seeds else "not run"
 
 
 def interval_text(interval: Interval) -> str:

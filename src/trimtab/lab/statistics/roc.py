@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.lab.statistics.interval import RESAMPLES, Interval, Numbers
+from trimtab.lab.statistics.interval import Interval, Numbers
 
 
 def roc_area(scores: Numbers, positive: NDArray[np.bool_]) -> float:
@@ -30,20 +30,27 @@ def _middle_ranks(scores: Numbers) -> Numbers:
 
 
 def roc_interval(
-    scores: Numbers, positive: NDArray[np.bool_], level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
+    scores: Numbers,
+    positive: NDArray[np.bool_],
+    clusters: NDArray[np.int64],
+    level: float = 0.95,
+    *,
+    resamples: int = 499,
+    seed: int = 0,
 ) -> Interval:
-    """The area with its percentile bootstrap interval; positives and negatives are each drawn among themselves."""
+    """The area with its percentile bootstrap interval; whole clusters are drawn, as cases of one run are no independent cases.
+
+    Resamples with one kind only are left out. NaN bounds where the area has none.
+    """
     scores, positive = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=np.bool_)
     area = roc_area(scores, positive)
     if np.isnan(area):
         return Interval(area, float("nan"), float("nan"), level)
     rng = np.random.default_rng(seed)
-    yes, no = scores[positive], scores[~positive]
-    # All pairs once; a resample then only counts them anew.
-    wins = (yes[:, None] > no[None, :]) + 0.5 * (yes[:, None] == no[None, :])
-    areas = np.empty(resamples)
-    for place in range(resamples):
-        one, other = rng.integers(0, len(yes), len(yes)), rng.integers(0, len(no), len(no))
-        areas[place] = wins[np.ix_(one, other)].mean()
-    lower, upper = np.quantile(areas, [(1 - level) / 2, (1 + level) / 2])
+    members = [np.flatnonzero(clusters == each) for each in np.unique(clusters)]
+    drawn = rng.integers(0, len(members), (resamples, len(members)))
+    areas = [
+        roc_area(scores[rows], positive[rows]) for rows in (np.concatenate([members[i] for i in row]) for row in drawn)
+    ]
+    lower, upper = np.nanquantile(areas, [(1 - level) / 2, (1 + level) / 2])
     return Interval(area, float(lower), float(upper), level)
