@@ -164,7 +164,7 @@ def _write_pages(results: LabResults, folder: Path) -> list[Path]:
 
 \b
   trimtab lab report labs/full
-  trimtab lab report labs/full --markdown docs/lab.md""",
+  trimtab lab report labs/full --markdown tables.md""",
 )
 def lab_report(
     path: Annotated[
