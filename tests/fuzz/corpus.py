@@ -59,6 +59,16 @@ def run_files() -> dict[str, str]:
 
 
 @cache
+def claims() -> Any:
+    """A file of claims."""
+    given = {"id": "mine", "text": "t", "source": "s", "expected": "same", "margin": 0.1, "shared": ["start"]}
+    arms = {"first": {"correction": "icepop", "train": {"loss": {"kind": "clip"}}}, "second": {"correction": "off"}}
+    return {
+        "tasks": {"other": {"train": {"task": {"options": {"size": 3}}}}},
+        "claims": [given | arms | {"task": "other"}],
+    }
+
+
 def lab() -> Any:
     """A small lab."""
     seeds = (0, 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,23 +185,26 @@ def lab_report(
     from trimtab.lab.results import read_results
 
     results = read_results(path)
-    try:
+    with sound_numbers(path):
         results = results.with_verdicts()
         print_tables(results)
         pages = _write_pages(results, path) if path.is_dir() else []
         pages += write_lab_page(results, markdown) if markdown else []
+    show.put(*map(str, pages))
+
+
+@contextmanager
+def sound_numbers(*paths: Path) -> Generator[None]:
+    """A lab.json can hold numbers that no lab has: what breaks on them is said of the file."""
+    try:
+        yield
     except TrimtabError:
         raise
-    except (
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # a lab.json can hold numbers that no lab has
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        named = " and ".join(map(str, paths))
         raise RecordError(
-            f"{path} needs numbers as a lab writes them, got others: {type(error).__name__}: {error}."
+            f"{named} needs numbers as a lab writes them, got others: {type(error).__name__}: {error}."
         ) from error
-    show.put(*map(str, pages))
 
 
 @lab.command(

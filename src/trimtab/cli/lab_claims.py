@@ -9,7 +9,7 @@ import typer
 
 from trimtab.cli import show
 from trimtab.cli.doctor import check_training
-from trimtab.cli.lab import Overrides, lab
+from trimtab.cli.lab import Overrides, lab, sound_numbers
 from trimtab.cli.lab_progress import LabProgress
 from trimtab.errors import RecordError
 
@@ -47,7 +47,8 @@ def lab_claims(overrides: Overrides = None, claim: Claims = None, steps: Steps =
     from trimtab.lab.evidence.decide import claim_findings
 
     plan = _plan(claim, steps, overrides)
-    findings = claim_findings(plan, out)
+    with sound_numbers(out):
+        findings = claim_findings(plan, out)
     for each in findings if claim else ():
         _print_claim(each)
     _print_table(plan, findings)
@@ -169,7 +170,9 @@ def lab_signs(
     from trimtab.lab.warning.early import HORIZON, WARNING_HEAD, early_warnings, warning_texts
     from trimtab.lab.warning.written import write_predictors
 
-    found = early_warnings([entry for path in paths for entry in read_results(path).entries])
+    entries = [entry for path in paths for entry in read_results(path).entries]
+    with sound_numbers(*paths):
+        found = early_warnings(entries)
     if not found:
         raise RecordError(
             "lab signs needs falls and runs that stood in even and in odd seeds, got too few. Give it more labs or more seeds."

@@ -116,6 +116,34 @@ def test_a_claim_with_a_fault_is_left_and_does_not_go_round_for_ever(
     assert len(made.ran) == 24
 
 
+def test_a_cell_that_failed_is_tried_once_more_by_the_next_call(
+    made: MadeUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run, calls = made.run_cells, list[int]()
+
+    def failing(given: CellList, path: Path, **told: Any) -> LabResults:
+        """Seed 2 fails in the first call; what failed is not done, so a later call runs it again."""
+        calls.append(len(given.cells))
+        if (path / "lab.json").exists():
+            before = read_results(path)
+            whole = before.but(entries=tuple(each for each in before.entries if each.status == "done"))
+            write_results(path, whole)
+        whole = run(given, path, **told)
+        if len(calls) == 1:
+            lost = {"status": "failed", "message": "no disk", "verdict": None}
+            whole = whole.but(entries=tuple(each.but(**lost) if each.seed == 2 else each for each in whole.entries))
+            write_results(path, whole)
+        return whole
+
+    monkeypatch.setattr(decide, "run_cells", failing)
+    (found,) = decide_claims(plan(claim()), tmp_path)
+    assert "Seed 2 is lost" in found.decision.reason
+    assert len(calls) == 1
+    (found,) = decide_claims(plan(claim()), tmp_path)
+    assert found.decision.outcome == "confirmed"
+    assert len(calls) == 2
+
+
 def test_tasks_are_labs_of_their_own_and_are_never_pooled(made: MadeUp, tmp_path: Path):
     one, other = decide_claims(plan(claim(), claim(id="there", task="other")), tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {"chain", "other"}

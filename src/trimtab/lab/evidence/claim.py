@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from trimtab.config.base import Config
+from trimtab.config.base import Config, Number
 from trimtab.config.files import load
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
 from trimtab.lab.candidate import parse_candidate
@@ -45,7 +45,7 @@ class Claim(Config):
     second: Arm = Field(description="The arm it is held against.")
     expected: Direction = Field(description="The first arm is higher, lower, or the same within the margin.")
     measure: Measure = Field(default="late accuracy", description="What is compared, run by run.")
-    margin: float = Field(default=0.05, gt=0, description="The least difference that matters.")
+    margin: Number = Field(default=0.05, gt=0, le=1, description="The least difference that matters.")
     shared: tuple[Shared, ...] = Field(default=SHARED, description="What the two runs of a seed must have in common.")
     needs: str | None = Field(default=None, description="What is missing to run it; it is listed and left open.")
 

@@ -106,13 +106,14 @@ def decide_claims(
     def may_start() -> bool:
         return until is None or clock() < until
 
-    before: dict[str, int] = {}
+    before: dict[str, int] | None = None
     while True:
         findings = claim_findings(plan, path)
-        wanted = {each.claim.id: look for each in findings if (look := _wanted(each)) is not None}
-        if (
-            not wanted or not may_start() or wanted == before
-        ):  # the last: a round that brought nothing would bring nothing again
+        # What failed, or was run with other settings, is tried once more in every call.
+        looks = {each.claim.id: _wanted(each, again=before is None) for each in findings}
+        wanted = {name: look for name, look in looks.items() if look is not None}
+        is_stuck = wanted == before  # a round that brought nothing would bring nothing again
+        if not wanted or is_stuck or not may_start():
             return findings
         before = wanted
         tasks = {each.claim.id: each.claim.task for each in findings}
@@ -122,9 +123,13 @@ def decide_claims(
             run_cells(plan.cells(task, mine), path / task, jobs=jobs, display=shown, may_start=may_start)
 
 
-def _wanted(finding: ClaimFinding) -> int | None:
-    """How many seeds an open claim is to have next; None where it is not open or has had its last look."""
-    return next_look(len(finding.pairs.seeds)) if finding.is_open else None
+def _wanted(finding: ClaimFinding, again: bool) -> int | None:
+    """How many seeds an open claim is to have next; None where it is not open or has had its last look.
+
+    `again`: also for one that is held up by a fault, which cells run anew may mend.
+    """
+    held_up = again and bool(finding.pairs.faults) and finding.claim.needs is None
+    return next_look(len(finding.pairs.seeds)) if finding.is_open or held_up else None
 
 
 def budget_seconds(text: str) -> float:
