@@ -173,7 +173,7 @@ def lab_report(rng: Random) -> tuple[list[str], dict[str, bytes]]:
 
 
 def lab_signs(rng: Random) -> tuple[list[str], dict[str, bytes]]:
-    text = json_text(spoilt_tree(corpus.lab(), rng))
+    text = json_text(spoilt_tree(corpus.lab(falls=True), rng))
     return ["lab", "signs", "lab", *rng.choice(([], ["--write", "signs.json"]))], {"lab/lab.json": text.encode()}
 
 

@@ -69,9 +69,10 @@ def claims() -> Any:
     }
 
 
-def lab() -> Any:
-    """A small lab."""
+def lab(falls: bool = False) -> Any:
+    """A small lab; with `falls`, one correction falls on every seed."""
     seeds = (0, 1)
     cells = [curves.entry("control", "off", seed, curves.CONTROL) for seed in seeds]
     cells += [curves.entry("stale", name, seed, curves.HEALTHY) for name in ("off", "icepop") for seed in seeds]
+    cells += [curves.entry("stale", "geo-rs", seed, curves.LATE_FALL) for seed in seeds if falls]
     return json.loads(json.dumps(curves.book(*cells).model_dump(mode="json")))
