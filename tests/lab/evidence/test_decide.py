@@ -90,7 +90,10 @@ def test_only_what_is_open_gets_more_seeds_up_to_the_last_look(made: MadeUp, tmp
     clear, noise = decide_claims(plan(claim(), noisy), tmp_path, display=told)
     assert [seeds for _, seeds, _ in told.looks] == [8, 12, 16, 24, 32][: len(told.looks)]
     assert [count for _, _, count in told.looks][:2] == [2, 1]
-    assert clear.decision.seeds == 8  # decided at its first look, whatever cells came later
+    assert (clear.decision.outcome, clear.decision.seeds) == (
+        "confirmed",
+        8,
+    )  # decided at its first look, whatever cells came later
     assert noise.decision.seeds > 8
     assert f"stale--off--seed-{noise.decision.seeds - 1}" not in made.ran
 

@@ -88,9 +88,10 @@ def test_a_pair_that_is_none_is_caught_and_decides_nothing(name: str):
     plant, sentence = FAULTS[name]
     first, second = plant(arms())
     found = claim_finding(claim(), lab(first, second))
-    assert any(sentence in fault for fault in found.pairs.faults), found.pairs.faults
+    said = [*found.pairs.faults, *filter(None, [found.pairs.lost])]
+    assert any(sentence in fault for fault in said), said
     assert found.decision.outcome == "not decided"
-    assert found.decision.reason == found.pairs.faults[0]
+    assert found.decision.reason == said[0]
     assert not found.is_open  # more seeds do not mend it
 
 
@@ -98,8 +99,18 @@ def test_an_arm_that_is_only_not_as_far_yet_has_lost_nothing():
     first, second = arms()
     found = paired_arms(first, second[:7])
     assert found.seeds == tuple(range(7))
-    assert found.faults == ()
+    assert (found.faults, found.lost) == ((), None)
     assert claim_finding(claim(), lab(first, second[:7])).is_open
+
+
+def test_what_eight_pairs_decided_stays_decided_when_another_claim_takes_one_arm_further_or_a_later_seed_fails():
+    (first, _), (_, second) = arms(12), arms(8)
+    assert claim_finding(claim(), lab(first, second)).decision.outcome == "confirmed"
+    whole = arms(12)
+    broken = whole[1][9].but(status="failed", message="no disk", verdict=None)
+    found = claim_finding(claim(), lab(whole[0], [*whole[1][:9], broken, *whole[1][10:]]))
+    assert (found.decision.outcome, found.decision.seeds) == ("confirmed", 8)
+    assert found.pairs.lost is not None
 
 
 def test_what_a_claim_does_not_share_is_not_asked_for():

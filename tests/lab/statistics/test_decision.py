@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from trimtab.errors import InputError
-from trimtab.lab.statistics.decision import LEVEL, LOOKS, Direction, claim_decision, look_at, next_look
+from trimtab.lab.statistics.decision import LEVEL, LOOKS, Direction, claim_decision, next_look
 from trimtab.lab.statistics.power import seeds_needed
 
 CLEAR = np.array([0.8, 0.7, 0.75, 0.6, 0.9, 0.5, 0.72, 0.66])
@@ -53,7 +53,6 @@ def test_turning_every_sign_turns_higher_into_lower(values: list[float]):
 
 def test_between_two_looks_nothing_new_is_decided():
     more = np.concatenate([NOISE, np.full(3, 0.9)])
-    assert (look_at(7), look_at(8), look_at(11), look_at(12)) == (0, 8, 8, 12)
     assert (next_look(0), next_look(8), next_look(32)) == (8, 12, None)
     assert claim_decision(more, "higher", 0.05) == claim_decision(NOISE, "higher", 0.05)
 

@@ -126,9 +126,9 @@ def decide_claims(
 def _wanted(finding: ClaimFinding, again: bool) -> int | None:
     """How many seeds an open claim is to have next; None where it is not open or has had its last look.
 
-    `again`: also for one that is held up by a fault, which cells run anew may mend.
+    `again`: also for one that is held up by a fault or a lost seed, which cells run anew may mend.
     """
-    held_up = again and bool(finding.pairs.faults) and finding.claim.needs is None
+    held_up = again and finding.obstacle is not None and finding.claim.needs is None
     return next_look(len(finding.pairs.seeds)) if finding.is_open or held_up else None
 
 

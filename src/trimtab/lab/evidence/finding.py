@@ -36,7 +36,16 @@ class ClaimFinding:
     @property
     def is_open(self) -> bool:
         """Whether more seeds could decide it."""
-        return self.decision.outcome == "not decided" and not self.pairs.faults and self.claim.needs is None
+        return self.decision.outcome == "not decided" and self.obstacle is None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why more seeds would not decide it: what it needs, a fault of its pairs, or a seed that is lost; None where nothing bars it."""
+        if self.claim.needs is not None:
+            return f"needs {self.claim.needs}"
+        if self.pairs.faults:
+            return self.pairs.faults[0]
+        return self.pairs.lost if self.decision.outcome == "not decided" else None
 
 
 def claim_finding(claim: Claim, results: LabResults | None) -> ClaimFinding:
@@ -45,12 +54,11 @@ def claim_finding(claim: Claim, results: LabResults | None) -> ClaimFinding:
     pairs = paired_arms(first, second, claim.shared)
     differences = paired_differences(claim, pairs)
     decision = claim_decision(np.array(differences), claim.expected, claim.margin)
-    if claim.needs is not None:
-        decision = replace(decision, reason=f"needs {claim.needs}")
-    elif pairs.faults:
-        decision = replace(decision, outcome="not decided", reason=pairs.faults[0], needed=None)
     notes = harness_notes(pairs, results.corrections) if results is not None else []
-    return ClaimFinding(claim, decision, pairs, tuple(notes), (_survival(pairs.one), _survival(pairs.other)))
+    found = ClaimFinding(claim, decision, pairs, tuple(notes), (_survival(pairs.one), _survival(pairs.other)))
+    if found.obstacle is None:
+        return found
+    return replace(found, decision=replace(decision, outcome="not decided", reason=found.obstacle, needed=None))
 
 
 def _survival(arm: Sequence[CellResult]) -> tuple[SurvivalPoint, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.lab.evidence.pairs import PairedArms
 from trimtab.lab.results import CellResult
 from trimtab.report.findings.verdict import late_part
-from trimtab.report.text import percent, short_number
+from trimtab.report.text import short_number
 
 ENTROPY_LIMIT = 0.02
 """Nats per token under which a policy explores no more. A solved task ends near 0.005 here, so what differs later is not learning."""
@@ -78,11 +78,3 @@ def late_entropy(entry: CellResult) -> float:
     found = entry.curves.get("entropy")
     series = found.series().finite if found is not None else None
     return float(np.median(late_part(series).values)) if series is not None and len(series) else float("nan")
-
-
-def least_kept(arm: Sequence[CellResult]) -> str:
-    """For a reader: the lowest point of what an arm kept."""
-    values = [
-        value for each in arm if "kept" in each.curves for value in each.curves["kept"].values if value is not None
-    ]
-    return percent(min(values)) if values else "–"

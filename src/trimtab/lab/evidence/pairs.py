@@ -24,6 +24,8 @@ class PairedArms:
     other: tuple[CellResult, ...]
     faults: tuple[str, ...]
     """Sentences; while there is one, nothing is decided."""
+    lost: str | None
+    """Why the next seed cannot come; the pairs before it are sound, and what they decided stays decided."""
     shares: str
     """What the pairs were seen to have in common, for the reader."""
 
@@ -37,22 +39,21 @@ def paired_arms(
     while len(seeds) in both[0] and len(seeds) in both[1]:
         seeds.append(len(seeds))
     pairs = [(both[0][seed], both[1][seed]) for seed in seeds]
-    faults = [*_lost(both, (one, other), len(seeds)), *_unlike(pairs, shared)]
+    faults = _unlike(pairs, shared)
     for arm in zip(*pairs, strict=True):
         faults += [*_stuck(arm), *_same_seeds(arm)]
     left, right = (tuple(arm) for arm in zip(*pairs, strict=True)) if pairs else ((), ())
-    return PairedArms(tuple(seeds), left, right, tuple(faults), _shares(pairs, shared))
+    lost = _lost(both, (one, other), len(seeds))
+    return PairedArms(tuple(seeds), left, right, tuple(faults), lost, _shares(pairs, shared))
 
 
-def _lost(done: list[dict[int, CellResult]], arms: Sequence[Sequence[CellResult]], first: int) -> list[str]:
-    """The first seed that one arm lacks although a later one is there, or that failed."""
-    latest = max((seed for arm in done for seed in arm), default=-1)
+def _lost(done: list[dict[int, CellResult]], arms: Sequence[Sequence[CellResult]], first: int) -> str | None:
+    """That seed `first` failed, or is missing in an arm that has later ones; an arm that is only not as far has lost nothing."""
     failed = [each for arm in arms for each in arm if each.status == "failed" and each.seed == first]
     if failed:
-        return [f"Seed {first} is lost: {failed[0].name} failed: {failed[0].message}"]
-    if latest > first and not all(first in arm for arm in done):
-        return [f"Seed {first} is lost: one arm goes on to seed {latest} without it."]
-    return []
+        return f"Seed {first} is lost: {failed[0].name} failed: {failed[0].message}"
+    gaps = [max(arm) for arm in done if arm and first not in arm and max(arm) > first]
+    return f"Seed {first} is lost: one arm goes on to seed {max(gaps)} without it." if gaps else None
 
 
 def _unlike(pairs: Sequence[tuple[CellResult, CellResult]], shared: Sequence[Shared]) -> list[str]:

@@ -42,11 +42,6 @@ class Decision:
     """Seeds that would decide, if the differences go on as they began; None once decided, or where no number would."""
 
 
-def look_at(seeds: int) -> int:
-    """The last look that so many seeds allow; 0 before the first."""
-    return max((each for each in LOOKS if each <= seeds), default=0)
-
-
 def next_look(seeds: int) -> int | None:
     """The look that comes after so many seeds; None after the last."""
     return next((each for each in LOOKS if each > seeds), None)
