@@ -122,6 +122,7 @@ def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     from trimtab.lab.evidence.table import CLAIM_HEAD, METHOD, claim_texts, ordered_findings
     from trimtab.lab.statistics.decision import LOOKS
     from trimtab.lab.table import CAUTION
+    from trimtab.report.text import plural
 
     show.put(
         "", show.table([each.upper() for each in CLAIM_HEAD], [claim_texts(e) for e in ordered_findings(findings)])
@@ -130,7 +131,8 @@ def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     if unrun:
         count = planned_cells(plan, unrun, LOOKS[0])
         show.put(
-            "", f"{len(unrun)} claims have no run yet; their first look takes {count} cells of {plan.steps} steps."
+            "",
+            f"Without a run yet: {plural(len(unrun), 'claim')}. The first look takes {count} cells of {plan.steps} steps.",
         )
     show.put("", METHOD, CAUTION, "")
 

@@ -16,13 +16,13 @@ from trimtab.report.text import percent, short_number, with_decimals
 CLAIM_HEAD = (
     "claim",
     "verdict",
-    f"difference, {LEVEL:.0%} interval",
+    f"difference, {percent(LEVEL)} interval",
     "seeds",
     "survived, first / second",
     "would decide",
 )
 METHOD = (
-    f"First arm less second, seed by seed. The interval is the BCa bootstrap's at {LEVEL:.0%}; a verdict needs it and the exact sign-flip "
+    f"First arm less second, seed by seed. The interval is the BCa bootstrap's at {percent(LEVEL)}; a verdict needs it and the exact sign-flip "
     f"test to agree. The data are looked at with {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} seeds and at no other time: with five "
     "looks at 99 % at most 5 % of the verdicts on one claim are wrong. Claims are not corrected for each other."
 )
