@@ -22,9 +22,9 @@ CLAIM_HEAD = (
     "would decide",
 )
 METHOD = (
-    f"First arm less second, seed by seed. The interval is the BCa bootstrap's at {percent(LEVEL)}; a verdict needs it and the exact sign-flip "
-    f"test to agree. The data are looked at with {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} seeds and at no other time: with five "
-    "looks at 99 % at most 5 % of the verdicts on one claim are wrong. Claims are not corrected for each other."
+    f"First arm less second, seed by seed. The interval is the BCa bootstrap's at {percent(LEVEL)}; a verdict needs it and the exact "
+    f"sign-flip test to agree. The data are looked at with {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} seeds and at no other "
+    "time: with five looks at 99 % at most 5 % of the verdicts on one claim are wrong. Claims are not corrected for each other."
 )
 
 
