@@ -1,8 +1,8 @@
 """Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
-between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `losses`, `estimators`,
-`settings of a run`, or the fields of a settings class, as `fields of Clip`.
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `claims`, `early warnings`,
+`losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
+from trimtab.lab.evidence.claim import shipped_claims
+from trimtab.lab.evidence.finding import claim_finding
+from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, ordered_findings
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
-from trimtab.lab.table import last_by_seed, readme_table
+from trimtab.lab.table import in_code, last_by_seed, markdown_table, readme_table
+from trimtab.lab.warning.early import WARNING_HEAD, early_warnings, warning_texts
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
-TRAINING_PAGE = ROOT / "docs" / "training.md"
+TRAINING_PAGE, LAB_PAGE = ROOT / "docs" / "training.md", ROOT / "docs" / "lab.md"
 LAB = ROOT / "docs" / "lab.json"
 LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
 FEW = ("off", "seq-tis", "seq-mis", "k3-rs")
-"""The corrections whose accuracies the README shows; docs/lab.md has all."""
+"""The corrections whose accuracies the README shows; docs/lab-tables.md has all."""
 FIELDS_OF: dict[str, type[Config]] = {
     each.__name__: each
     for each in (
@@ -266,12 +270,29 @@ def votes() -> str:
     return table(["last accuracy by seed", *(f"{scenario}, {who}" for scenario in scenarios for who in both)], rows)
 
 
+def claims() -> str:
+    """Every claim with what is known of it: by the lab of its task, which stands beside the pages once it was run."""
+    table_of = shipped_claims()
+    files = {task: ROOT / "docs" / f"claims-{task}.json" for task in table_of.tasks}
+    labs = {task: read_results(file) if file.is_file() else None for task, file in files.items()}
+    found = ordered_findings([claim_finding(each, labs[each.task]) for each in table_of.claims])
+    return markdown_table(CLAIM_HEAD, [[in_code(name), *rest] for name, *rest in map(claim_texts, found)])
+
+
+def warnings_before_falls() -> str:
+    """Which signal predicts, over the kept cells."""
+    entries = [each for file in (LAB, LAB_KEPT) for each in read_results(file).entries]
+    return markdown_table(WARNING_HEAD, map(warning_texts, early_warnings(entries)))
+
+
 MADE: dict[str, Callable[[], str]] = {
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
     "settings of a run": run_settings,
     "lab": lambda: readme_table(the_lab(), FEW),
     "votes": votes,
+    "claims": claims,
+    "early warnings": warnings_before_falls,
 }
 
 
@@ -292,8 +313,8 @@ def renewed(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
-    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE)
-    lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab.md").items()}
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE)
+    lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab-tables.md").items()}
     return {PAGE: page()} | lab | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 

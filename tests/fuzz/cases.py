@@ -172,6 +172,16 @@ def lab_report(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     return ["lab", "report", "lab", *rng.choice(([], ["--markdown", "page.md"]))], {"lab/lab.json": data}
 
 
+def lab_signs(rng: Random) -> tuple[list[str], dict[str, bytes]]:
+    text = json_text(spoilt_tree(corpus.lab(falls=True), rng))
+    return ["lab", "signs", "lab", *rng.choice(([], ["--write", "signs.json"]))], {"lab/lab.json": text.encode()}
+
+
+def lab_claims(rng: Random) -> tuple[list[str], dict[str, bytes]]:
+    file, data = settings_file(corpus.claims(), rng, "a", any_format=False)
+    return ["lab", "claims", "--claim", file], {file: data}
+
+
 def scenario(rng: Random) -> tuple[list[str], dict[str, bytes]]:
     """Read only: with one that is sound, `trimtab lab` would begin to train."""
     file, data = settings_file(rng.choice(corpus.scenarios()), rng, "a", any_format=False)
@@ -240,12 +250,12 @@ def words_only(rng: Random) -> tuple[list[str], dict[str, bytes]]:
              ["parity", "x.jsonl", "y.jsonl"], ["--version"])  # fmt: skip
     words = spoilt_words(rng.choice(whole), rng)
     begins = "train" in words or (
-        words[:1] == ["lab"] and words[1:2] != ["report"]
+        words[:1] == ["lab"] and words[1:2] not in (["report"], ["signs"], ["claims"])
     )  # a run is no matter of milliseconds
     return ["presets", *words] if begins else words, {}
 
 
 KINDS: tuple[Callable[[Random], tuple[list[str], dict[str, bytes]]], ...] = (
     *(explain_theirs,) * 4, *(convert,) * 4, *(compare,) * 2, in_place, *(explain_own,) * 2, explain_preset, *(train,) * 3,
-    report, resume, lab_report, scenario, check, audit, audit, parity, words_only,
+    report, resume, lab_report, lab_signs, lab_claims, scenario, check, audit, audit, parity, words_only,
 )  # fmt: skip

@@ -59,9 +59,20 @@ def run_files() -> dict[str, str]:
 
 
 @cache
-def lab() -> Any:
-    """A small lab."""
+def claims() -> Any:
+    """A file of claims."""
+    given = {"id": "mine", "text": "t", "source": "s", "expected": "same", "margin": 0.1, "shared": ["start"]}
+    arms = {"first": {"correction": "icepop", "train": {"loss": {"kind": "clip"}}}, "second": {"correction": "off"}}
+    return {
+        "tasks": {"other": {"train": {"task": {"options": {"size": 3}}}}},
+        "claims": [given | arms | {"task": "other"}],
+    }
+
+
+def lab(falls: bool = False) -> Any:
+    """A small lab; with `falls`, one correction falls on every seed."""
     seeds = (0, 1)
     cells = [curves.entry("control", "off", seed, curves.CONTROL) for seed in seeds]
     cells += [curves.entry("stale", name, seed, curves.HEALTHY) for name in ("off", "icepop") for seed in seeds]
+    cells += [curves.entry("stale", "geo-rs", seed, curves.LATE_FALL) for seed in seeds if falls]
     return json.loads(json.dumps(curves.book(*cells).model_dump(mode="json")))

@@ -57,7 +57,7 @@ def entry(scenario: str, correction: str, seed: int, pairs: Sequence[tuple[int, 
 def values(level: float | tuple[float, float], steps: int) -> Series:
     """A level curve, or one that rises from the first to the second number, by equal factors."""
     first, last = level if isinstance(level, tuple) else (level, level)
-    rate = math.log(last / first) / max(steps - 1, 1)
+    rate = 0.0 if first == last else math.log(last / first) / max(steps - 1, 1)
     return Series.of((step, first * math.exp(rate * step)) for step in range(steps))
 
 

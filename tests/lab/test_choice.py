@@ -16,7 +16,7 @@ from trimtab.lab.candidate import DEFAULTS, parse_candidate, parse_candidates
 from trimtab.lab.cell import cells
 from trimtab.lab.lab import LabPlan
 from trimtab.lab.results import write_results
-from trimtab.lab.scenario import Scenario, base_settings, scenario, scenario_names
+from trimtab.lab.scenario import Scenario, base_settings, check_needs, scenario, scenario_names
 
 
 def test_every_default_is_another_correction():
@@ -59,7 +59,18 @@ def test_the_shipped_scenarios_are_what_they_say():
         "stale": (8, "fp32"),
         "quantized": (0, "int4"),
         "both": (8, "int4"),
+        "stale-1": (1, "fp32"),
+        "stale-4": (4, "fp32"),
+        "fp8": (0, "fp8"),
+        "vllm-bf16": (0, "bf16"),
     }
+
+
+def test_a_scenario_whose_module_is_missing_is_refused_before_anything_runs():
+    check_needs([scenario("stale")])
+    with pytest.raises(ConfigError, match=r"Scenario odd needs the module no_such_module, got none\. Install"):
+        check_needs([Scenario(name="odd", needs="no_such_module")])
+    assert scenario("vllm-bf16").needs == "vllm"
 
 
 def test_a_scenario_of_the_user_s_own(tmp_path: Path):

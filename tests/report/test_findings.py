@@ -10,6 +10,7 @@ import pytest
 from tests.report import made
 from trimtab.report import Run, RunFinding, findings_of
 from trimtab.report.findings.learning import verdict_word
+from trimtab.report.findings.predictors import predictors
 
 
 def run(steps: int = 100, *, settings: Mapping[str, Any] | None = None, **curves: made.Curve | float) -> Run:
@@ -41,6 +42,18 @@ def test_a_collapse_and_the_sign_before_it_are_dated() -> None:
     assert sign.step is not None
     assert 249 < sign.step < 261  # the mismatch starts to grow at step 249
     assert f"{281 - sign.step} steps before the fall was seen" in sign.sentence
+
+
+def test_a_run_that_then_collapses_shows_a_measured_sign_with_its_reliability_and_a_healthy_one_does_not() -> None:
+    sign = titled(findings_of(made.run("collapsed", steps=300)), "Mismatch KL over")
+    assert sign is not None
+    assert sign.level == "note"
+    assert sign.step is not None
+    assert 249 < sign.step < 281
+    measured = predictors()[0]
+    assert f"of {measured.falls} falls, {measured.lead:g} steps ahead at the median" in sign.sentence
+    assert f"of {measured.stood} runs that stood" in sign.sentence
+    assert titled(findings_of(made.run("healthy", steps=400)), "Mismatch KL over") is None
 
 
 def test_a_healthy_run_has_no_warning_and_says_so() -> None:

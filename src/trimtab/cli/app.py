@@ -25,7 +25,7 @@ from trimtab.cli.convert import convert
 from trimtab.cli.demo import demo
 from trimtab.cli.doctor import doctor, remedy_for
 from trimtab.cli.explain import explanation, metric_rows
-from trimtab.cli.lab import lab
+from trimtab.cli.lab_claims import lab
 from trimtab.cli.theirs import explain_file, own_or_theirs
 from trimtab.cli.train import report, train_command
 from trimtab.cli.write import write_file

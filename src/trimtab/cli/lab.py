@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,10 +24,13 @@ DEFAULT = "run"
 
 
 class LabCommands(TyperGroup):
-    """`trimtab lab …` is `trimtab lab run …`."""
+    """`trimtab lab …` is `trimtab lab run …`, `trimtab lab --decide …` is `trimtab lab decide …`; so with --claims."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, led by the name of a command."""
+        for option in ("--decide", "--claims"):
+            if option in args:
+                return super().parse_args(ctx, [option[2:], *(each for each in args if each != option)])
         named = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
         return super().parse_args(ctx, args if named else [DEFAULT, *args])
 
@@ -37,7 +42,8 @@ lab = typer.Typer(cls=LabCommands, add_completion=False, rich_markup_mode=None)
 def lab_group() -> None:
     """Run the same training for many corrections and say which survive.
 
-    `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`.
+    `trimtab lab [key=value]…` is `trimtab lab run`: see `trimtab lab run --help`. `trimtab lab --decide` settles claims, and
+    `trimtab lab --claims` prints what is known of them.
     """
 
 
@@ -46,7 +52,8 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, or one of yours; repeatable. Default: all of ours. Uncorrected, the on-policy control is always "
+        help="stale, quantized, both, stale-1, stale-4, fp8, vllm-bf16, or one of yours; repeatable. Default: the first three. "
+        "Uncorrected, the on-policy control is always "
         "run; named here, it is run with every correction.",
     ),
 ]
@@ -102,14 +109,14 @@ def lab_run(
     check_training()
     from trimtab.lab.candidate import parse_candidates
     from trimtab.lab.lab import LabPlan, run_lab
-    from trimtab.lab.scenario import CONTROL, base_settings, scenario_names
+    from trimtab.lab.scenario import DEFAULT_SCENARIOS, base_settings
     from trimtab.lab.scenario import scenario as scenario_of
     from trimtab.lab.verdict import FULL, QUICK
 
     if quick and full:
         raise ConfigError("lab needs one of --quick and --full, got both. Choose one, or give --steps.")
     count = steps or (FULL if full else QUICK)
-    named = scenario or [name for name in scenario_names() if name != CONTROL]
+    named = scenario or DEFAULT_SCENARIOS
     plan = LabPlan(
         [scenario_of(each) for each in dict.fromkeys(named)],
         parse_candidates(correction or ()),
@@ -159,7 +166,7 @@ def _write_pages(results: LabResults, folder: Path) -> list[Path]:
 
 \b
   trimtab lab report labs/full
-  trimtab lab report labs/full --markdown docs/lab.md""",
+  trimtab lab report labs/full --markdown tables.md""",
 )
 def lab_report(
     path: Annotated[
@@ -178,23 +185,26 @@ def lab_report(
     from trimtab.lab.results import read_results
 
     results = read_results(path)
-    try:
+    with sound_numbers(path):
         results = results.with_verdicts()
         print_tables(results)
         pages = _write_pages(results, path) if path.is_dir() else []
         pages += write_lab_page(results, markdown) if markdown else []
+    show.put(*map(str, pages))
+
+
+@contextmanager
+def sound_numbers(*paths: Path) -> Generator[None]:
+    """A lab.json can hold numbers that no lab has: what breaks on them is said of the file."""
+    try:
+        yield
     except TrimtabError:
         raise
-    except (
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # a lab.json can hold numbers that no lab has
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        named = " and ".join(map(str, paths))
         raise RecordError(
-            f"{path} needs numbers as a lab writes them, got others: {type(error).__name__}: {error}."
+            f"{named} needs numbers as a lab writes them, got others: {type(error).__name__}: {error}."
         ) from error
-    show.put(*map(str, pages))
 
 
 @lab.command(

@@ -30,6 +30,11 @@ class LabProgress(LiveBar):
             )
         self.live.update(self.render())
 
+    def look(self, task: str, seeds: int, claims: int) -> None:
+        """Open claims are taken on to more seeds."""
+        count = "1 open claim" if claims == 1 else f"{claims} open claims"
+        self.page.print(Text(f"task {task}: {count}, to {seeds} seeds"))
+
     def step(self, name: str, step: int, accuracy: float | None) -> None:
         """A cell or warm start under way."""
         _, before = self._under_way.get(name, (0, None))

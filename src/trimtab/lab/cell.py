@@ -56,7 +56,7 @@ def cells(
     for seed in seeds:
         for each in scenarios:
             settings = merge_settings(merge_settings(base, each.train), {"steps": steps})
-            found += [_cell(each, one, seed, settings) for one in _candidates_for(each, given)]
+            found += [cell_of(each, one, seed, settings) for one in _candidates_for(each, given)]
     found.sort(key=lambda cell: (cell.scenario, cell.correction) != (CONTROL, UNCORRECTED))
     names = [cell.name for cell in found]
     twice = next((cell for cell in found if names.count(cell.name) > 1), None)
@@ -77,7 +77,8 @@ def _candidates_for(scenario: Scenario, given: Sequence[Candidate]) -> Sequence[
     return [*parse_candidates([UNCORRECTED]), *given]
 
 
-def _cell(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[str, Any]) -> Cell:
+def cell_of(scenario: Scenario, chosen: Candidate, seed: int, settings: Mapping[str, Any]) -> Cell:
+    """A cell from all its settings but correction and seed."""
     try:
         with warnings.catch_warnings():  # said when the correction was read
             warnings.simplefilter("ignore", ConfigWarning)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.results import CellResult, LabResults
+from trimtab.lab.statistics.decision import ClaimOutcome as Outcome
 from trimtab.lab.verdict import FULL, tally
 from trimtab.report.text import short_number
-
-Outcome = Literal["confirmed", "contradicted", "not decided"]
 
 EXPLODED = 15.0
 """Gradient norm from which it counts as exploded: the figure of that table."""

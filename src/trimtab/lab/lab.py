@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,8 @@ from trimtab.lab.results import (
     read_results,
     write_results,
 )
-from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, scenario
-from trimtab.lab.work import JobEnd, LabJob, run_jobs
+from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, check_needs, scenario
+from trimtab.lab.work import JobEnd, LabJob, OnStep, run_jobs
 from trimtab.records.files import disk_error
 from trimtab.records.lock import Lock
 
@@ -78,26 +78,49 @@ class LabPlan:
         return cells(self.with_control, self.candidates, self.seeds, self.base, self.steps)
 
 
+@dataclass(frozen=True)
+class CellList:
+    """Cells to be run together, and what their tables say of them."""
+
+    cells: Sequence[Cell]
+    meanings: Mapping[str, str]
+    """Of the scenarios, by name."""
+    base: Mapping[str, Any]
+    steps: int
+
+
 def run_lab(plan: LabPlan, path: Path, *, jobs: int | None = None, display: LabDisplay | None = None) -> LabResults:
     """Run what is not done yet, `jobs` cells at a time, and leave lab.json."""
-    display, many = display or SilentLabDisplay(), jobs or cores()
-    planned = plan.cells()
+    check_needs(plan.with_control)
+    meanings = {each.name: each.meaning for each in plan.with_control}
+    return run_cells(CellList(plan.cells(), meanings, plan.base, plan.steps), path, jobs=jobs, display=display)
+
+
+def run_cells(
+    given: CellList,
+    path: Path,
+    *,
+    jobs: int | None = None,
+    display: LabDisplay | None = None,
+    may_start: Callable[[], bool] = lambda: True,
+) -> LabResults:
+    """The same for any cells; once `may_start` says no, those under way are the last."""
+    display, many, planned = display or SilentLabDisplay(), jobs or cores(), given.cells
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(path, error) from error
     lock = Lock(path / "lock")
     try:
-        meanings = {each.name: each.meaning for each in plan.with_control}
-        results = _with_earlier(empty_results(planned, meanings, plan.base, plan.steps), path, planned)
+        results = _with_earlier(empty_results(planned, given.meanings, given.base, given.steps), path, planned)
         found = {cell.name: cell_state(cell, path / "cells" / cell.name) for cell in planned}
         todo = [cell for cell in planned if found[cell.name] != "done"]
         done = [cell for cell in planned if found[cell.name] == "done"]
         results = _with_results(results, [done_result(cell, path / "cells" / cell.name) for cell in done])
         write_results(path, results)
         display.begin(len(done), list(found.values()).count("changed"), len(planned))
-        _warm_up(todo, path, many, display)
-        for entry in _results(todo, path, many, display):
+        _warm_up(todo, path, many, display, may_start)
+        for entry in _results(todo, path, many, display, may_start):
             results = _with_results(results, [entry])
             write_results(path, results)
             display.end(entry.name, next(each for each in results.entries if each.name == entry.name))
@@ -137,22 +160,28 @@ def _with_earlier(results: LabResults, path: Path, planned: Sequence[Cell]) -> L
     )
 
 
-def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay) -> None:
+def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay, may_start: Callable[[], bool]) -> None:
     """Every warm start once, before two cells could make the same one."""
     needed = {cell.warm_start: cell for cell in todo if cell.warm_start is not None}
     jobs = [
         _job(cell, path, "warm start", f"warm start, seed {cell.seed}", f"warm-start--{key}")
         for key, cell in needed.items()
     ]
-    with closing(run_jobs(jobs, many, lambda job, step, accuracy: display.step(job.name, step, accuracy))) as ends:
+    with closing(run_jobs(jobs, many, _seen(display), may_start=may_start)) as ends:
         for each in ends:
             display.end(each.job.name, None)  # what went wrong with it, its cells will say
 
 
-def _results(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay) -> Iterator[CellResult]:
+def _seen(display: LabDisplay) -> OnStep:
+    return lambda job, step, accuracy: display.step(job.name, step, accuracy)
+
+
+def _results(
+    todo: Sequence[Cell], path: Path, many: int, display: LabDisplay, may_start: Callable[[], bool]
+) -> Iterator[CellResult]:
     by_name = {cell.name: cell for cell in todo}
     jobs = [_job(cell, path, "cell", cell.name, cell.name) for cell in todo]
-    with closing(run_jobs(jobs, many, lambda job, step, accuracy: display.step(job.name, step, accuracy))) as ends:
+    with closing(run_jobs(jobs, many, _seen(display), may_start=may_start)) as ends:
         for each in ends:
             yield _result(by_name[each.job.name], each)
 

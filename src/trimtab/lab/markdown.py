@@ -69,7 +69,7 @@ def lab_markdown(results: LabResults, pictures: str = "") -> str:
     """The whole page; `pictures` is the folder of the figures as seen from it."""
     names = [name for name in results.scenarios if results.of(name)]
     parts = [
-        "<!-- Written by `trimtab lab report DIR --markdown FILE` from lab.json; edit nothing here. -->\n# Stability lab\n",
+        "<!-- Written by `trimtab lab report DIR --markdown FILE` from lab.json; edit nothing here. -->\n# Lab tables\n",
         f"**{CAUTION}**\n",
         f"The same training, {results.steps} steps, seeds {', '.join(map(str, results.seeds))} (each with a warm start of its own), for "
         f"{len(results.corrections)} corrections; nothing but scenario, correction and seed differs between two cells. "

@@ -54,7 +54,7 @@ PANELS = (
     LabPanel(
         "mismatch",
         "Mismatch KL",
-        "k3 between behavior and proximal; the greatest of each few steps. A tenfold jump comes 5 to 10 steps before a late collapse.",
+        "k3 between behavior and proximal; the greatest of each few steps. Of all curves its level says most of a fall to come.",
         log=True,
     ),
     LabPanel(

@@ -19,6 +19,7 @@ from trimtab.config.base import Config
 from trimtab.config.bounded import json_data
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
+from trimtab.lab.pairing import CellPairing, cell_pairing
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
 from trimtab.lab.verdict import CellVerdict, LabWord, cell_verdict, starved_share
 from trimtab.records.files import write_whole
@@ -40,6 +41,8 @@ CURVES: dict[str, tuple[str, Gathered]] = {
     "kept_wrong": ("selection/kept_given_wrong", "mean"),
     "ess": ("weight/ess", "mean"),
     "entropy": ("policy/entropy", "mean"),
+    "clip_high": ("policy/clip_high", "max"),
+    "clip_low": ("policy/clip_low", "max"),
 }
 """Name here, metric, and how neighbouring steps become one point: jumps must not be averaged away."""
 _GATHER: dict[Gathered, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
@@ -88,6 +91,7 @@ class CellResult(Config):
     curves: dict[str, BinnedCurve] = Field(default={}, description="Metrics over the steps.")
     medians: dict[str, float] = Field(default={}, description="Median of each over all steps.")
     most: dict[str, float] = Field(default={}, description="Greatest of each over all steps.")
+    pairing: CellPairing | None = Field(default=None, description="What it shares with its seed in other arms.")
     verdict: LabVerdict | None = Field(default=None, description="None for a cell that failed.")
 
     @property
@@ -239,6 +243,7 @@ def done_result(cell: Cell, path: Path) -> CellResult:
         curves={name: binned_curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
         medians={name: _four_digits(np.median(values)) for name, values in finite.items()},
         most={name: _four_digits(values.max()) for name, values in finite.items()},
+        pairing=cell_pairing(run),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,12 +28,17 @@ class Scenario(Config):
     corrections: tuple[str, ...] | None = Field(
         default=None, description="The only corrections it is run with. If not set: those of the lab."
     )
+    needs: str | None = Field(default=None, description="A module that must be installed to run it; none if not set.")
     train: Mapping[str, Any] = Field(default={}, description="Settings of the training that differ from the base.")
+
+
+DEFAULT_SCENARIOS = ("stale", "quantized", "both")
+"""Run where none is named."""
 
 
 def scenario_names() -> list[str]:
     """Those that come with the package; the control first."""
-    return [CONTROL, "stale", "quantized", "both"]
+    return [CONTROL, *DEFAULT_SCENARIOS, "stale-1", "stale-4", "fp8", "vllm-bf16"]
 
 
 def scenario(name_or_file: str) -> Scenario:
@@ -50,6 +56,15 @@ def scenario(name_or_file: str) -> Scenario:
     if found.name in scenario_names():
         raise ConfigError(f"{name_or_file}: Scenario needs a name of its own, got {found.name!r}. Rename it.")
     return found
+
+
+def check_needs(scenarios: Iterable[Scenario]) -> None:
+    """Refuse, before anything runs, a scenario whose module is not installed."""
+    for each in scenarios:
+        if each.needs is not None and find_spec(each.needs) is None:
+            raise ConfigError(
+                f"Scenario {each.name} needs the module {each.needs}, got none. Install the extra of that name, or leave it out."
+            )
 
 
 def base_settings(overrides: Iterable[str] = ()) -> dict[str, Any]:

@@ -64,14 +64,25 @@ class _Running:
     error: str | None = None
 
 
-def run_jobs(jobs: Sequence[LabJob], many: int, seen: OnStep = lambda job, step, accuracy: None) -> Generator[JobEnd]:
-    """Each job as it ends, `many` at a time. Whoever stops listening, for whatever reason, leaves no process behind."""
+def run_jobs(
+    jobs: Sequence[LabJob],
+    many: int,
+    seen: OnStep = lambda job, step, accuracy: None,
+    *,
+    may_start: Callable[[], bool] = lambda: True,
+) -> Generator[JobEnd]:
+    """Each job as it ends, `many` at a time; once `may_start` says no, those under way are the last.
+
+    Whoever stops listening, for whatever reason, leaves no process behind.
+    """
     context, waiting = _context(), deque(jobs)
     running: list[_Running] = []
     try:
         while waiting or running:
-            while waiting and len(running) < many:
+            while waiting and len(running) < many and may_start():
                 running.append(_start(context, waiting.popleft()))
+            if not running:
+                return
             wait([part for each in running for part in (each.line, each.process.sentinel) if not _is_closed(part)])
             for each in running:
                 _listen(each, seen)

@@ -1,0 +1,151 @@
+"""More seeds for the claims that are open, look by look, until each is decided or the time is spent.
+
+open claims ─► cells up to their next look ─► run ─► look ─► still open? again
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from trimtab.errors import ConfigError, RecordError
+from trimtab.lab.cell import Cell
+from trimtab.lab.evidence.claim import Arm, Claim, ClaimTable, arm_cell, arms_of
+from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
+from trimtab.lab.lab import CellList, LabDisplay, SilentLabDisplay, run_cells
+from trimtab.lab.results import LabResults, read_results
+from trimtab.lab.scenario import CONTROL, UNCORRECTED, base_settings, check_needs, merge_settings, scenario
+from trimtab.lab.statistics.decision import next_look
+
+CONTROL_ARM = Arm(correction=UNCORRECTED, scenario=CONTROL)
+"""Run with every seed: whether a task is learnt at all is seen there."""
+
+
+@runtime_checkable
+class ClaimDisplay(LabDisplay, Protocol):
+    """What a user sees of claims that are being decided."""
+
+    def look(self, task: str, seeds: int, claims: int) -> None:
+        """So many open claims of a task are taken on to so many seeds."""
+
+
+class SilentClaimDisplay(SilentLabDisplay):
+    """No display."""
+
+    def look(self, task: str, seeds: int, claims: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class ClaimPlan:
+    """Which claims, over which settings and for how many steps."""
+
+    table: ClaimTable
+    steps: int
+    overrides: Sequence[str] = field(default=())
+
+    def base(self, task: str) -> dict[str, Any]:
+        """The settings all cells of a task share."""
+        return merge_settings(base_settings(self.overrides), self.table.tasks[task].train)
+
+    def cells(self, task: str, open_claims: Mapping[str, int]) -> CellList:
+        """The cells that bring the claims named to so many seeds each, and the control; seed by seed, so that pairs become whole."""
+        claims = {each.id: each for each in self.table.claims}
+        base, found = self.base(task), dict[str, Cell]()
+        for seed in range(max(open_claims.values())):
+            wanted = [claims[name] for name, seeds in open_claims.items() if seed < seeds]
+            for arm in [CONTROL_ARM, *arms_of(wanted)]:
+                cell = arm_cell(arm, seed, base, self.steps)
+                found.setdefault(cell.name, cell)
+        used = {CONTROL: scenario(CONTROL)} | {
+            arm.scenario: scenario(arm.scenario) for arm in arms_of(map(claims.__getitem__, open_claims))
+        }
+        check_needs(used.values())
+        return CellList(list(found.values()), {each.name: each.meaning for each in used.values()}, base, self.steps)
+
+
+def claim_findings(plan: ClaimPlan, path: Path) -> list[ClaimFinding]:
+    """What the labs in the folders of their tasks say of each claim, now."""
+    labs = {task: _results(plan, path / task, task) for task in dict.fromkeys(each.task for each in plan.table.claims)}
+    return [claim_finding(each, labs[each.task]) for each in plan.table.claims]
+
+
+def _results(plan: ClaimPlan, folder: Path, task: str) -> LabResults | None:
+    """The lab of a task, if it was run with these settings."""
+    if not (folder / "lab.json").is_file():
+        return None
+    found = read_results(folder)
+    if (found.base, found.steps) != (plan.base(task), plan.steps):
+        raise RecordError(
+            f"{folder} needs a lab of {plan.steps} steps with these settings, got one of {found.steps} steps or other settings. "
+            "Choose another --out, or give the settings it was run with."
+        )
+    return found
+
+
+def decide_claims(
+    plan: ClaimPlan,
+    path: Path,
+    *,
+    jobs: int | None = None,
+    budget: float | None = None,
+    display: ClaimDisplay | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[ClaimFinding]:
+    """Run the cells that open claims lack, until none is open or `budget` seconds have passed; a cell that has begun is ended.
+
+    Every look is kept in the lab.json of its task, so that the same call goes on after an interruption.
+    """
+    shown: ClaimDisplay = display or SilentClaimDisplay()
+    until = None if budget is None else clock() + budget
+
+    def may_start() -> bool:
+        return until is None or clock() < until
+
+    before: dict[str, int] | None = None
+    while True:
+        findings = claim_findings(plan, path)
+        # What failed, or was run with other settings, is tried once more in every call.
+        looks = {each.claim.id: _wanted(each, again=before is None) for each in findings}
+        wanted = {name: look for name, look in looks.items() if look is not None}
+        is_stuck = wanted == before  # a round that brought nothing would bring nothing again
+        if not wanted or is_stuck or not may_start():
+            return findings
+        before = wanted
+        tasks = {each.claim.id: each.claim.task for each in findings}
+        for task in dict.fromkeys(tasks[name] for name in wanted):
+            mine = {name: seeds for name, seeds in wanted.items() if tasks[name] == task}
+            shown.look(task, max(mine.values()), len(mine))
+            run_cells(plan.cells(task, mine), path / task, jobs=jobs, display=shown, may_start=may_start)
+
+
+def _wanted(finding: ClaimFinding, again: bool) -> int | None:
+    """How many seeds an open claim is to have next; None where it is not open or has had its last look.
+
+    `again`: also for one that is held up by a fault or a lost seed, which cells run anew may mend.
+    """
+    held_up = again and finding.obstacle is not None and finding.claim.needs is None
+    return next_look(len(finding.pairs.seeds)) if finding.is_open or held_up else None
+
+
+def budget_seconds(text: str) -> float:
+    """`90m`, `2h`, `1h30m`, `45s` in seconds."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"--budget needs hours, minutes or seconds, got {text!r}. Write 2h, 90m or 1h30m.")
+    hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return float(3600 * hours + 60 * minutes + seconds)
+
+
+def planned_cells(plan: ClaimPlan, claims: Sequence[Claim], seeds: int) -> int:
+    """How many cells so many seeds of some claims are, the controls included."""
+    tasks = dict.fromkeys(each.task for each in claims)
+    per_seed = sum(
+        len({(arm.scenario, arm.label) for arm in [CONTROL_ARM, *arms_of(e for e in claims if e.task == task)]})
+        for task in tasks
+    )
+    return per_seed * seeds

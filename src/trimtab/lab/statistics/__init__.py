@@ -1,0 +1,1 @@
+"""What a handful of seeds can prove: pure functions of numbers, which know nothing of labs."""

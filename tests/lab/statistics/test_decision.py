@@ -1,0 +1,115 @@
+"""Verdicts: what decides, what does not, and how often they are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from trimtab.errors import InputError
+from trimtab.lab.statistics.decision import LEVEL, LOOKS, Direction, claim_decision, next_look
+from trimtab.lab.statistics.power import seeds_needed
+
+CLEAR = np.array([0.8, 0.7, 0.75, 0.6, 0.9, 0.5, 0.72, 0.66])
+NOISE = np.array([0.3, -0.28, 0.1, -0.15, 0.22, -0.3, 0.05, -0.02])
+SMALL = np.array([0.004, -0.006, 0.002, 0.001, -0.003, 0.005, -0.001, 0.002])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "outcome"),
+    [
+        (CLEAR, "higher", "confirmed"),
+        (CLEAR, "lower", "contradicted"),
+        (CLEAR, "same", "contradicted"),
+        (-CLEAR, "lower", "confirmed"),
+        (NOISE, "higher", "not decided"),
+        (NOISE, "same", "not decided"),
+        (SMALL, "higher", "contradicted"),
+        (SMALL, "lower", "contradicted"),
+        (SMALL, "same", "confirmed"),
+        (np.zeros(8), "higher", "contradicted"),
+        (CLEAR[:7], "higher", "not decided"),
+    ],
+)
+def test_what_eight_pairs_decide(values: np.ndarray, expected: Direction, outcome: str):
+    assert claim_decision(values, expected, 0.05).outcome == outcome
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1, 1).map(lambda value: round(value, 2)), min_size=0, max_size=20))
+def test_turning_every_sign_turns_higher_into_lower(values: list[float]):
+    given = np.array(values)
+    one, other = claim_decision(given, "higher", 0.05), claim_decision(-given, "lower", 0.05)
+    same = claim_decision(given, "same", 0.05), claim_decision(-given, "same", 0.05)
+    assert one.needed == other.needed
+    if len(values) >= LOOKS[0] and abs(abs(one.difference.lower) - 0.05) > 0.02 and abs(one.difference.lower) > 0.02:
+        assert (
+            one.outcome == other.outcome
+        )  # the draws are not mirrored, so a bound at the very edge may pass on one side
+    assert {each.outcome for each in same} <= {"confirmed", "contradicted", "not decided"}
+
+
+def test_between_two_looks_nothing_new_is_decided():
+    more = np.concatenate([NOISE, np.full(3, 0.9)])
+    assert (next_look(0), next_look(8), next_look(32)) == (8, 12, None)
+    assert claim_decision(more, "higher", 0.05) == claim_decision(NOISE, "higher", 0.05)
+
+
+def test_an_interval_alone_does_not_decide_where_the_exact_test_disagrees():
+    # Seven of eight at 0.2 and one at −0.3: BCa at 99 % can lie above 0, while 2 of 256 sign choices or more reach the sum.
+    values = np.array([0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.9, -0.011])
+    found = claim_decision(values, "higher", 0.05)
+    assert found.difference.lower > 0
+    assert found.outcome == "not decided"
+
+
+def test_too_few_seeds_say_so_and_a_margin_is_needed():
+    assert "0 of at least 8" in claim_decision(np.array([]), "higher", 0.05).reason
+    assert "3 of at least 8" in claim_decision(CLEAR[:3], "higher", 0.05).reason
+    with pytest.raises(InputError, match="margin above 0"):
+        claim_decision(CLEAR, "higher", 0.0)
+
+
+@pytest.mark.parametrize("effect", [0.3, 0.5, 1.0, 1.7])
+def test_so_many_seeds_have_the_power_that_the_noncentral_t_says(effect: float):
+    count = seeds_needed(effect, 1.0, 0.95)
+    assert count is not None
+
+    def power(n: int) -> float:
+        edge = stats.t.ppf(0.975, n - 1)
+        return float(stats.nct.sf(edge, n - 1, effect * np.sqrt(n)) + stats.nct.cdf(-edge, n - 1, effect * np.sqrt(n)))
+
+    assert power(count) >= 0.795
+    assert power(count - 2) < 0.8
+
+
+def test_the_seeds_needed_by_hand_and_where_none_would_do():
+    # (1.96 + 0.842)² + 1.96²/2 = 9.77.
+    assert seeds_needed(1.0, 1.0, 0.95) == 10
+    assert seeds_needed(0.0, 1.0, 0.95) is None
+    assert seeds_needed(1e-6, 1.0, 0.95) is None
+    open_one = claim_decision(NOISE, "higher", 0.05)
+    assert open_one.needed is not None
+    assert open_one.needed > 32
+    assert claim_decision(CLEAR, "higher", 0.05).needed is None
+
+
+def wrong_verdicts(expected: Direction, drawn: np.ndarray) -> int:
+    """How many rows, looked at five times, are called confirmed although their mean is 0."""
+    return sum(
+        any(claim_decision(row[:look], expected, 0.05).outcome == "confirmed" for look in LOOKS) for row in drawn
+    )
+
+
+def test_five_looks_at_runs_that_fall_or_stand_by_chance_are_seldom_wrong():
+    """Differences of two arms that each collapse with chance a half: 0.8 up, 0.8 down, or about 0."""
+    rng = np.random.default_rng(5)
+    rows = 0.8 * (rng.integers(0, 2, (120, 32)) - rng.integers(0, 2, (120, 32))) + rng.normal(0, 0.02, (120, 32))
+    assert wrong_verdicts("higher", rows) <= 6  # one-sided 2.5 %: 3 of 120 expected at most
+    naive = sum(
+        any(stats.ttest_1samp(row[:look], 0, alternative="greater").pvalue < 0.05 for look in LOOKS) for row in rows
+    )
+    assert naive > 6  # what the same looks find where nobody pays for them
+    assert pytest.approx(0.99) == LEVEL
