@@ -160,6 +160,13 @@ class Rollout(Config):
     top_p: Share | None = Field(
         default=None, description="Sample from the likeliest tokens that hold this probability."
     )
+    head: Literal["none", "mask", "top-k"] = Field(
+        default="mask",
+        description="What is recorded of the distribution that each token was drawn from. mask: where top_k or top_p cuts, the ids that "
+        "were left, and the learner's log-probs run over the same ids, so that a ratio compares policies and not what the cut kept. "
+        "top-k: the `head_size` likeliest ids with their log-probs, for score centering and gates over the head. none: nothing.",
+    )
+    head_size: Count = Field(default=128, description="How many of the likeliest ids are recorded (head top-k).")
     engine: Literal["hf", "vllm", "vllm-server"] = Field(
         default="hf",
         description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server: vLLM as a server, started "
@@ -196,6 +203,11 @@ class Rollout(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
+        if self.head == "top-k" and (self.top_k is not None or (self.top_p is not None and self.top_p < 1)):
+            raise ConfigError(
+                "rollout.head top-k needs sampling from the whole vocabulary, got top_k or top_p beside it. Set head to mask: it holds "
+                "every id that could be drawn, so that nothing is left to a tail."
+            )
         if self.servers and self.engine != "vllm-server":
             raise ConfigError(
                 f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."

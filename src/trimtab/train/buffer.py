@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import RunError
-from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.kept_heads import head_arrays, heads_from
+from trimtab.train.messages import Group, Job, Problem, Sample, SampledHead, Score
 from trimtab.train.staleness import doomed, waits
 from trimtab.train.staleness import late as is_late
 
@@ -253,7 +254,7 @@ class Buffer:
         arrays: Arrays = {"prompts": _joined([entry.job.prompt for entry in entries], np.int32)}
         for name, kind in COLUMNS.items():
             arrays[name] = _joined([_column(sample, name) for sample in samples], kind)
-        return values, arrays
+        return values, arrays | head_arrays(samples)
 
     @classmethod
     def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Buffer:
@@ -262,6 +263,9 @@ class Buffer:
         buffer._next, buffer.admitted = values["next"], values["admitted"]
         buffer.trained, buffer.dropped, buffer.ignored = values["trained"], values["dropped"], values["ignored"]
         prompt = token = 0
+        heads = iter(
+            heads_from(arrays, [row["length"] for saved in values["entries"] for row in saved["samples"] or ()])
+        )
         for saved in values["entries"]:
             end = prompt + saved["job"]["prompt"]
             job = Job(**saved["job"] | {"prompt": arrays["prompts"][prompt:end].copy()})
@@ -269,7 +273,7 @@ class Buffer:
             text = {name: saved["problem"][name] for name in ("id", "prompt", "answer")}
             entry = Entry(Problem(**text), job, attempts=saved["attempts"])
             if saved["samples"] is not None:
-                entry.group, token = _group(job, saved["samples"], arrays, token)
+                entry.group, token = _group(job, saved["samples"], arrays, token, heads)
                 entry.scores, entry.state = tuple(Score(**score) for score in saved["scores"]), State.READY
                 entry.oldest = entry.group.oldest
             buffer._put(entry)
@@ -362,12 +366,19 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _group(job: Job, saved: list[dict[str, Any]], arrays: Mapping[str, NDArray[Any]], start: int) -> tuple[Group, int]:
-    """The group whose tokens begin at `start`, and where the next one's begin."""
+def _group(
+    job: Job,
+    saved: list[dict[str, Any]],
+    arrays: Mapping[str, NDArray[Any]],
+    start: int,
+    heads: Iterator[SampledHead | None],
+) -> tuple[Group, int]:
+    """The group whose tokens begin at `start`, and where the next one's begin; `heads` gives that of each response."""
     samples: list[Sample] = []
     for row in saved:
         end = start + row["length"]
-        samples.append(Sample(**{name: arrays[name][start:end].copy() for name in COLUMNS}, finish=row["finish"]))
+        columns = {name: arrays[name][start:end].copy() for name in COLUMNS}
+        samples.append(Sample(**columns, finish=row["finish"], head=next(heads)))
         start = end
     return Group(job, tuple(samples)), start
 

@@ -114,7 +114,9 @@ def _job(config: Train, problems: Source, policy: Policy, max_tokens: int, numbe
     problem, rollout = problems.problem(number), config.rollout
     prompt = policy.prompt(config.task, problem)
     sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
-    return problem, Job(number, prompt, rollout.samples, seed_of(config.seed, "group", number), max_tokens, sampling)
+    seed = seed_of(config.seed, "group", number)
+    recorded = {"head": rollout.head, "head_size": rollout.head_size}
+    return problem, Job(number, prompt, rollout.samples, seed, max_tokens, sampling, **recorded)
 
 
 def longest(config: Train, task: Source) -> int:

@@ -38,26 +38,28 @@ class ScoringModel(nn.Module):
             with self._narrow(rows.ids):
                 logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
             logits = _gathered(logits, _predicting(rows))
-            found = log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
+            support = None if rows.heads is None else rows.heads.support(rows.tokens)
+            found = log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy, support=support)
             return found.log_probs, found.entropy
         if self.fast is not None and bool(rows.extents.lengths.any()):
             plan = self.fast.plan(rows)
-            found = self._headed(self.fast(plan), plan.own.pick(targets), entropy)
+            found = self._headed(self.fast(plan), plan.own.pick(targets), entropy, rows)
             spread = None if found.entropy is None else plan.own.padded(found.entropy)
             return plan.own.padded(found.log_probs), spread
         with self._narrow(rows.ids):
             hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
-        found = self._headed(_gathered(hidden, _predicting(rows)), targets, entropy)
+        found = self._headed(_gathered(hidden, _predicting(rows)), targets, entropy, rows)
         return (
             found.log_probs.clone(),
             found.entropy,
         )  # a view of another tensor would lose FSDP's hook if it were changed
 
-    def _headed(self, hidden: Tensor, targets: Tensor, entropy: bool) -> SelectedLogProbs:
+    def _headed(self, hidden: Tensor, targets: Tensor, entropy: bool, rows: Rows) -> SelectedLogProbs:
+        """Padded or packed, as the targets are. What a cut took away from the sampler, it takes away from the learner."""
         head = cast("Any", self.model.get_output_embeddings())
-        return selected_log_probs(
-            hidden, head.weight, targets, temperature=self.temperature, bias=head.bias, entropy=entropy
-        )
+        support = None if rows.heads is None else rows.heads.support(targets)
+        about = {"temperature": self.temperature, "bias": head.bias, "entropy": entropy, "support": support}
+        return selected_log_probs(hidden, head.weight, targets, **about)
 
     def _narrow(self, like: Tensor) -> AbstractContextManager[object]:
         return torch.autocast(like.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext()

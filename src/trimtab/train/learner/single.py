@@ -105,7 +105,7 @@ class SingleLearner:
 
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
-        made = self.learn(batch_rows(answers, self.device))
+        made = self.learn(batch_rows(answers, self.device, replayed=self.config.rollout.head == "mask"))
         return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -257,6 +257,8 @@ def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | Non
     if before is not None and before.entropy is not None:
         seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
     seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
+    if rows.heads is not None:
+        seen |= rows.heads.metrics(rows.tokens, rows.mask)
     return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
 
 
