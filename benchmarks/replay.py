@@ -41,7 +41,9 @@ def measured(config: Train, folder: Path) -> dict[str, float]:
     """What one run shows."""
     train(config, folder)
     table = Rollouts(folder / "rollouts").table(columns=["behavior", "proximal", "mask"])
-    columns = {name: np.concatenate([np.asarray(row) for row in table.column(name).to_pylist()]) for name in table.column_names}
+    columns = {
+        name: np.concatenate([np.asarray(row) for row in table.column(name).to_pylist()]) for name in table.column_names
+    }
     ratio = np.exp((columns["proximal"] - columns["behavior"])[columns["mask"].astype(bool)])
     lines = RunDirectory.read(folder).metrics()
     scores = [line["eval/accuracy"] for line in lines if "eval/accuracy" in line]
@@ -61,7 +63,9 @@ def main() -> None:
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--top-p", type=float, default=0.8)
     args = asked.parse_args()
-    print(f"top_p {args.top_p:g}, {args.steps} steps\n\n| replay | seed | mean ratio | outside [0.9, 1.1] | kept mass | held-out accuracy |")
+    print(
+        f"top_p {args.top_p:g}, {args.steps} steps\n\n| replay | seed | mean ratio | outside [0.9, 1.1] | kept mass | held-out accuracy |"
+    )
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as room:
         for seed in range(args.seeds):
