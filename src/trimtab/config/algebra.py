@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, model_validator
 
 from trimtab.config.base import Config, Number
-from trimtab.config.metrics import METRICS
+from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.errors import ConfigError
 
 Policies = Literal["decoupled", "bypass"]
@@ -25,6 +25,8 @@ Metric = Literal[
     "ratio_deviation",
     "mult_prob_error",
     "second_moment",
+    "head_tv",
+    "head_kl",
 ]
 Direction = Literal["forward", "reverse", "max"]
 GateLevel = Literal["token", "segment", "sequence", "batch"]
@@ -89,7 +91,7 @@ class Gate(Config):
     )
     direction: Direction | None = Field(
         default=None,
-        description="k1, k3, binary_kl: `forward` is KL(behavior ‖ target), `reverse` KL(target ‖ behavior), `max` the larger.",
+        description="k1, k3, binary_kl, head_kl: `forward` is KL(behavior ‖ target), `reverse` KL(target ‖ behavior), `max` the larger.",
     )
     scope: Scope = Field(
         default="trained",
@@ -180,6 +182,11 @@ class Gate(Config):
                 f"Gate with action clamp needs agg mean, sum, max or min, got {self.agg!r}. Use action reject or zero."
             )
         return None
+
+    @property
+    def is_of_token(self) -> bool:
+        """Whether its verdict on a token depends on that token's own probabilities alone."""
+        return self.level == "token" and self.metric not in HEAD_METRICS
 
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
@@ -285,6 +292,11 @@ class Correction(Config):
         default="policy",
         description="What the weight multiplies: the policy-gradient term, or the KL-to-reference term too.",
     )
+    centering: Literal["score"] | None = Field(
+        default=None,
+        description="score: each token's gradient less its mean under the sampler, over the head of its distribution, so that a constant "
+        "advantage has no gradient on average (score centering). Needs a weight at level one or token, and the sampler's head.",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Correction:
@@ -295,11 +307,31 @@ class Correction(Config):
             raise ConfigError(
                 "Gate with action clamp needs a weight to hold, got none. Add a weight, or use action reject."
             )
+        problem = None if self.centering is None else self._centering_problem()
+        if problem:
+            raise ConfigError(problem)
         return self
+
+    def _centering_problem(self) -> str | None:
+        """Why a mean over the ids of one token cannot be told: what a token weighs has to be a function of itself."""
+        if self.weight is not None and self.weight.level not in ("one", "token"):
+            return (
+                f"Correction with centering score needs a weight at level one or token, got {self.weight.level!r}. "
+                "What another id would have weighed is known for single tokens only."
+            )
+        if self.normalize is not None:
+            return (
+                "Correction with centering score needs normalize none, got batch. The mean moves with the sampled ids."
+            )
+        if any(gate.action == "clamp" and not gate.is_of_token for gate in self.gates):
+            return (
+                "Correction with centering score needs clamp gates at token level, got one above it. Use action reject."
+            )
+        return None
 
     def doubts(self) -> list[str]:
         """A correction that does nothing without saying so."""
-        if not self.gates and self.weight is None:
+        if not self.gates and self.weight is None and self.centering is None:
             return ["Correction with no gate and no weight corrects nothing. Say so with trimtab.preset('off')."]
         return []
 
@@ -331,6 +363,17 @@ class Correction(Config):
         Such a rule is worked out once per step and handed to the micro-batches in parts.
         """
         return self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
+
+    @property
+    def needs_head(self) -> bool:
+        """Whether a gate looks at more of the distributions than the sampled token."""
+        return any(gate.metric in HEAD_METRICS for gate in self.gates)
+
+    @property
+    def of_tokens(self) -> Correction:
+        """What it decides about a token by itself, so that it can be asked about ids that were not sampled."""
+        gates = tuple(gate for gate in self.gates if gate.is_of_token)
+        return Correction(policies=self.policies, gates=gates, weight=self.weight or Weight(level="one"))
 
     @property
     def weighs(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.metrics import METRICS
+from trimtab.config.metrics import HEAD_METRICS, METRICS
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def formulas(rule: Correction) -> list[str]:
     lines = [f"ℓ = log {target} − log {base},  r = e^ℓ"]
     for place, gate in enumerate(rule.gates, start=1):
         lines.append(f"gate {place}: {_sentence_formula(gate, rule)}")
-    return [*lines, f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}"]
+    lines.append(f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}")
+    return lines if rule.centering is None else [*lines, f"centering: {CENTERED}"]
 
 
 def as_written(value: float) -> str:
@@ -145,6 +146,8 @@ def _where(gate: Gate, rule: Correction) -> list[tuple[str, str]]:
         parts.append(f"ℓ = log {target} − log {base} in this gate")
     if gate.metric in PROBABILITY_METRICS:
         parts.append(f"p and q are the probabilities under {target} and {base}")
+    if gate.metric in HEAD_METRICS:
+        parts.append(f"p_b and q_b are the probabilities of b under {target} and {base}")
     if METRICS[gate.metric].where:
         parts.append(METRICS[gate.metric].where)
     return [("where", "; ".join(parts))] if parts else []
@@ -258,6 +261,14 @@ def _without_bounds(weight: Weight, rule: Correction) -> str:
     return f"no bounds: one {'sequence' if weight.level in ('sequence', 'geometric') else weight.level} can dominate the step"
 
 
+CENTERED = "loss − Σ_b q_b·sg(c_b)·log current_b"
+"""What a token's loss becomes under score centering."""
+CENTERED_WHERE = (
+    "c_b is the slope of the loss, weight and token gates included, had b been sampled; b: the recorded ids, and all others together; "
+    "q_b: the sampler's probability"
+)
+
+
 def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     """What the weight multiplies and what the loss is divided by."""
     denominator = {
@@ -268,7 +279,10 @@ def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
         "policy": "the policy-gradient term",
         "policy+kl": "the policy-gradient term and the KL-to-reference term",
     }
-    return (("weighs", weighs[rule.applies_to]), ("divided by", denominator))
+    lines = (("weighs", weighs[rule.applies_to]), ("divided by", denominator))
+    if rule.centering is None:
+        return lines
+    return (*lines, ("centered", CENTERED), ("where", CENTERED_WHERE))
 
 
 def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
@@ -282,8 +296,14 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     return (
         ("formula", f"ℓ = log {target} − log {base} of each trained token; r = e^ℓ"),
         ("policies", mode),
-        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}"),
+        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}{_head_needs(rule)}"),
     )
+
+
+def _head_needs(rule: Correction) -> str:
+    if rule.centering is None and not rule.needs_head:
+        return ""
+    return "; the head of the sampler's distribution (`head`)"
 
 
 def _rejects(rule: Correction) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.metrics import BINARY_EPS
+from trimtab.config.metrics import BINARY_EPS, HEAD_METRICS
 from trimtab.config.words import PROBABILITY_METRICS, as_written
 
 LENGTH = 1000
@@ -102,6 +102,11 @@ VALUES: dict[tuple[str, str | None], Callable[[float, float, float], float]] = {
     ("ratio_deviation", None): lambda log_r, p, q: abs(math.expm1(log_r)),
     ("mult_prob_error", None): lambda log_r, p, q: math.exp(abs(log_r)),
     ("second_moment", None): lambda log_r, p, q: log_r**2,
+    # of an example no more is known than this token or another
+    ("head_tv", None): lambda log_r, p, q: abs(p - q),
+    ("head_kl", "forward"): lambda log_r, p, q: _binary(q, p),
+    ("head_kl", "reverse"): lambda log_r, p, q: _binary(p, q),
+    ("head_kl", "max"): lambda log_r, p, q: max(_binary(p, q), _binary(q, p)),
 }
 
 _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
@@ -247,7 +252,7 @@ CASES = (
 
 def examples(rule: Correction) -> list[tuple[str, str]]:
     """What the rule does in each case, as subject and predicate."""
-    probabilities = any(gate.metric in PROBABILITY_METRICS for gate in rule.gates)
+    probabilities = any(gate.metric in (*PROBABILITY_METRICS, *HEAD_METRICS) for gate in rule.gates)
     rare = CASES[1]
     return [(case.words, _fates(rule, case)) for case in CASES if probabilities or case is not rare]
 

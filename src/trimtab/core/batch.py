@@ -14,6 +14,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
 from trimtab.core.add import number_of
+from trimtab.core.buckets import HeadLogProbs, buckets_of, head_divergence
 from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
@@ -70,6 +71,7 @@ class Batch:
     partial: Float[Tensor, ""] | None = (
         None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
     )
+    head: HeadLogProbs | None = None
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _ratios: tuple[LogRatio, ...] = ()
 
@@ -112,6 +114,15 @@ class Batch:
             torch.maximum(marks[0], mark, out=marks[0])
         return number_of(marks[0].mul_(self.valid))
 
+    def over_head(self, metric: str, direction: str | None, pair: str) -> Float[Tensor, "*tokens"]:
+        """A divergence of a pair over the head of each token; 0 outside `valid`."""
+        assert self.head is not None
+        target, base = pair.split("/")
+        sampled = {name: zero_outside(self.log_probs(name), self.valid) for name in (target, base)}
+        buckets = buckets_of(self.head, (target, base), self.valid.dtype, sampled)
+        found = head_divergence(metric, direction, buckets, target, base, self.valid.numel())
+        return zero_outside(found.view(self.valid.shape), self.valid)
+
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
         given = self.policies[policy].detach()
@@ -127,6 +138,7 @@ def batch(
     advantages: Tensor | None,
     cu_seqlens: Tensor | None,
     ranks: Ranks,
+    head: HeadLogProbs | None = None,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
     layout = checked_layout(policies, mask, cu_seqlens, ranks)
@@ -146,6 +158,7 @@ def batch(
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
+        head=head,
         _edits={name: edits(log_probs) for name, log_probs in policies.items()},
         _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )

@@ -20,6 +20,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
@@ -45,6 +46,8 @@ class Corrected:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
     rule: Correction | None = None
     """What was asked for; None: weights and masks from elsewhere."""
+    centered: Bool[Tensor, "*tokens"] | None = None
+    """Whose gradient is centered: a token that weighs nothing by itself is among them. None without centering."""
 
     @classmethod
     @takes_arrays()
@@ -83,7 +86,8 @@ class Corrected:
         A rule with statistics over the batch (budget, normalize) is worked out once, over the whole step, and handed to
         each micro-batch in parts.
         """
-        parts = {name: getattr(self, name)[index] for name in ("weight", "kept", "trained", "log_r")}
+        names = ("weight", "kept", "trained", "log_r", "centered")
+        parts = {name: getattr(self, name)[index] for name in names if getattr(self, name) is not None}
         return replace(self, **parts)
 
 
@@ -97,6 +101,7 @@ def correct(
     proximal: Float[Tensor, "*tokens"] | None = None,
     current: Float[Tensor, "*tokens"] | None = None,
     advantages: Tensor | None = None,
+    head: HeadLogProbs | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -104,6 +109,7 @@ def correct(
     """Weight and mask of each token under a correction, which may be a preset's name.
 
     Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
+    `head` is what the policies say of more ids than the sampled one, for gates on `head_tv` and `head_kl`.
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
@@ -112,9 +118,10 @@ def correct(
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)
     layout = checked_layout(found, mask, cu_seqlens, ranks)
+    check_head(rule, head, mask)
 
     def plain(mask: Tensor) -> Decisions:
-        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
+        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks, head=head)
         return decide(rule, tokens)
 
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
@@ -124,7 +131,20 @@ def correct(
     made = plain(mask)
     kept, trained = made.kept.bool(), made.batch.valid.bool()
     metrics = Metrics(rule, lambda: made, valued=advantages is not None)
-    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule)
+    centered = None if made.centered is None else made.centered.bool()
+    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
+
+
+def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> None:
+    """A head for a rule that looks at one, of the tokens of the mask."""
+    if rule.needs_head and head is None:
+        raise InputError(
+            "This correction needs head, got None. One of its gates is on head_tv or head_kl: pass trimtab.HeadLogProbs."
+        )
+    if head is not None and head.targets.shape != mask.shape:
+        raise InputError(
+            f"head needs targets in the shape of mask {tuple(mask.shape)}, got {tuple(head.targets.shape)}. Cut it with the batch."
+        )
 
 
 def required_log_probs(

@@ -76,6 +76,7 @@ def plainest(rule: Correction) -> Correction:
         normalize=rule.normalize,
         denominator=rule.denominator if any(gate.action == "reject" for gate in gates) else "trained",
         applies_to=rule.applies_to if weight is not None else "policy",
+        centering=rule.centering,
     )
 
 
