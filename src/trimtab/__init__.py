@@ -49,8 +49,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
-    from trimtab.core.checks import checking as checking
     from trimtab.core.buckets import HeadLogProbs as HeadLogProbs
+    from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
     from trimtab.core.head import Head as Head

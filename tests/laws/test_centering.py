@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_head_and_tail_come_to_the_exact_form_as_the_head_grows() -> None:
             for seed in range(20)
         ]
     ).mean()
-    assert all(after < before for before, after in zip(left, left[1:], strict=False))
+    assert all(after < before for before, after in itertools.pairwise(left))
     assert left[-1] < 1e-9
     assert left[0] < float(plain)
     assert left[3] < 0.2 * float(plain)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.train.batches import batch, policy
 from tests.train.engines.models import VOCABULARY, finished, model_of
+from trimtab.config.algebra import Correction
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.records.rollouts import Rollouts
@@ -29,6 +30,7 @@ from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.messages import Answer, Group, HeadKind, Job, Problem, Sample, SampledHead, Sampling, Score
+from trimtab.train.policy.pretrained import Pretrained
 
 CUT = Sampling(temperature=0.8, top_k=9, top_p=0.8)
 
@@ -281,3 +283,66 @@ def test_a_step_on_cut_samples_has_ratios_about_policies() -> None:
         made = policy()
     assert means["replay"] == pytest.approx(1, abs=1e-4)
     assert means["without"] < 0.8
+
+
+def _sampled(made: Pretrained, sampling: Sampling, head: HeadKind, size: int = 128) -> Rows:
+    rows = batch(made)
+    prompts = [rows.ids[row, : int(rows.prompts[row])].numpy().astype(np.int32) for row in (0, 4, 8)]
+    jobs = [Job(n, prompt, 4, n, 8, sampling, head=head, head_size=size) for n, prompt in enumerate(prompts)]
+    found = _rows(finished(HfEngine(made.model, stop=made.policy.stop, slots=8), jobs))
+    assert found.heads is not None
+    return replace(found, heads=replace(found.heads, replayed=head == "mask"))
+
+
+@pytest.mark.parametrize(("sampling", "head"), [(Sampling(), "top-k"), (Sampling(top_p=0.7), "mask")])
+@pytest.mark.parametrize("policies", ["decoupled", "bypass"])
+def test_a_learner_centers_scores_by_micro_batches_as_it_does_at_once(
+    sampling: Sampling, head: HeadKind, policies: str
+) -> None:
+    """The weights after a step, whole or in small micro-batches, and that they are not those without centering."""
+    after = {}
+    for name, centering, most in (("whole", "score", 10_000), ("small", "score", 24), ("plain", None, 10_000)):
+        made = policy()
+        rows = _sampled(made, sampling, head, 5)
+        assert rows.heads is not None
+        told = [
+            replace(each, log_probs=each.log_probs + np.sin(each.ids, dtype=np.float32) / 5) for each in rows.heads.rows
+        ]
+        moved = replace(rows, heads=replace(rows.heads, rows=tuple(told)))
+        rule = Correction(policies=policies, weight={"level": "token", "upper": 1.05}, centering=centering)
+        config = Train(
+            correction=rule,
+            loss="reinforce" if policies == "bypass" else "clip",
+            rollout={"head": head, "top_p": sampling.top_p, "head_size": 5},
+            learner={"micro_tokens": most, "lr": 1e-2, "minibatches": 1},
+        )
+        found = SingleLearner(config, made.model).learn(moved)
+        assert ("policy/centering" in found.metrics) == (centering is not None)
+        after[name] = torch.cat([each.detach().flatten() for each in made.model.parameters()])
+    torch.testing.assert_close(after["whole"], after["small"], rtol=0, atol=2e-5)
+    assert float((after["whole"] - after["plain"]).abs().max()) > 1e-3  # a step is 1e-2 at most
+
+
+def test_a_gate_over_the_head_keeps_what_the_policies_agree_on() -> None:
+    made = policy()
+    rows = _sampled(made, Sampling(), "top-k", 5)
+    for upper, kept in ((0.0, 0.0), (1e-4, 1.0)):
+        gate = {"metric": "head_tv", "level": "sequence", "agg": "max", "upper": upper}
+        config = Train(correction={"gates": [gate]}, rollout={"head": "top-k"})
+        found = SingleLearner(config, policy().model).learn(rows)
+        assert found.metrics["kept_fraction"] == pytest.approx(kept, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rollout": {"head": "none"}}, "got rollout.head none without a cut"),
+        ({}, "got rollout.head mask without a cut"),
+        ({"rollout": {"head": "top-k"}, "learner": {"proximal": "loglinear"}}, "needs learner.proximal recompute"),
+        ({"rollout": {"head": "top-k"}, "loss": "gspo"}, "got gspo as it is set"),
+    ],
+)
+def test_runs_that_could_not_center_are_refused(settings: dict[str, object], said: str) -> None:
+    rule = {"weight": {"level": "token"}, "centering": "score"}
+    with pytest.raises(ConfigError, match=said):
+        Train.from_settings({"correction": rule} | settings)

@@ -203,7 +203,7 @@ class Rollout(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
-        if self.head == "top-k" and (self.top_k is not None or (self.top_p is not None and self.top_p < 1)):
+        if self.head == "top-k" and self.is_cut:
             raise ConfigError(
                 "rollout.head top-k needs sampling from the whole vocabulary, got top_k or top_p beside it. Set head to mask: it holds "
                 "every id that could be drawn, so that nothing is left to a tail."
@@ -213,6 +213,11 @@ class Rollout(Config):
                 f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
             )
         return self
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether top_k or top_p takes ids away."""
+        return self.top_k is not None or (self.top_p is not None and self.top_p < 1)
 
 
 class Lora(Config):
@@ -369,9 +374,35 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        problem = self._head_problem()
+        if problem:
+            raise ConfigError(problem)
         if self.learner.autocast == "bf16" and self.model.dtype == "bf16":
             raise ConfigError("learner.autocast bf16 needs model.dtype fp32, got bf16. Weights in bf16 need no cast.")
         return self
+
+    def _head_problem(self) -> str | None:
+        """Why a correction that looks at the head of the distributions cannot have it, or cannot go with the loss."""
+        rule, rollout = self.correction, self.rollout
+        if rule.centering is None and not rule.needs_head:
+            return None
+        what = "centering score" if rule.centering is not None else "a gate on head_tv or head_kl"
+        if rollout.head == "none" or (rollout.head == "mask" and not rollout.is_cut):
+            return (
+                f"A correction with {what} needs the head of the sampler's distribution, got rollout.head {rollout.head} without a cut. "
+                "Set rollout.head=top-k, or sample with top_p."
+            )
+        if self.learner.proximal != "recompute" and (rule.needs_head or "proximal" in rule.needs):
+            return (
+                f"A correction with {what} needs learner.proximal recompute, got {self.learner.proximal}. "
+                "What the learner said of other ids is not guessed."
+            )
+        if rule.centering is not None and not self.loss.is_of_token:
+            return (
+                f"centering score needs a loss whose slope is a token's own, got {self.loss.kind} as it is set. "
+                "Take reinforce, cispo, clip or importance-pg at token level."
+            )
+        return None
 
     def runnable(self) -> Train:
         """This run, if it can be run here; what can be said, read and compared is more than that."""

@@ -140,8 +140,15 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
 @torch.no_grad()
 def _batch(call: LossCall, current: Tensor) -> Batch:
     policies, ranks = {**call.policies, "current": current}, call.layout.ranks
-    about = {"advantages": call.advantages, "cu_seqlens": call.cu_seqlens, "ranks": ranks, "head": call.head}
-    return batch(policies, call.pairs, call.mask, **about)
+    return batch(
+        policies,
+        call.pairs,
+        call.mask,
+        advantages=call.advantages,
+        cu_seqlens=call.cu_seqlens,
+        ranks=ranks,
+        head=call.head,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -115,8 +115,8 @@ def _job(config: Train, problems: Source, policy: Policy, max_tokens: int, numbe
     prompt = policy.prompt(config.task, problem)
     sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
     seed = seed_of(config.seed, "group", number)
-    recorded = {"head": rollout.head, "head_size": rollout.head_size}
-    return problem, Job(number, prompt, rollout.samples, seed, max_tokens, sampling, **recorded)
+    asked = Job(number, prompt, rollout.samples, seed, max_tokens, sampling)
+    return problem, replace(asked, head=rollout.head, head_size=rollout.head_size)
 
 
 def longest(config: Train, task: Source) -> int:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.head import Head
 from trimtab.train.devices import to_device
 from trimtab.train.messages import Sample, SampledHead
@@ -46,6 +47,23 @@ class RowHeads:
         for row, head in enumerate(self.rows):
             counts[row, : len(head.counts)] = head.counts
         return self._head(counts.reshape(-1), targets.device)
+
+    def said(self, rows: Tensor, mask: Tensor, current: Tensor | None, proximal: Tensor | None) -> HeadLogProbs:
+        """What the policies say of these ids, of padded rows; log-probs one entry after the other."""
+        return HeadLogProbs(
+            self.head(rows), torch.where(mask, rows, -1), current=current, proximal=proximal, complete=self.replayed
+        )
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many ids each row has."""
+        return [len(row.ids) for row in self.rows]
+
+    def places(self, index: Int[Tensor, " some"]) -> Int[Tensor, " entries"]:
+        """Where the entries of some rows stand among those of all, in their order."""
+        ends = np.cumsum([0, *self.sizes])
+        spans = [np.arange(ends[row], ends[row + 1]) for row in index.tolist()]
+        return torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *spans]))
 
     def metrics(self, tokens: Int[Tensor, "rows width"], mask: Bool[Tensor, "rows width"]) -> dict[str, Tensor]:
         """How many ids were recorded; for a cut, what it left, which ratios would stand at, and ids drawn from outside it (never)."""

@@ -24,7 +24,7 @@ from trimtab.train.engines.hf import rotary
 from trimtab.train.engines.hf.decoder import Decoder, same
 from trimtab.train.engines.hf.general import HfDecoder
 from trimtab.train.engines.hf.quantize import Quantizer
-from trimtab.train.engines.hf.sampling import Draw, draw
+from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
 from trimtab.train.messages import Group, HeadKind, Job, Sampling
 from trimtab.train.policy.pretrained import DTYPES
@@ -157,11 +157,14 @@ class HfEngine:
         parts = [draw(logits[rows], chances[rows], *drawn_as(job)) for rows, job in zip(there, jobs, strict=True)]
         places_of = np.concatenate(places).argsort()
         order = to_device(torch.from_numpy(places_of), logits.device)
-        columns = (torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True))
-        if not any(part.heads for part in parts):
-            return Draw(*columns)
-        heads = [head for part, rows in zip(parts, places, strict=True) for head in part.heads or (None,) * len(rows)]
-        return Draw(*columns, heads=tuple(heads[place] for place in places_of))
+        tokens, behavior, raw, sound = (torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True))
+        heads: tuple[TokenHead | None, ...] = ()
+        if any(part.heads for part in parts):
+            told = [
+                head for part, rows in zip(parts, places, strict=True) for head in part.heads or (None,) * len(rows)
+            ]
+            heads = tuple(told[place] for place in places_of)
+        return Draw(tokens, behavior, raw, sound, heads)
 
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
