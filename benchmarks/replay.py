@@ -22,7 +22,7 @@ from trimtab.records.run import RunDirectory
 from trimtab.train.loop import train
 
 
-def settings(head: str, seed: int, steps: int, top_p: float) -> Train:
+def settings(head: str, seed: int, steps: int, top_p: float, evaluated: float | None) -> Train:
     """One run."""
     return Train.from_settings(
         {
@@ -31,7 +31,7 @@ def settings(head: str, seed: int, steps: int, top_p: float) -> Train:
             "backend": "lockstep",
             "rollout": {"top_p": top_p, "head": head, "max_staleness": 2},
             "correction": "token-tis",
-            "evaluate": {"every": steps, "problems": 512},
+            "evaluate": {"every": steps, "problems": 512, "top_p": evaluated},
             "checkpoint": {"every": 10_000},
         }
     )
@@ -62,6 +62,9 @@ def main() -> None:
     asked.add_argument("--steps", type=int, default=60)
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--top-p", type=float, default=0.8)
+    asked.add_argument(
+        "--evaluate-top-p", type=float, default=None, help="top_p of held-out samples; not set: the whole vocabulary"
+    )
     args = asked.parse_args()
     print(
         f"top_p {args.top_p:g}, {args.steps} steps\n\n| replay | seed | mean ratio | outside [0.9, 1.1] | kept mass | held-out accuracy |"
@@ -70,7 +73,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as room:
         for seed in range(args.seeds):
             for head in ("none", "mask"):
-                found = measured(settings(head, seed, args.steps, args.top_p), Path(room) / f"{head}-{seed}")
+                found = measured(
+                    settings(head, seed, args.steps, args.top_p, args.evaluate_top_p), Path(room) / f"{head}-{seed}"
+                )
                 cells = [f"{found[name]:.3f}" for name in ("mean ratio", "outside [0.9, 1.1]", "kept mass", "accuracy")]
                 print(f"| {'with' if head == 'mask' else 'without'} | {seed} | {' | '.join(cells)} |", flush=True)
 

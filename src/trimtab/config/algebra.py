@@ -27,6 +27,7 @@ Metric = Literal[
     "second_moment",
     "head_tv",
     "head_kl",
+    "age",
 ]
 Direction = Literal["forward", "reverse", "max"]
 GateLevel = Literal["token", "segment", "sequence", "batch"]
@@ -34,7 +35,9 @@ Agg = Literal["mean", "sum", "max", "min", "every", "budget"]
 Action = Literal["reject", "zero", "clamp", "observe"]
 When = Literal["always", "negative_advantage", "nonpositive_advantage", "positive_advantage", "moving_away"]
 Scope = Literal["trained", "kept"]
-WeightLevel = Literal["one", "token", "segment", "geometric", "sequence"]
+WeightLevel = Literal["one", "token", "segment", "geometric", "sequence", "prefix", "least_prefix"]
+BY_PREFIX = ("prefix", "least_prefix")
+"""Levels at which a token weighs what came before it too, and not what comes after."""
 
 
 class Limit(Config):
@@ -140,6 +143,8 @@ class Gate(Config):
                 f"Gate on {self.metric} needs direction {' or '.join(facts.directions)}, got {self.direction!r}. "
                 "The larger of the two is offered for divergences that are never negative."
             )
+        if self.metric == "age" and (self.pair is not None or self.limit is not None):
+            return "Gate on age needs neither pair nor limit, got one. No policies are compared; drop it."
         if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "batch"):
             return f"Gate at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
         return None
@@ -186,7 +191,7 @@ class Gate(Config):
     @property
     def is_of_token(self) -> bool:
         """Whether its verdict on a token depends on that token's own probabilities alone."""
-        return self.level == "token" and self.metric not in HEAD_METRICS
+        return self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
 
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
@@ -227,7 +232,8 @@ class Weight(Config):
 
     level: WeightLevel = Field(
         description="Which ratio a token weighs: `one` none, every token weighs 1; `token` its own; `geometric` the geometric "
-        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn.",
+        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn; `prefix` the product up "
+        "to and with it (per decision); `least_prefix` its own times the least before it.",
     )
     lower: Number | None = Field(default=None, ge=0, description="Least weight; no bound if not set.")
     upper: Number | None = Field(default=None, gt=0, description="Greatest weight; no bound if not set.")
@@ -257,8 +263,10 @@ class Weight(Config):
             raise ConfigError(
                 "Weight with outside zero needs a lower or an upper bound, got neither. Set one, or drop outside."
             )
-        if self.limit is not None and self.limit.at == "gathered" and self.level == "token":
-            raise ConfigError("Weight at token level needs limit.at token, got 'gathered'. Nothing is gathered there.")
+        if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "least_prefix"):
+            raise ConfigError(
+                f"Weight at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
+            )
         return self
 
     def doubts(self) -> list[str]:
@@ -370,6 +378,11 @@ class Correction(Config):
         return any(gate.metric in HEAD_METRICS for gate in self.gates)
 
     @property
+    def needs_age(self) -> bool:
+        """Whether a gate looks at the versions that sampled."""
+        return any(gate.metric == "age" for gate in self.gates)
+
+    @property
     def of_tokens(self) -> Correction:
         """What it decides about a token by itself, so that it can be asked about ids that were not sampled."""
         gates = tuple(gate for gate in self.gates if gate.is_of_token)
@@ -382,8 +395,8 @@ class Correction(Config):
 
     @property
     def has_segments(self) -> bool:
-        """Whether a gate or the weight looks at turns, which no rank may hold a part of only."""
-        return any(part.level == "segment" for part in (*self.gates, self.weight) if part is not None)
+        """Whether a gate or the weight looks at turns or prefixes, which no rank may hold a part of only."""
+        return any(part.level in ("segment", *BY_PREFIX) for part in (*self.gates, self.weight) if part is not None)
 
 
 def _side(bound: float | None) -> str:

@@ -70,4 +70,12 @@ METRICS: dict[str, MetricFacts] = {
         {None: "½·Σ|p_b − q_b|"}, "the total variation over the head of the distributions", 0.0, 0.0, 1.0, _BUCKETS
     ),
     "head_kl": MetricFacts(_HEAD_KL, "the KL over the head of the distributions", 0.0, 0.0, math.inf, _BUCKETS),
+    "age": MetricFacts(
+        {None: "a"},
+        "how many versions ago the token was sampled",
+        0.0,
+        0.0,
+        math.inf,
+        "a = the learner's version − that of the weights that sampled; one that is not known lies above every bound",
+    ),
 }

@@ -311,6 +311,12 @@ class Evaluate(Config):
     every: Count = Field(default=20, description="Steps between evaluations.")
     problems: Count = Field(default=256, description="Held-out problems; fixed for the run.")
     temperature: Annotated[Number, Field(ge=0)] = Field(default=1.0, description="Of sampling; 0: the likeliest token.")
+    top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
+    top_p: Share | None = Field(
+        default=None,
+        description="Sample from the likeliest tokens that hold this probability. Training under rollout.top_p trains that policy, not the "
+        "whole distribution: say the same here to evaluate what is trained.",
+    )
 
 
 class Checkpoint(Config):

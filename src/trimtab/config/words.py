@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
 from trimtab.config.metrics import HEAD_METRICS, METRICS
 
 
@@ -205,6 +205,8 @@ _RATIOS = {
     "segment": ("e^(mean ℓ over the turn)", "the geometric mean of the ratios of its turn"),
     "geometric": ("e^(mean ℓ over the sequence)", "the geometric mean of the ratios of its sequence"),
     "sequence": ("e^(Σ ℓ over the sequence)", "the product of the ratios of its sequence"),
+    "prefix": ("e^(Σ ℓ up to the token)", "the product of the ratios of its sequence up to itself"),
+    "least_prefix": ("r · min(r before)", "its own ratio times the least before it in its sequence"),
 }
 
 
@@ -243,22 +245,28 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
         lines.append(("over", "the tokens that the gates kept"))
     lines.extend(_limit_lines(weight.limit))
     if rule.normalize is not None:
-        unit = "tokens" if weight.level in ("token", "segment") else "sequences"
+        unit = "tokens" if weight.level in ("token", "segment", *BY_PREFIX) else "sequences"
         lines.append(("then", f"divided by its mean over the {unit} of the whole batch, across ranks"))
     return tuple(lines)
 
 
-_SAME_RATIO = {"token": ("token", None), "segment": ("segment", "mean"), "geometric": ("sequence", "mean")}
+_SAME_RATIO = {
+    "token": ("token", None),
+    "segment": ("segment", "mean"),
+    "geometric": ("sequence", "mean"),
+    "sequence": ("sequence", "sum"),
+}
 
 
 def _without_bounds(weight: Weight, rule: Correction) -> str:
     """What a weight without bounds can grow to: a gate on the same ratio may bound it from above."""
-    same = _SAME_RATIO.get(weight.level, ("sequence", "sum"))
+    same = _SAME_RATIO.get(weight.level)
     for place, gate in enumerate(rule.gates, start=1):
         fits = gate.metric == "ratio" and (gate.level, gate.agg) == same and (gate.pair or rule.pair) == rule.pair
         if fits and gate.upper is not None and gate.when == "always" and gate.action != "observe":
             return f"no bounds of its own; gate {place} keeps it at or below {as_written(gate.upper)}"
-    return f"no bounds: one {'sequence' if weight.level in ('sequence', 'geometric') else weight.level} can dominate the step"
+    unit = {"sequence": "sequence", "geometric": "sequence", "segment": "segment"}.get(weight.level, "token")
+    return f"no bounds: one {unit} can dominate the step"
 
 
 CENTERED = "loss − Σ_b q_b·sg(c_b)·log current_b"
@@ -296,14 +304,13 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     return (
         ("formula", f"ℓ = log {target} − log {base} of each trained token; r = e^ℓ"),
         ("policies", mode),
-        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}{_head_needs(rule)}"),
+        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}{_further_needs(rule)}"),
     )
 
 
-def _head_needs(rule: Correction) -> str:
-    if rule.centering is None and not rule.needs_head:
-        return ""
-    return "; the head of the sampler's distribution (`head`)"
+def _further_needs(rule: Correction) -> str:
+    head = "; the head of the sampler's distribution (`head`)" if rule.centering is not None or rule.needs_head else ""
+    return f"{head}; the age of each token (`age`)" if rule.needs_age else head
 
 
 def _rejects(rule: Correction) -> bool:

@@ -22,6 +22,9 @@ from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import above, indicator, is_finite, working_type, zero_outside
 from trimtab.errors import InputError
 
+UNKNOWN_AGE = float(2**24)
+"""The age of a token whose version is not known: never read as fresh, and exact in every number type."""
+
 
 def _no_edits() -> dict[str, int | None]:
     return {}
@@ -72,6 +75,7 @@ class Batch:
         None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
     )
     head: HeadLogProbs | None = None
+    age: Float[Tensor, "*tokens"] | None = None  # in versions; unknown ones hold `UNKNOWN_AGE`, 0 outside `valid`
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _ratios: tuple[LogRatio, ...] = ()
 
@@ -139,6 +143,7 @@ def batch(
     cu_seqlens: Tensor | None,
     ranks: Ranks,
     head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
     layout = checked_layout(policies, mask, cu_seqlens, ranks)
@@ -159,9 +164,17 @@ def batch(
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
         head=head,
+        age=None if age is None else _known_age(age, mask).to(kind) * valid,
         _edits={name: edits(log_probs) for name, log_probs in policies.items()},
         _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
+
+
+def _known_age(age: Tensor, mask: Tensor) -> Tensor:
+    """Ages as given, unknown ones (negative, NaN) above every bound."""
+    _check_like("age", age, mask)
+    held = age.detach().double()
+    return torch.where(held >= 0, held.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
 
 
 def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:

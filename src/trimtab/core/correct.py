@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -102,6 +103,7 @@ def correct(
     current: Float[Tensor, "*tokens"] | None = None,
     advantages: Tensor | None = None,
     head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -109,7 +111,8 @@ def correct(
     """Weight and mask of each token under a correction, which may be a preset's name.
 
     Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
-    `head` is what the policies say of more ids than the sampled one, for gates on `head_tv` and `head_kl`.
+    `head` is what the policies say of more ids than the sampled one, for gates on `head_tv` and `head_kl`;
+    `age` the learner's version less that of the weights that sampled each token, negative where it is not known, for gates on `age`.
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
@@ -119,10 +122,11 @@ def correct(
     ranks = groups(process_group, context_group)
     layout = checked_layout(found, mask, cu_seqlens, ranks)
     check_head(rule, head, mask)
+    check_age(rule, age)
 
     def plain(mask: Tensor) -> Decisions:
-        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks, head=head)
-        return decide(rule, tokens)
+        beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens}
+        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks, head=head, age=age))
 
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
     if quick is not None:
@@ -147,6 +151,14 @@ def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> Non
         )
 
 
+def check_age(rule: Correction, age: Tensor | None) -> None:
+    """Ages for a rule that looks at them."""
+    if rule.needs_age and age is None:
+        raise InputError(
+            "This correction needs age, got None. One of its gates is on age: pass the learner's version less that of each token."
+        )
+
+
 def required_log_probs(
     rule: Correction,
     given: Mapping[str, Tensor | None],
@@ -166,7 +178,7 @@ def required_log_probs(
         )
     if context_group is not None and rule.has_segments:
         raise InputError(
-            "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
+            "A segment or prefix level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
     return found
 

@@ -60,6 +60,9 @@ def gate_bounds(gate: Gate) -> tuple[float | None, float | None]:
 def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The metric of each token, 0 outside `scope`. Log-ratios are masked before anything that can overflow."""
     kind = (gate.metric, gate.direction)
+    if gate.metric == "age":
+        assert batch.age is not None
+        return batch.age * scope
     if gate.metric in HEAD_METRICS:
         return batch.over_head(gate.metric, gate.direction, pair) * scope
     if kind in FROM_PROBABILITIES:

@@ -37,3 +37,4 @@ class LossCall:
     group: Tensor | None
     generator: torch.Generator | None
     head: HeadLogProbs | None = None
+    age: Tensor | None = None

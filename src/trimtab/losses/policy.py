@@ -23,7 +23,7 @@ from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.correct import Corrected, check_head, decide, required_log_probs
+from trimtab.core.correct import Corrected, check_age, check_head, decide, required_log_probs
 from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
@@ -68,6 +68,7 @@ def policy_loss(
     denominator: Denominator | None = None,
     group: Tensor | None = None,
     head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -83,6 +84,7 @@ def policy_loss(
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
     whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
     `head`: what the policies say of more ids than the sampled one, for score centering and gates on `head_tv` and `head_kl`.
+    `age`: the learner's version less that of each token's, for gates on it.
     A loss or a correction may be given by its name, `kl` and `entropy_bonus` by their coefficient.
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
@@ -100,13 +102,15 @@ def policy_loss(
     check_centering(loss, _rule(correction), head)
     if isinstance(correction, Correction) or head is not None:
         check_head(as_correction(_rule(correction) or "off"), head, mask)
+    if isinstance(correction, Correction):
+        check_age(correction, age)
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
     compared = _compared(policies, pairs := _pairs(correction, anchor, penalty[0]))
     layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
     setting = (loss, correction, reduction, penalty, bonus)
     tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
-    call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head)
+    call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head, age)
     quick = one_pass_loss(call, plain_loss)  # the same in one pass, where it fits
     return PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
 
@@ -148,6 +152,7 @@ def _batch(call: LossCall, current: Tensor) -> Batch:
         cu_seqlens=call.cu_seqlens,
         ranks=ranks,
         head=call.head,
+        age=call.age,
     )
 
 

@@ -107,6 +107,8 @@ def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool
         max_tokens=max_tokens,
         seed=config.seed,
         temperature=config.evaluate.temperature,
+        top_k=config.evaluate.top_k,
+        top_p=config.evaluate.top_p,
     )
 
 

@@ -89,6 +89,10 @@ class Rows:
         """Tokens of each row, prompt included."""
         return self.prompts + self.lengths
 
+    def age(self, learner: int) -> Int[Tensor, "rows width"]:
+        """How many versions ago each token was sampled; −1 where that is not known."""
+        return torch.where(self.versions >= 0, learner - self.versions, -1)
+
     def _tensors(self) -> dict[str, Tensor]:
         return {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("extents", "heads")

@@ -199,7 +199,15 @@ class SingleLearner:
         early = without_advantage(self.config.correction)
         if proximal is None or not early.gates:
             return self._estimated(rows, None)
-        seen = correct(early, proximal=proximal, current=proximal, behavior=rows.behavior, mask=rows.mask, head=head)
+        seen = correct(
+            early,
+            proximal=proximal,
+            current=proximal,
+            behavior=rows.behavior,
+            mask=rows.mask,
+            head=head,
+            age=rows.age(self.version),
+        )
         return self._estimated(rows, seen.kept)
 
     def _estimated(self, rows: Rows, kept: Tensor | None) -> Advantages:
@@ -237,6 +245,7 @@ class SingleLearner:
             mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
             advantages=worth.advantages,
             head=head,
+            age=rows.age(self.version),
         )
 
 

@@ -213,6 +213,7 @@ class Update:
             denominator=denominator,
             group=rows.group if config.reduction.mode == "prompt-mean" else None,
             head=self._head(call, rows, current),
+            age=rows.age(self.version),
             generator=self.generator,
         )
         if call.is_own or self.scorer.ranks.rank == 0:  # what all ranks worked out together is counted once
@@ -276,6 +277,7 @@ class Update:
             mask=self.mask & inside.unsqueeze(-1),
             advantages=self.found.advantages,
             head=head,
+            age=self.rows.age(self.version),
         )
 
     def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
