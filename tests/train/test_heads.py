@@ -23,6 +23,7 @@ from trimtab.train.buffer import Buffer
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.hf.sampling import cut_log_probs, draw
 from trimtab.train.engines.vllm import request
+from trimtab.train.engines.vllm.client import _listed
 from trimtab.train.engines.vllm.limits import check_run
 from trimtab.train.kept_heads import head_arrays, head_flaw, heads_from
 from trimtab.train.learner.row_heads import RowHeads
@@ -253,9 +254,20 @@ def test_vllm_lists_the_head_beside_each_token() -> None:
     assert request.asked_of(plain, (), longest=9, samples=1)["logprobs"] == 0
     assert request.sample_of([9], [-1.7], [(0, 0, 1)], "length", plain, told[:1]).head is None
     likeliest = replace(job, head="top-k", head_size=1, sampling=Sampling())
-    made = request.sample_of([9], [-1.7], [(0, 0, 1)], "length", likeliest, told[:1])
+    assert request.asked_of(likeliest, (), longest=9, samples=1)["logprobs"] == 2
+    made = request.sample_of([9], [-1.7], [(0, 0, 1)], "length", likeliest, [{9: -1.7, 7: -0.2}])
     assert made.head is not None
-    assert made.head.ids.tolist() == [7]  # the token drawn is listed too, and is not of the head
+    assert made.head.ids.tolist() == [7]  # the token drawn comes first, and is not of the head
+
+
+def test_a_server_lists_ids_by_number() -> None:
+    content = {
+        "token_id": 9,
+        "logprob": -1.7,
+        "top_logprobs": [{"token_id": 9, "logprob": -1.7}, {"token_id": 7, "logprob": -0.2}],
+    }
+    assert _listed(content) == {9: -1.7, 7: -0.2}
+    assert _listed({"token_id": 9, "logprob": -1.7}) == {}
 
 
 def test_settings_that_would_leave_ratios_biased_are_refused() -> None:

@@ -167,7 +167,5 @@ class ServerClient:
 
 
 def _listed(content: Mapping[str, Any]) -> dict[int, float]:
-    """Log-probs by id of what a server lists beside a token; it names ids `token_id:7`."""
-    return {
-        int(str(each["token"]).rpartition(":")[2]): float(each["logprob"]) for each in content.get("top_logprobs") or ()
-    }
+    """Log-probs by id of what a server lists beside a token: the token itself first, then others by rank."""
+    return {int(each["token_id"]): float(each["logprob"]) for each in content.get("top_logprobs") or ()}

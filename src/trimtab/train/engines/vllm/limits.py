@@ -108,7 +108,7 @@ def engine_options(architecture: PretrainedConfig, rollout: Rollout) -> Mapping[
         "max_model_len": longest,
         "max_num_seqs": rollout.slots + 1,  # one for the probe
         "logprobs_mode": "processed_logprobs",
-        "max_logprobs": max(20, rollout.head_size if rollout.head == "top-k" else rollout.top_k or 0),
+        "max_logprobs": max(20, rollout.head_size + 1 if rollout.head == "top-k" else rollout.top_k or 0),
         "tensor_parallel_size": rollout.vllm.tensor_parallel,
         "weight_transfer_config": {"backend": "trimtab" if rollout.vllm.transfer == "host" else rollout.vllm.transfer},
     }

@@ -73,9 +73,12 @@ def asked_of(job: Job, stop: Sequence[int], *, longest: int, samples: int, first
 
 
 def ids_asked(job: Job) -> int:
-    """How many of the likeliest ids vLLM lists beside each token: those of the head. After top-k none but its own are above 0."""
+    """How many ids vLLM is to list at each token. After top-k none but its own have a probability.
+
+    The token drawn is the first of them, likely or not, so that for the likeliest one more is asked for.
+    """
     if job.head == "top-k":
-        return job.head_size
+        return job.head_size + 1
     return job.sampling.top_k or 0 if job.head == "mask" else 0
 
 
@@ -87,8 +90,7 @@ def head_of(told: Sequence[Mapping[int, float]], job: Job) -> SampledHead | None
         sorted(((id, value) for id, value in each.items() if value > LOG_NOTHING), key=lambda pair: -pair[1])
         for each in told
     ]
-    most = ids_asked(job)  # beside the likeliest, vLLM lists the token drawn
-    kept = [each[:most] for each in likely]
+    kept = [each[: job.head_size] if job.head == "top-k" else each for each in likely]
     return SampledHead(
         counts=np.array([len(each) for each in kept], np.int32),
         ids=np.array([id for each in kept for id, _ in each], np.int32),
