@@ -31,6 +31,7 @@ PUBLIC = {
     "Grpo",
     "Gspo",
     "Head",
+    "HeadLogProbs",
     "ImportancePg",
     "KlCov",
     "KlPenalty",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
+    from trimtab.core.buckets import HeadLogProbs as HeadLogProbs
     from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
@@ -79,6 +80,7 @@ _NAMES = {
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",
+    "trimtab.core.buckets": "HeadLogProbs",
     "trimtab.core.checks": "checking",
     "trimtab.core.correct": "Corrected correct",
     "trimtab.core.head": "Head",

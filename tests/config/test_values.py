@@ -90,7 +90,8 @@ def test_presets_are_new_values_by_name_with_documented_stories():
 def test_the_presets_asked_for_exist():
     asked = (
         "off token-tis token-mis icepop kpop seq-tis seq-mis geo-rs geo-rs+token-mis geo-rs+token-tis geo-rs+seq-tis "
-        "k2-rs k3-rs seq-max-k3 veto opsm m2po dppo-tv dppo-kl vaco seq-logprob-error"
+        "k2-rs k3-rs seq-max-k3 veto opsm m2po dppo-tv dppo-kl vaco seq-logprob-error prefix-tis minpro score-centering "
+        "score-centering+tis score-centering+icepop"
     )
     assert list(PRESETS) == asked.split()
 
@@ -109,8 +110,10 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str
     if "anyOf" in schema:
         found = [problems(value, choice, root, path) for choice in schema["anyOf"]]
         return [] if any(not each for each in found) else found[0]
-    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "null": type(None)}
-    if "type" in schema and (not isinstance(value, kinds[schema["type"]]) or isinstance(value, bool)):
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "null": type(None), "boolean": bool}
+    if "type" in schema and (
+        not isinstance(value, kinds[schema["type"]]) or isinstance(value, bool) != (schema["type"] == "boolean")
+    ):
         return [f"{path}: {value!r} is no {schema['type']}"]
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):
         return [f"{path}: {value!r} is not allowed"]

@@ -133,3 +133,69 @@ def test_a_support_beside_a_vocabulary_or_outside_it_is_refused():
         selected_log_probs(hidden, weight, targets, vocabulary=targets, support=Head(torch.tensor([[1]])))
     with pytest.raises(InputError, match="ids below 3"):
         selected_log_probs(hidden, weight, targets, support=Head(torch.tensor([[3]])))
+
+
+def _plain_head(
+    logits: Tensor, targets: Tensor, allowed: Tensor, head: Head, cut: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs of targets, entropies and log-probs of a padded head, by softmax over everything."""
+    own = allowed & (targets >= 0).unsqueeze(-1) & allowed.gather(1, targets.clamp(min=0).unsqueeze(-1))
+    kept = torch.where(own.any(-1, keepdim=True), own, True) if cut else torch.ones_like(allowed)
+    log_probs = logits.masked_fill(~kept, -torch.inf).log_softmax(-1)
+    entropy = -(log_probs.exp() * log_probs.masked_fill(~kept, 0.0)).sum(-1)
+    counted = targets >= 0
+    chosen = log_probs.gather(1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    of_head = log_probs.gather(1, head.ids.long().clamp(min=0)).masked_fill(head.ids < 0, -torch.inf)
+    return chosen[counted], entropy[counted], of_head[counted]
+
+
+@settings(max_examples=60, deadline=None)
+@given(supports(), st.booleans(), st.booleans(), st.integers(0, 2**31))
+def test_log_probs_of_a_head_and_their_gradients_are_those_of_the_whole_softmax(
+    drawn, cut: bool, entropy: bool, seed: int
+):
+    hidden, weight, targets, allowed, chunk = drawn
+    generator = torch.Generator().manual_seed(seed)
+    asked = torch.rand(allowed.shape, generator=generator) < 0.5
+    supported, wanted = both_forms(allowed), both_forms(asked)
+    counted = targets >= 0
+
+    def sums(chosen: Tensor, entropies: Tensor, of_head: Tensor) -> Tensor:
+        """A number that looks at everything finite, each with a slope of its own."""
+        slopes = torch.linspace(-1, 1, of_head.numel(), dtype=torch.float64).view(of_head.shape)
+        finite = torch.where(of_head > -torch.inf, of_head, 0.0)
+        return (chosen * torch.linspace(1, 2, len(chosen))).sum() + (finite * slopes).sum() + entropy * entropies.sum()
+
+    leaves = [each.clone().requires_grad_() for each in (hidden, weight)]
+    plain = _plain_head(leaves[0] @ leaves[1].t() / 0.7, targets, allowed, wanted[0], cut)
+    expected = torch.autograd.grad(sums(*plain), leaves)
+    for support, head in zip(supported, wanted, strict=True):
+        again = [each.clone().requires_grad_() for each in (hidden, weight)]
+        about = {"support": support if cut else None, "head": head, "entropy": True, "temperature": 0.7, "chunk": chunk}
+        from_hidden = selected_log_probs(*again, targets, **about)
+        from_logits = log_probs_of(again[0] @ again[1].t(), targets, **about)
+        for found in (from_hidden, from_logits):
+            assert found.head is not None
+            assert found.head.shape == head.ids.shape
+            assert found.entropy is not None
+            of_head = found.head
+            if head.offsets is not None:  # laid out as the padded one
+                of_head = torch.full(wanted[0].ids.shape, -torch.inf, dtype=torch.float64)
+                of_head = of_head.index_put(tuple((wanted[0].ids >= 0).nonzero().unbind(1)), found.head)
+            assert bool((of_head[~counted] == -torch.inf).all())
+            parts = (found.log_probs[counted], found.entropy[counted], of_head[counted])
+            for ours, theirs in zip(parts, plain, strict=True):
+                torch.testing.assert_close(ours, theirs)
+            gradients = torch.autograd.grad(sums(*parts), again, retain_graph=True)
+            for ours, theirs in zip(gradients, expected, strict=True):
+                torch.testing.assert_close(ours, theirs)
+
+
+def test_a_head_whose_slopes_add_up_to_nothing_still_moves_its_entries():
+    # d(log p_0 − log p_1) = (1, −1, 0): the softmax itself drops out.
+    logits = torch.zeros(1, 3, requires_grad=True)
+    found = log_probs_of(logits, torch.tensor([2]), head=Head(torch.tensor([[0, 1]])))
+    assert found.head is not None
+    (found.head[0, 0] - found.head[0, 1]).backward()
+    assert logits.grad is not None
+    assert logits.grad.tolist() == [[1.0, -1.0, 0.0]]

@@ -257,9 +257,10 @@ EXPECTED: dict[str, Expected] = {
             "grpo_std_normalization": False,
             "pg_loss_type": "reinforce",
             "calculate_per_token_loss": True,
+            "use_score_centering": True,
+            "use_tis": True,
         },
-        ("correction",),
-        ("--use-score-centering cannot be said", "score_centering_top_k"),
+        said=("less its mean over the score_centering_top_k likeliest ids",),
     ),
     "slime/teachers.sh": Expected(
         {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd cannot be said", "mopd_eps_low, mopd_eps_high")
@@ -498,9 +499,13 @@ EXPECTED: dict[str, Expected] = {
     ),
     "prime-rl/today.toml": Expected({"trainer.loss.type": "icepop", "trainer.loss.ratio_high": 4.0}),
     "prime-rl/centred.toml": Expected(
-        {"trainer.loss.type": "ipo", "trainer.loss.eps": 0.2, "orchestrator.algo.type": "grpo"},
-        ("correction",),
-        ("score_centering cannot be said",),
+        {
+            "trainer.loss.type": "ipo",
+            "trainer.loss.eps": 0.2,
+            "trainer.loss.score_centering": True,
+            "orchestrator.algo.type": "grpo",
+        },
+        said=("centered over the sampling mask",),
     ),
     "prime-rl/clipped.toml": Expected(
         {"trainer.loss.type": "ppo", "trainer.loss.ratio_high": 1.28, "trainer.loss.adv_tau": 0.5},

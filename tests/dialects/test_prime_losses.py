@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trimtab import policy_loss
+from trimtab import Head, HeadLogProbs, log_probs_of, policy_loss
 from trimtab.dialects import read
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -95,3 +95,42 @@ def test_a_small_cap_has_the_gradient_of_its_source() -> None:
 
     _, ours = _ours({"type": "ipo", "max_importance_ratio": 2.0})
     torch.testing.assert_close(ours.double(), _theirs(capped)[1], rtol=1e-5, atol=1e-7)
+
+
+def test_score_centering_is_that_of_its_source_in_float64() -> None:
+    """Σ over the mask of q·r where |p − q| ≤ eps, detached, times log p, added with the advantage; masked tokens included."""
+    made = torch.Generator().manual_seed(5)
+    size, eps = 6, 0.05
+    logits = torch.randn(2, 3, size, generator=made, dtype=torch.float64)
+    q = logits.log_softmax(-1)
+    sampled = torch.randint(size, (2, 3), generator=made)
+    leaf = (logits + 0.4 * torch.randn(2, 3, size, generator=made, dtype=torch.float64)).requires_grad_()
+    advantages = torch.tensor([[0.7], [-1.2]], dtype=torch.float64).expand(2, 3)
+
+    log_p = leaf.log_softmax(-1)
+    own_p, own_q = (each.gather(-1, sampled[..., None]).squeeze(-1) for each in (log_p, q))
+    kept = (own_p.exp() - own_q.exp()).abs() <= eps
+    assert 0 < int(kept.sum()) < 6
+    with torch.no_grad():
+        inside = (log_p.exp() - q.exp()).abs() <= eps
+        factor = torch.where(inside, q.exp() * (log_p - q).exp(), 0.0)
+    policy = -torch.where(kept, advantages * (own_p - own_q).exp(), 0.0)
+    written = (policy + advantages * (factor * log_p).sum(-1)).sum() / 6
+    (expected,) = torch.autograd.grad(written, leaf)
+
+    reading = read("prime-rl", {"type": "ipo", "eps": eps, "score_centering": True})
+    assert reading.loss is not None
+    head = Head(torch.arange(size).expand(2, 3, size).contiguous(), q)
+    found = log_probs_of(leaf, sampled, head=head)
+    result = policy_loss(
+        reading.loss,
+        current=found.log_probs,
+        behavior=own_q,
+        advantages=advantages,
+        mask=torch.ones(2, 3, dtype=torch.bool),
+        correction=reading.correction,
+        reduction=reading.reduction,
+        head=HeadLogProbs(head, sampled, current=found.head, complete=True),
+    )
+    assert result.loss.item() == pytest.approx(written.item(), rel=1e-9)
+    torch.testing.assert_close(torch.autograd.grad(result.loss, leaf)[0], expected)

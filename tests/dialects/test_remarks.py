@@ -229,6 +229,7 @@ SWIFT: list[Row] = [
 ]
 MIS = {"use_tis": True, "tis_batch_normalize": False}
 SLIME: list[Row] = [
+    ("slime", {"use_score_centering": True}, "use_score_centering", "note", "score_centering_top_k likeliest ids"),
     ("slime", MIS | {"tis_mode": "clip", "tis_lower_bound": None}, "tis_lower_bound", "note", "null means"),
     ("slime", MIS | {"use_rs": True}, "rs_veto_threshold", "note", "low side"),
     ("slime", MIS | {"tis_level": "sequence"}, "tis_level", "surprise", "product"),
@@ -305,6 +306,7 @@ PRIME: list[Row] = [
     ("prime-rl", {"orchestrator": {"algo": {"type": "grpo"}}}, "type", "surprise", "No loss is named"),
     ("prime-rl", {"type": "icepop", "kl_tau": 0.1}, "kl_tau", "surprise", "has no penalty"),
     ("prime-rl", {"type": "ppo"}, "type", "surprise", "to the sampler"),
+    ("prime-rl", {"type": "ipo", "score_centering": True}, "score_centering", "note", "over the sampling mask"),
     ("prime-rl", {"eps": 0.2}, "max_importance_ratio", "note", "ours goes on"),
     ("prime-rl", {"max_importance_ratio": 8.0}, "max_importance_ratio", "surprise", "gradient of CISPO"),
     ("prime-rl", {"dppo_mask_low": 0.1}, "type", "note", "up to 559b4477"),

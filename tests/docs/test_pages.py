@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from trimtab import EntropyBonus, Grpo, KlPenalty, advantages, correct, policy_loss, preset
+from trimtab import EntropyBonus, Grpo, Head, HeadLogProbs, KlPenalty, advantages, correct, policy_loss, preset
 from trimtab.check.judge import check
 from trimtab.check.laws import LAWS
 from trimtab.check.load import FRAMEWORKS
@@ -66,7 +66,11 @@ def emitted_by_losses() -> set[str]:
             entropy_bonus=EntropyBonus(coefficient=1.0),
         )
         names.update(found.metrics)
-    return names
+    targets = torch.zeros(2, 3, dtype=torch.long)
+    head = HeadLogProbs(Head(targets.unsqueeze(-1), log_probs.unsqueeze(-1)), targets, current=log_probs.unsqueeze(-1))
+    policies = {"current": log_probs, "behavior": log_probs, "mask": mask, "advantages": torch.ones(2)}
+    centered = policy_loss("reinforce", **policies, correction="bypass-score-centering", head=head)
+    return names | set(centered.metrics.sections)
 
 
 def emitted_by_advantages() -> set[str]:

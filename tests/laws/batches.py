@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.metrics import METRICS
+from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
 from trimtab.errors import ConfigError, ConfigWarning
@@ -84,7 +84,7 @@ def _bounds(draw: st.DrawFn, metric: str, need_upper: bool) -> dict[str, float]:
 
 @st.composite
 def gates(draw: st.DrawFn) -> Gate:
-    metric = draw(st.sampled_from(sorted(METRICS)))
+    metric = draw(st.sampled_from(sorted(set(METRICS) - {*HEAD_METRICS, "age"})))
     level = draw(st.sampled_from(["token", "segment", "sequence", "batch"]))
     if level == "batch" and METRICS[metric].least < 0:
         level = "sequence"
@@ -121,7 +121,7 @@ def gates(draw: st.DrawFn) -> Gate:
 
 @st.composite
 def weights(draw: st.DrawFn) -> Weight | None:
-    level = draw(st.sampled_from([None, "one", "token", "segment", "geometric", "sequence"]))
+    level = draw(st.sampled_from([None, "one", "token", "segment", "geometric", "sequence", "prefix", "least_prefix"]))
     if level is None or level == "one":
         return None if level is None else Weight(level="one")
     lower, upper = draw(st.sampled_from([None, 0.3, 0.9])), draw(st.sampled_from([None, 1.1, 2.0]))
@@ -131,13 +131,17 @@ def weights(draw: st.DrawFn) -> Weight | None:
     )
 
 
+OF_SAMPLED_TOKENS = [name for name in preset_names() if preset(name).centering is None]
+"""Presets that ask for no more than the log-probs of sampled tokens."""
+
+
 @st.composite
 def corrections(draw: st.DrawFn) -> Correction:
     """Any preset, or any value of the algebra."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         if draw(st.booleans()):
-            return preset(draw(st.sampled_from(preset_names())))
+            return preset(draw(st.sampled_from(OF_SAMPLED_TOKENS)))
         weight = draw(weights())
         weighted = weight is not None and weight.level != "one"
         chosen = draw(st.lists(gates(), max_size=3))

@@ -36,7 +36,8 @@ def rules() -> list[Correction]:
         )
     )
     names = [name for name in preset_names() if not name.startswith("bypass-")]
-    return [*mean_one, extremes, preset("bypass-token-tis"), *(preset(name) for name in names)]
+    found = [*mean_one, extremes, preset("bypass-token-tis"), *(preset(name) for name in names)]
+    return [rule for rule in found if not rule.has_segments]  # prefixes are refused over a context group
 
 
 def tensors() -> dict[str, torch.Tensor]:

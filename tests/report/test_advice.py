@@ -43,7 +43,8 @@ def typed(found: list[RunFinding], settings: dict[str, Any], folder: Path) -> No
 @pytest.mark.parametrize("correction", preset_names())
 def test_what_is_offered_can_be_typed_whatever_the_correction(correction: str, fate: str, tmp_path: Path) -> None:
     for staleness, precision in ((4, "fp32"), (0, "int4"), (0, "fp32")):
-        settings = made.settings(correction=correction, rollout=Rollout(max_staleness=staleness, precision=precision))
+        rollout = Rollout(max_staleness=staleness, precision=precision, head="top-k")
+        settings = made.settings(correction=correction, rollout=rollout)
         gates = settings["correction"]["gates"]
         curves: dict[str, Any] = {}
         for place, gate in enumerate(gates):

@@ -88,7 +88,7 @@ def test_a_mismatch_too_small_to_matter_is_not_mentioned() -> None:
     [
         (True, {"in_flight": "keep_cache"}, "Likely the cache", "rollout.in_flight=recompute"),
         (False, {"in_flight": "keep_cache"}, "does not explain it", "rollout.max_staleness=0"),
-        (False, {"top_p": 0.9}, "does not explain it", "rollout.top_p=null"),
+        (False, {"top_p": 0.9, "head": "none"}, "does not explain it", "rollout.head=mask"),
         (
             False,
             {"precision": "bf16"},

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, model_validator
 
 from trimtab.config.base import Config, Number
-from trimtab.config.metrics import METRICS
+from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.errors import ConfigError
 
 Policies = Literal["decoupled", "bypass"]
@@ -25,6 +25,9 @@ Metric = Literal[
     "ratio_deviation",
     "mult_prob_error",
     "second_moment",
+    "head_tv",
+    "head_kl",
+    "age",
 ]
 Direction = Literal["forward", "reverse", "max"]
 GateLevel = Literal["token", "segment", "sequence", "batch"]
@@ -32,7 +35,9 @@ Agg = Literal["mean", "sum", "max", "min", "every", "budget"]
 Action = Literal["reject", "zero", "clamp", "observe"]
 When = Literal["always", "negative_advantage", "nonpositive_advantage", "positive_advantage", "moving_away"]
 Scope = Literal["trained", "kept"]
-WeightLevel = Literal["one", "token", "segment", "geometric", "sequence"]
+WeightLevel = Literal["one", "token", "segment", "geometric", "sequence", "prefix", "least_prefix"]
+BY_PREFIX = ("prefix", "least_prefix")
+"""Levels at which a token weighs what came before it too, and not what comes after."""
 
 
 class Limit(Config):
@@ -89,7 +94,7 @@ class Gate(Config):
     )
     direction: Direction | None = Field(
         default=None,
-        description="k1, k3, binary_kl: `forward` is KL(behavior ‖ target), `reverse` KL(target ‖ behavior), `max` the larger.",
+        description="k1, k3, binary_kl, head_kl: `forward` is KL(behavior ‖ target), `reverse` KL(target ‖ behavior), `max` the larger.",
     )
     scope: Scope = Field(
         default="trained",
@@ -138,6 +143,8 @@ class Gate(Config):
                 f"Gate on {self.metric} needs direction {' or '.join(facts.directions)}, got {self.direction!r}. "
                 "The larger of the two is offered for divergences that are never negative."
             )
+        if self.metric == "age" and (self.pair is not None or self.limit is not None):
+            return "Gate on age needs neither pair nor limit, got one. No policies are compared; drop it."
         if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "batch"):
             return f"Gate at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
         return None
@@ -181,6 +188,11 @@ class Gate(Config):
             )
         return None
 
+    @property
+    def is_of_token(self) -> bool:
+        """Whether its verdict on a token depends on that token's own probabilities alone."""
+        return self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
+
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
         facts = METRICS[self.metric]
@@ -220,7 +232,8 @@ class Weight(Config):
 
     level: WeightLevel = Field(
         description="Which ratio a token weighs: `one` none, every token weighs 1; `token` its own; `geometric` the geometric "
-        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn.",
+        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn; `prefix` the product up "
+        "to and with it (per decision); `least_prefix` its own times the least before it.",
     )
     lower: Number | None = Field(default=None, ge=0, description="Least weight; no bound if not set.")
     upper: Number | None = Field(default=None, gt=0, description="Greatest weight; no bound if not set.")
@@ -250,8 +263,10 @@ class Weight(Config):
             raise ConfigError(
                 "Weight with outside zero needs a lower or an upper bound, got neither. Set one, or drop outside."
             )
-        if self.limit is not None and self.limit.at == "gathered" and self.level == "token":
-            raise ConfigError("Weight at token level needs limit.at token, got 'gathered'. Nothing is gathered there.")
+        if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "least_prefix"):
+            raise ConfigError(
+                f"Weight at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
+            )
         return self
 
     def doubts(self) -> list[str]:
@@ -285,6 +300,11 @@ class Correction(Config):
         default="policy",
         description="What the weight multiplies: the policy-gradient term, or the KL-to-reference term too.",
     )
+    centering: Literal["score"] | None = Field(
+        default=None,
+        description="score: each token's gradient less its mean under the sampler, over the head of its distribution, so that a constant "
+        "advantage has no gradient on average (score centering). Needs a weight at level one or token, and the sampler's head.",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Correction:
@@ -295,11 +315,31 @@ class Correction(Config):
             raise ConfigError(
                 "Gate with action clamp needs a weight to hold, got none. Add a weight, or use action reject."
             )
+        problem = None if self.centering is None else self._centering_problem()
+        if problem:
+            raise ConfigError(problem)
         return self
+
+    def _centering_problem(self) -> str | None:
+        """Why a mean over the ids of one token cannot be told: what a token weighs has to be a function of itself."""
+        if self.weight is not None and self.weight.level not in ("one", "token"):
+            return (
+                f"Correction with centering score needs a weight at level one or token, got {self.weight.level!r}. "
+                "What another id would have weighed is known for single tokens only."
+            )
+        if self.normalize is not None:
+            return (
+                "Correction with centering score needs normalize none, got batch. The mean moves with the sampled ids."
+            )
+        if any(gate.action == "clamp" and not gate.is_of_token for gate in self.gates):
+            return (
+                "Correction with centering score needs clamp gates at token level, got one above it. Use action reject."
+            )
+        return None
 
     def doubts(self) -> list[str]:
         """A correction that does nothing without saying so."""
-        if not self.gates and self.weight is None:
+        if not self.gates and self.weight is None and self.centering is None:
             return ["Correction with no gate and no weight corrects nothing. Say so with trimtab.preset('off')."]
         return []
 
@@ -333,14 +373,30 @@ class Correction(Config):
         return self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
 
     @property
+    def needs_head(self) -> bool:
+        """Whether a gate looks at more of the distributions than the sampled token."""
+        return any(gate.metric in HEAD_METRICS for gate in self.gates)
+
+    @property
+    def needs_age(self) -> bool:
+        """Whether a gate looks at the versions that sampled."""
+        return any(gate.metric == "age" for gate in self.gates)
+
+    @property
+    def of_tokens(self) -> Correction:
+        """What it decides about a token by itself, so that it can be asked about ids that were not sampled."""
+        gates = tuple(gate for gate in self.gates if gate.is_of_token)
+        return Correction(policies=self.policies, gates=gates, weight=self.weight or Weight(level="one"))
+
+    @property
     def weighs(self) -> bool:
         """Whether tokens may weigh anything but 0 and 1."""
         return self.weight is not None and self.weight.level != "one"
 
     @property
     def has_segments(self) -> bool:
-        """Whether a gate or the weight looks at turns, which no rank may hold a part of only."""
-        return any(part.level == "segment" for part in (*self.gates, self.weight) if part is not None)
+        """Whether a gate or the weight looks at turns or prefixes, which no rank may hold a part of only."""
+        return any(part.level in ("segment", *BY_PREFIX) for part in (*self.gates, self.weight) if part is not None)
 
 
 def _side(bound: float | None) -> str:

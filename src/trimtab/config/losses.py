@@ -68,6 +68,14 @@ class Objective(Config):
     """The reduction where none is asked for."""
     looks_at_call: ClassVar[bool] = False
     """Whether a token's loss depends on the other tokens of its micro-batch."""
+    looks_at_sequence: ClassVar[bool] = False
+    """Whether a token's loss depends on the other tokens of its sequence, whatever its settings."""
+
+    @property
+    def is_of_token(self) -> bool:
+        """Whether the slope of a token's loss is its advantage times a function of its own log-probs: then it can be centered."""
+        by_sequence = any(getattr(self, name, "token") != "token" for name in ("level", "advantage"))
+        return not (self.looks_at_call or self.looks_at_sequence or self.acts_without_advantage or by_sequence)
 
     @property
     def proportional_to_advantage(self) -> bool:
@@ -115,6 +123,7 @@ class Clip(Objective):
 class Gspo(Objective):
     """Clip on the geometric mean ratio of the sequence; arXiv 2507.18071."""
 
+    looks_at_sequence: ClassVar[bool] = True
     kind: Literal["gspo"] = Field(default="gspo", description="The name of this loss.")
     low: Low = 3e-4
     high: High = 4e-4
@@ -138,6 +147,7 @@ class Luspo(Objective):
     """GSPO times the length of the sequence, so that seq-mean-token-mean does not discount long answers."""
 
     own_reduction: ClassVar[Mode] = "seq-mean-token-mean"
+    looks_at_sequence: ClassVar[bool] = True
     kind: Literal["luspo"] = Field(default="luspo", description="The name of this loss.")
     low: Low = 3e-4
     high: High = 4e-4
@@ -192,6 +202,7 @@ class Sapo(Objective):
 class Gmpo(Objective):
     """−A·(geometric mean of the clipped ratios of the sequence), A its mean advantage; arXiv 2507.20673."""
 
+    looks_at_sequence: ClassVar[bool] = True
     kind: Literal["gmpo"] = Field(default="gmpo", description="The name of this loss.")
     low: Number = Field(default=0.4, ge=0, description="Where A < 0, nothing is gained from log ρ below −low.")
     high: Number = Field(default=0.4, ge=0, description="Where A > 0, nothing is gained from log ρ above high.")
@@ -286,6 +297,7 @@ class Topr(Objective):
 class Vespo(Objective):
     """−sg(φ(w))·A·log current, φ(w) = e^λ·w^k·e^(−λw), w the product of the ratios of the sequence."""
 
+    looks_at_sequence: ClassVar[bool] = True
     kind: Literal["vespo"] = Field(default="vespo", description="The name of this loss.")
     k_positive: Number = Field(default=2.0, ge=0, description="k where A >= 0.")
     lambda_positive: Number = Field(default=3.0, gt=0, description="λ where A >= 0.")

@@ -32,6 +32,15 @@ _BINARY: dict[str | None, str] = {"forward": "b(q, p)", "reverse": "b(p, q)", "m
 _BINARY_WHERE = "b(x, y) = x·log(x/y) + (1−x)·log((1−x)/(1−y))"
 _BINARY_MOST = math.log((1 - BINARY_EPS) / BINARY_EPS)
 
+_HEAD_KL: dict[str | None, str] = {
+    "forward": "Σ q_b·log(q_b/p_b)",
+    "reverse": "Σ p_b·log(p_b/q_b)",
+    "max": "max(Σ q_b·log(q_b/p_b), Σ p_b·log(p_b/q_b))",
+}
+_BUCKETS = "b: the recorded ids, the sampled one, and all others together"
+HEAD_METRICS = ("head_tv", "head_kl")
+"""Divergences of distributions, as far as their heads tell: at most those over the whole vocabulary."""
+
 METRICS: dict[str, MetricFacts] = {
     "ratio": MetricFacts({None: "r"}, "the probability ratio, gathered in log space", 1.0, 0.0, math.inf),
     "k1": MetricFacts(
@@ -39,8 +48,17 @@ METRICS: dict[str, MetricFacts] = {
     ),
     "k2": MetricFacts({None: "ℓ²/2"}, "half the squared log-ratio", 0.0, 0.0, math.inf),
     "k3": MetricFacts(_K3, "the estimate of the KL that is never negative", 0.0, 0.0, math.inf),
-    "binary_kl": MetricFacts(_BINARY, "the exact KL of `this token or not`", 0.0, 0.0, _BINARY_MOST, _BINARY_WHERE),
-    "tv": MetricFacts({None: "|p − q|"}, "the distance of the two probabilities", 0.0, 0.0, 1.0),
+    "binary_kl": MetricFacts(
+        _BINARY,
+        "the exact KL of `this token or not`, at most that of the distributions",
+        0.0,
+        0.0,
+        _BINARY_MOST,
+        _BINARY_WHERE,
+    ),
+    "tv": MetricFacts(
+        {None: "|p − q|"}, "the distance of the two probabilities, at most the total variation", 0.0, 0.0, 1.0
+    ),
     "prob_diff": MetricFacts({None: "p − q"}, "the signed difference of the two probabilities", 0.0, -1.0, 1.0),
     "abs_log_ratio": MetricFacts({None: "|ℓ|"}, "the distance of the two log-probs", 0.0, 0.0, math.inf),
     "ratio_deviation": MetricFacts({None: "|r − 1|"}, "the distance of the ratio from 1", 0.0, 0.0, math.inf),
@@ -48,4 +66,16 @@ METRICS: dict[str, MetricFacts] = {
         {None: "e^|ℓ|"}, "the factor between the two probabilities, 1 or more", 1.0, 1.0, math.inf
     ),
     "second_moment": MetricFacts({None: "ℓ²"}, "the squared log-ratio", 0.0, 0.0, math.inf),
+    "head_tv": MetricFacts(
+        {None: "½·Σ|p_b − q_b|"}, "the total variation over the head of the distributions", 0.0, 0.0, 1.0, _BUCKETS
+    ),
+    "head_kl": MetricFacts(_HEAD_KL, "the KL over the head of the distributions", 0.0, 0.0, math.inf, _BUCKETS),
+    "age": MetricFacts(
+        {None: "a"},
+        "how many versions ago the token was sampled",
+        0.0,
+        0.0,
+        math.inf,
+        "a = the learner's version − that of the weights that sampled; one that is not known lies above every bound",
+    ),
 }

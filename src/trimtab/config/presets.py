@@ -113,6 +113,26 @@ def _kpop(phi: float = 2.0) -> Correction:
     return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
 
 
+def _prefix_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="prefix", lower=lower, upper=upper))
+
+
+def _least_prefix(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="least_prefix", lower=lower, upper=upper))
+
+
+def _score_centering() -> Correction:
+    return Correction(weight=Weight(level="one"), centering="score")
+
+
+def _score_centering_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper), centering="score")
+
+
+def _score_centering_icepop(lower: float | None = 0.5, upper: float | None = 5.0) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"), centering="score")
+
+
 def _seq_tis(upper: float | None = 2.0) -> Correction:
     return Correction(weight=Weight(level="sequence", upper=upper))
 
@@ -199,6 +219,8 @@ def _seq_logprob_error(upper: float = 2.0) -> Correction:
 
 
 _TWO_STAGE = "AReaL #1084, #1218"
+_CENTERED = "Score Centering Stabilizes Off-policy Reinforcement Learning, arXiv 2609.20807"
+_PREFIX = "A Step Back: Prefix Importance Ratio Stabilizes Policy Optimization, arXiv 2601.22718"
 
 PRESETS: dict[str, Preset] = {
     each.name: each
@@ -421,6 +443,43 @@ PRESETS: dict[str, Preset] = {
             {"NeMo-RL": "grpo.seq_logprob_error_threshold"},
             numbers="`upper` is that of NeMo-RL's recipes (nemotron-3-ultra); its default is null",
             two_policies=False,
+        ),
+        Preset(
+            "prefix-tis",
+            _prefix_tis,
+            "Each token is weighted by the product of the ratios up to itself, truncated at `upper`: the exact per-decision weight.",
+            _PREFIX,
+            numbers="`upper` is that of token-tis; the paper has the product without a bound",
+        ),
+        Preset(
+            "minpro",
+            _least_prefix,
+            "Each token is weighted by its ratio times the least ratio before it, truncated at `upper`.",
+            _PREFIX,
+            numbers="`upper` is that of token-tis",
+        ),
+        Preset(
+            "score-centering",
+            _score_centering,
+            "Each token's gradient less its mean under the sampler, over the head of its distribution; no weight.",
+            _CENTERED,
+            {"slime": "--use-score-centering", "prime-rl": "score_centering (with ipo)"},
+        ),
+        Preset(
+            "score-centering+tis",
+            _score_centering_tis,
+            "Tokens weighted by their ratio, truncated at `upper`, and each gradient less its mean under the sampler.",
+            _CENTERED,
+            {"slime": "--use-score-centering --use-tis"},
+            numbers="`upper` is slime's --tis-clip",
+        ),
+        Preset(
+            "score-centering+icepop",
+            _score_centering_icepop,
+            "Tokens weighted by their ratio inside the band and by 0 outside, and each gradient less its mean under the sampler.",
+            _CENTERED,
+            {"slime": "--use-score-centering with icepop_function"},
+            numbers="the band is that of icepop",
         ),
     )
 }

@@ -48,6 +48,8 @@ def rarely(gate: Gate) -> str | None:
 
 
 def _kind(gate: Gate) -> str | None:
+    if gate.metric == "age":  # no probability moves it
+        return None
     if gate.agg in (None, "max", "min"):
         return "one"
     return "mean" if gate.agg in ("mean", "budget") else None

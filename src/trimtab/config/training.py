@@ -160,6 +160,13 @@ class Rollout(Config):
     top_p: Share | None = Field(
         default=None, description="Sample from the likeliest tokens that hold this probability."
     )
+    head: Literal["none", "mask", "top-k"] = Field(
+        default="mask",
+        description="What is recorded of the distribution that each token was drawn from. mask: where top_k or top_p cuts, the ids that "
+        "were left, and the learner's log-probs run over the same ids, so that a ratio compares policies and not what the cut kept. "
+        "top-k: the `head_size` likeliest ids with their log-probs, for score centering and gates over the head. none: nothing.",
+    )
+    head_size: Count = Field(default=128, description="How many of the likeliest ids are recorded (head top-k).")
     engine: Literal["hf", "vllm", "vllm-server"] = Field(
         default="hf",
         description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server: vLLM as a server, started "
@@ -196,11 +203,21 @@ class Rollout(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
+        if self.head == "top-k" and self.is_cut:
+            raise ConfigError(
+                "rollout.head top-k needs sampling from the whole vocabulary, got top_k or top_p beside it. Set head to mask: it holds "
+                "every id that could be drawn, so that nothing is left to a tail."
+            )
         if self.servers and self.engine != "vllm-server":
             raise ConfigError(
                 f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
             )
         return self
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether top_k or top_p takes ids away."""
+        return self.top_k is not None or (self.top_p is not None and self.top_p < 1)
 
 
 class Lora(Config):
@@ -294,6 +311,12 @@ class Evaluate(Config):
     every: Count = Field(default=20, description="Steps between evaluations.")
     problems: Count = Field(default=256, description="Held-out problems; fixed for the run.")
     temperature: Annotated[Number, Field(ge=0)] = Field(default=1.0, description="Of sampling; 0: the likeliest token.")
+    top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
+    top_p: Share | None = Field(
+        default=None,
+        description="Sample from the likeliest tokens that hold this probability. Training under rollout.top_p trains that policy, not the "
+        "whole distribution: say the same here to evaluate what is trained.",
+    )
 
 
 class Checkpoint(Config):
@@ -357,6 +380,9 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
+        problem = self._head_problem()
+        if problem:
+            raise ConfigError(problem)
         if self.ray.verifiers and self.backend != "ray":
             raise ConfigError(
                 f"ray.verifiers needs backend ray, got {self.backend}. Elsewhere task.workers says how many score at once."
@@ -364,6 +390,29 @@ class Train(Config):
         if self.learner.autocast == "bf16" and self.model.dtype == "bf16":
             raise ConfigError("learner.autocast bf16 needs model.dtype fp32, got bf16. Weights in bf16 need no cast.")
         return self
+
+    def _head_problem(self) -> str | None:
+        """Why a correction that looks at the head of the distributions cannot have it, or cannot go with the loss."""
+        rule, rollout = self.correction, self.rollout
+        if rule.centering is None and not rule.needs_head:
+            return None
+        what = "centering score" if rule.centering is not None else "a gate on head_tv or head_kl"
+        if rollout.head == "none" or (rollout.head == "mask" and not rollout.is_cut):
+            return (
+                f"A correction with {what} needs the head of the sampler's distribution, got rollout.head {rollout.head} without a cut. "
+                "Set rollout.head=top-k, or sample with top_p."
+            )
+        if self.learner.proximal != "recompute" and (rule.needs_head or "proximal" in rule.needs):
+            return (
+                f"A correction with {what} needs learner.proximal recompute, got {self.learner.proximal}. "
+                "What the learner said of other ids is not guessed."
+            )
+        if rule.centering is not None and not self.loss.is_of_token:
+            return (
+                f"centering score needs a loss whose slope is a token's own, got {self.loss.kind} as it is set. "
+                "Take reinforce, cispo, clip or importance-pg at token level."
+            )
+        return None
 
     def runnable(self) -> Train:
         """This run, if it can be run here; what can be said, read and compared is more than that."""

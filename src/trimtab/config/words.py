@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.metrics import METRICS
+from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
+from trimtab.config.metrics import HEAD_METRICS, METRICS
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def formulas(rule: Correction) -> list[str]:
     lines = [f"ℓ = log {target} − log {base},  r = e^ℓ"]
     for place, gate in enumerate(rule.gates, start=1):
         lines.append(f"gate {place}: {_sentence_formula(gate, rule)}")
-    return [*lines, f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}"]
+    lines.append(f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}")
+    return lines if rule.centering is None else [*lines, f"centering: {CENTERED}"]
 
 
 def as_written(value: float) -> str:
@@ -145,6 +146,8 @@ def _where(gate: Gate, rule: Correction) -> list[tuple[str, str]]:
         parts.append(f"ℓ = log {target} − log {base} in this gate")
     if gate.metric in PROBABILITY_METRICS:
         parts.append(f"p and q are the probabilities under {target} and {base}")
+    if gate.metric in HEAD_METRICS:
+        parts.append(f"p_b and q_b are the probabilities of b under {target} and {base}")
     if METRICS[gate.metric].where:
         parts.append(METRICS[gate.metric].where)
     return [("where", "; ".join(parts))] if parts else []
@@ -202,6 +205,8 @@ _RATIOS = {
     "segment": ("e^(mean ℓ over the turn)", "the geometric mean of the ratios of its turn"),
     "geometric": ("e^(mean ℓ over the sequence)", "the geometric mean of the ratios of its sequence"),
     "sequence": ("e^(Σ ℓ over the sequence)", "the product of the ratios of its sequence"),
+    "prefix": ("e^(Σ ℓ up to the token)", "the product of the ratios of its sequence up to itself"),
+    "least_prefix": ("r · min(r before)", "its own ratio times the least before it in its sequence"),
 }
 
 
@@ -240,22 +245,36 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
         lines.append(("over", "the tokens that the gates kept"))
     lines.extend(_limit_lines(weight.limit))
     if rule.normalize is not None:
-        unit = "tokens" if weight.level in ("token", "segment") else "sequences"
+        unit = "tokens" if weight.level in ("token", "segment", *BY_PREFIX) else "sequences"
         lines.append(("then", f"divided by its mean over the {unit} of the whole batch, across ranks"))
     return tuple(lines)
 
 
-_SAME_RATIO = {"token": ("token", None), "segment": ("segment", "mean"), "geometric": ("sequence", "mean")}
+_SAME_RATIO = {
+    "token": ("token", None),
+    "segment": ("segment", "mean"),
+    "geometric": ("sequence", "mean"),
+    "sequence": ("sequence", "sum"),
+}
 
 
 def _without_bounds(weight: Weight, rule: Correction) -> str:
     """What a weight without bounds can grow to: a gate on the same ratio may bound it from above."""
-    same = _SAME_RATIO.get(weight.level, ("sequence", "sum"))
+    same = _SAME_RATIO.get(weight.level)
     for place, gate in enumerate(rule.gates, start=1):
         fits = gate.metric == "ratio" and (gate.level, gate.agg) == same and (gate.pair or rule.pair) == rule.pair
         if fits and gate.upper is not None and gate.when == "always" and gate.action != "observe":
             return f"no bounds of its own; gate {place} keeps it at or below {as_written(gate.upper)}"
-    return f"no bounds: one {'sequence' if weight.level in ('sequence', 'geometric') else weight.level} can dominate the step"
+    unit = {"sequence": "sequence", "geometric": "sequence", "segment": "segment"}.get(weight.level, "token")
+    return f"no bounds: one {unit} can dominate the step"
+
+
+CENTERED = "loss − Σ_b q_b·sg(c_b)·log current_b"
+"""What a token's loss becomes under score centering."""
+CENTERED_WHERE = (
+    "c_b is the slope of the loss, weight and token gates included, had b been sampled; b: the recorded ids, and all others together; "
+    "q_b: the sampler's probability"
+)
 
 
 def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
@@ -268,7 +287,10 @@ def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
         "policy": "the policy-gradient term",
         "policy+kl": "the policy-gradient term and the KL-to-reference term",
     }
-    return (("weighs", weighs[rule.applies_to]), ("divided by", denominator))
+    lines = (("weighs", weighs[rule.applies_to]), ("divided by", denominator))
+    if rule.centering is None:
+        return lines
+    return (*lines, ("centered", CENTERED), ("where", CENTERED_WHERE))
 
 
 def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
@@ -282,8 +304,13 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     return (
         ("formula", f"ℓ = log {target} − log {base} of each trained token; r = e^ℓ"),
         ("policies", mode),
-        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}"),
+        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}{_further_needs(rule)}"),
     )
+
+
+def _further_needs(rule: Correction) -> str:
+    head = "; the head of the sampler's distribution (`head`)" if rule.centering is not None or rule.needs_head else ""
+    return f"{head}; the age of each token (`age`)" if rule.needs_age else head
 
 
 def _rejects(rule: Correction) -> bool:

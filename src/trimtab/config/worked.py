@@ -5,13 +5,14 @@ The sequence is the whole batch and one turn. Every pair of policies a rule look
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.config.metrics import BINARY_EPS
+from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
+from trimtab.config.metrics import BINARY_EPS, HEAD_METRICS
 from trimtab.config.words import PROBABILITY_METRICS, as_written
 
 LENGTH = 1000
@@ -102,6 +103,12 @@ VALUES: dict[tuple[str, str | None], Callable[[float, float, float], float]] = {
     ("ratio_deviation", None): lambda log_r, p, q: abs(math.expm1(log_r)),
     ("mult_prob_error", None): lambda log_r, p, q: math.exp(abs(log_r)),
     ("second_moment", None): lambda log_r, p, q: log_r**2,
+    ("age", None): lambda log_r, p, q: 0.0,  # the tokens of an example are fresh
+    # of an example no more is known than this token or another
+    ("head_tv", None): lambda log_r, p, q: abs(p - q),
+    ("head_kl", "forward"): lambda log_r, p, q: _binary(q, p),
+    ("head_kl", "reverse"): lambda log_r, p, q: _binary(p, q),
+    ("head_kl", "max"): lambda log_r, p, q: max(_binary(p, q), _binary(q, p)),
 }
 
 _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
@@ -176,11 +183,24 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
     scope = kept if weight.scope == "kept" else [True] * len(tokens)
     limited = _map(lambda token: _limit(token.log_r, weight.limit, "token"), tokens)
     log_rs = [each if counts else 0.0 for each, counts in zip(limited, scope, strict=True)]
-    if weight.level != "token":
+    if weight.level in BY_PREFIX:
+        log_rs = [_limit(each, weight.limit, "gathered") for each in _up_to_each(weight.level, log_rs, scope)]
+    elif weight.level != "token":
         total = math.fsum(log_rs)
         gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
         log_rs = [_limit(gathered, weight.limit, "gathered")] * len(tokens)
     return _map(lambda log_r: _weight_of(log_r, weight), log_rs)
+
+
+def _up_to_each(level: str, log_rs: Sequence[float], scope: Sequence[bool]) -> list[float]:
+    """What each token weighs of those before it, in log space."""
+    if level == "prefix":
+        return list(itertools.accumulate(log_rs))
+    found, least = list[float](), math.inf
+    for log_r, counts in zip(log_rs, scope, strict=True):
+        found.append(log_r + (least if least < math.inf else 0.0) if counts else 0.0)
+        least = min(least, log_r) if counts else least
+    return found
 
 
 def _weight_of(log_r: float, weight: Weight) -> float:
@@ -247,7 +267,7 @@ CASES = (
 
 def examples(rule: Correction) -> list[tuple[str, str]]:
     """What the rule does in each case, as subject and predicate."""
-    probabilities = any(gate.metric in PROBABILITY_METRICS for gate in rule.gates)
+    probabilities = any(gate.metric in (*PROBABILITY_METRICS, *HEAD_METRICS) for gate in rule.gates)
     rare = CASES[1]
     return [(case.words, _fates(rule, case)) for case in CASES if probabilities or case is not rare]
 

@@ -14,12 +14,16 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
 from trimtab.core.add import number_of
+from trimtab.core.buckets import HeadLogProbs, buckets_of, head_divergence
 from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import above, indicator, is_finite, working_type, zero_outside
 from trimtab.errors import InputError
+
+UNKNOWN_AGE = float(2**24)
+"""The age of a token whose version is not known: never read as fresh, and exact in every number type."""
 
 
 def _no_edits() -> dict[str, int | None]:
@@ -70,6 +74,8 @@ class Batch:
     partial: Float[Tensor, ""] | None = (
         None  # valid tokens of this rank whose mask is a number other than 1; None: it is boolean
     )
+    head: HeadLogProbs | None = None
+    age: Float[Tensor, "*tokens"] | None = None  # in versions; unknown ones hold `UNKNOWN_AGE`, 0 outside `valid`
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _ratios: tuple[LogRatio, ...] = ()
 
@@ -112,6 +118,15 @@ class Batch:
             torch.maximum(marks[0], mark, out=marks[0])
         return number_of(marks[0].mul_(self.valid))
 
+    def over_head(self, metric: str, direction: str | None, pair: str) -> Float[Tensor, "*tokens"]:
+        """A divergence of a pair over the head of each token; 0 outside `valid`."""
+        assert self.head is not None
+        target, base = pair.split("/")
+        sampled = {name: zero_outside(self.log_probs(name), self.valid) for name in (target, base)}
+        buckets = buckets_of(self.head, (target, base), self.valid.dtype, sampled)
+        found = head_divergence(metric, direction, buckets, target, base, self.valid.numel())
+        return zero_outside(found.view(self.valid.shape), self.valid)
+
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
         given = self.policies[policy].detach()
@@ -127,6 +142,8 @@ def batch(
     advantages: Tensor | None,
     cu_seqlens: Tensor | None,
     ranks: Ranks,
+    head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
     layout = checked_layout(policies, mask, cu_seqlens, ranks)
@@ -146,9 +163,18 @@ def batch(
         advantages=None if valued is None else zero_outside(valued, valid),
         unvalued=None if valued is None else (valid * (1.0 - is_finite(valued))).sum(),
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
+        head=head,
+        age=None if age is None else _known_age(age, mask).to(kind) * valid,
         _edits={name: edits(log_probs) for name, log_probs in policies.items()},
         _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
+
+
+def _known_age(age: Tensor, mask: Tensor) -> Tensor:
+    """Ages as given, unknown ones (negative, NaN) above every bound."""
+    _check_like("age", age, mask)
+    held = age.detach().double()
+    return torch.where(held >= 0, held.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
 
 
 def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:

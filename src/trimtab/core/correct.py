@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +21,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
@@ -45,6 +47,8 @@ class Corrected:
     """0-d tensors by name, worked out when asked for. With process groups, ask on every rank."""
     rule: Correction | None = None
     """What was asked for; None: weights and masks from elsewhere."""
+    centered: Bool[Tensor, "*tokens"] | None = None
+    """Whose gradient is centered: a token that weighs nothing by itself is among them. None without centering."""
 
     @classmethod
     @takes_arrays()
@@ -83,7 +87,8 @@ class Corrected:
         A rule with statistics over the batch (budget, normalize) is worked out once, over the whole step, and handed to
         each micro-batch in parts.
         """
-        parts = {name: getattr(self, name)[index] for name in ("weight", "kept", "trained", "log_r")}
+        names = ("weight", "kept", "trained", "log_r", "centered")
+        parts = {name: getattr(self, name)[index] for name in names if getattr(self, name) is not None}
         return replace(self, **parts)
 
 
@@ -97,6 +102,8 @@ def correct(
     proximal: Float[Tensor, "*tokens"] | None = None,
     current: Float[Tensor, "*tokens"] | None = None,
     advantages: Tensor | None = None,
+    head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -104,6 +111,8 @@ def correct(
     """Weight and mask of each token under a correction, which may be a preset's name.
 
     Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
+    `head` is what the policies say of more ids than the sampled one, for gates on `head_tv` and `head_kl`;
+    `age` the learner's version less that of the weights that sampled each token, negative where it is not known, for gates on `age`.
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
@@ -112,10 +121,12 @@ def correct(
     found = required_log_probs(rule, given, advantages, context_group)
     ranks = groups(process_group, context_group)
     layout = checked_layout(found, mask, cu_seqlens, ranks)
+    check_head(rule, head, mask)
+    check_age(rule, age)
 
     def plain(mask: Tensor) -> Decisions:
-        tokens = batch(found, rule.pairs, mask, advantages=advantages, cu_seqlens=cu_seqlens, ranks=ranks)
-        return decide(rule, tokens)
+        beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens}
+        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks, head=head, age=age))
 
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
     if quick is not None:
@@ -124,7 +135,28 @@ def correct(
     made = plain(mask)
     kept, trained = made.kept.bool(), made.batch.valid.bool()
     metrics = Metrics(rule, lambda: made, valued=advantages is not None)
-    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule)
+    centered = None if made.centered is None else made.centered.bool()
+    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
+
+
+def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> None:
+    """A head for a rule that looks at one, of the tokens of the mask."""
+    if rule.needs_head and head is None:
+        raise InputError(
+            "This correction needs head, got None. One of its gates is on head_tv or head_kl: pass trimtab.HeadLogProbs."
+        )
+    if head is not None and head.targets.shape != mask.shape:
+        raise InputError(
+            f"head needs targets in the shape of mask {tuple(mask.shape)}, got {tuple(head.targets.shape)}. Cut it with the batch."
+        )
+
+
+def check_age(rule: Correction, age: Tensor | None) -> None:
+    """Ages for a rule that looks at them."""
+    if rule.needs_age and age is None:
+        raise InputError(
+            "This correction needs age, got None. One of its gates is on age: pass the learner's version less that of each token."
+        )
 
 
 def required_log_probs(
@@ -146,7 +178,7 @@ def required_log_probs(
         )
     if context_group is not None and rule.has_segments:
         raise InputError(
-            "A segment level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
+            "A segment or prefix level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
     return found
 

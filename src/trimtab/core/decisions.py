@@ -40,6 +40,17 @@ class Decisions:
         return number_of(self.batch.valid)
 
     @property
+    def centered(self) -> Float[Tensor, "*tokens"] | None:
+        """1 on the tokens whose gradient is centered: what a token by itself decides takes none out. None without centering."""
+        if self.rule.centering is None:
+            return None
+        found = self.batch.valid
+        for each in self.results:
+            if each.gate.action in ("reject", "zero") and not each.gate.is_of_token:
+                found = found * each.passes
+        return found
+
+    @property
     def ranks(self) -> Ranks:
         """The ranks that hold the batch."""
         return self.batch.layout.ranks

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Gate
+from trimtab.config.metrics import HEAD_METRICS
 from trimtab.core.batch import Batch
 from trimtab.core.layout import Layout
 from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES
@@ -59,6 +60,11 @@ def gate_bounds(gate: Gate) -> tuple[float | None, float | None]:
 def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The metric of each token, 0 outside `scope`. Log-ratios are masked before anything that can overflow."""
     kind = (gate.metric, gate.direction)
+    if gate.metric == "age":
+        assert batch.age is not None
+        return batch.age * scope
+    if gate.metric in HEAD_METRICS:
+        return batch.over_head(gate.metric, gate.direction, pair) * scope
     if kind in FROM_PROBABILITIES:
         target, base = pair.split("/")
         return FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base)) * scope

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from trimtab.core.entries import Support, support_by_tile
+from trimtab.core.entries import HeadLogits, Support, TileEntries, entries_by_tile, head_gradient
 from trimtab.core.head import HeadEntries
 from trimtab.core.ratio import working_type
 from trimtab.core.softmax import LOG_ZERO, LogitGradient, RunningSoftmax, logit_gradient, scaling
@@ -57,33 +57,42 @@ class LmHead(Function):
         chunk: int,
         support: HeadEntries | None,
         restricted: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """`temperature` is one number per token, `places` its target's place in the vocabulary, `support` what restricted ones run over."""
+        head: HeadEntries | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """`temperature` is one number per token, `places` its target's place in the vocabulary, `support` what restricted ones run over.
+
+        `head`: entries whose log-probs are asked for too.
+        """
         ctx.operand, ctx.chunk = operand_type(hidden, weight), chunk
         dtype = working_type(hidden, weight)
         scale = None if temperature is None else scaling(temperature, dtype)
         tiles = _Tiles(hidden.to(ctx.operand), weight, bias, scale, ids, chunk, dtype)
         if support is not None and restricted is not None:
-            tiles.support = support_by_tile(support, restricted, tiles.size, height=tiles.height, width=tiles.width)
-        ctx.support = tiles.support
+            tiles.support = Support(restricted, tiles.sort(support, restricted))
+        ctx.support, ctx.entries = tiles.support, None if head is None else tiles.sort(head, counted)
+        picked = None if ctx.entries is None else HeadLogits(ctx.entries, dtype)
         running = RunningSoftmax(places, dtype, torch.empty_like(tiles.scratch) if with_entropy else None)
         for columns in tiles.columns():
             entries, offset = tiles.entries(columns)
             for rows in tiles.rows():
                 logits = tiles.logits(rows, columns.start, entries, offset)
+                if picked is not None:
+                    picked.take(rows.start, columns.start, logits)
                 running.take(rows, columns.start, logits, logits)
-        entropy = running.entropy(counted) if with_entropy else None
-        ctx.save_for_backward(hidden, weight, bias, temperature, ids, places, counted, running.logsumexp(), entropy)
+        entropy, found = running.entropy(counted) if with_entropy else None, running.head_log_probs(picked)
+        ctx.save_for_backward(
+            hidden, weight, bias, temperature, ids, places, counted, running.logsumexp(), entropy, found
+        )
         ctx.set_materialize_grads(False)
-        return running.log_probs(counted), entropy
+        return running.log_probs(counted), entropy, found
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, grad_head: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Gradients in the types of the inputs."""
-        hidden, weight, bias, temperature, ids, places, counted, logsumexp, entropy = ctx.saved_tensors
+        hidden, weight, bias, temperature, ids, places, counted, logsumexp, entropy, found = ctx.saved_tensors
         of_hidden, of_weight, of_bias, of_temperature = ctx.needs_input_grad[:4]
         grads = logit_gradient(
             grad_log_probs,
@@ -93,6 +102,7 @@ class LmHead(Function):
             temperature=temperature,
             logsumexp=logsumexp,
             entropy=entropy,
+            head=head_gradient(ctx.entries, found, grad_head),
         )
         clean = torch.where(grads.active.unsqueeze(-1), hidden, 0.0).to(ctx.operand)
         tiles = _Tiles(clean, weight, bias, grads.scale, ids, ctx.chunk, logsumexp.dtype, ctx.support)
@@ -106,7 +116,7 @@ class LmHead(Function):
             by_weight and by_weight.gradient,
             by_bias and by_bias.gradient,
             by_token.grad_temperature(grads, clean).to(temperature.dtype) if by_token and of_temperature else None,
-            *[None] * 7,
+            *[None] * 8,
         )
 
 
@@ -158,6 +168,10 @@ class _Tiles:
     def width(self) -> int:
         """Vocabulary entries in a tile."""
         return min(self.size, max(1, self.chunk // self.height))
+
+    def sort(self, entries: HeadEntries, counted: Tensor) -> TileEntries:
+        """Entries of some tokens, sorted by the tile they stand in."""
+        return entries_by_tile(entries, counted, self.size, height=self.height, width=self.width)
 
     def columns(self) -> Iterator[slice]:
         """Runs of the vocabulary."""

@@ -14,7 +14,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.checks import check_all, check_device
-from trimtab.core.entries import support_by_tile
+from trimtab.core.entries import HeadLogits, Support, entries_by_tile, head_gradient
 from trimtab.core.head import Head, HeadEntries
 from trimtab.core.lm_head import LmHead
 from trimtab.core.ratio import working_type
@@ -36,6 +36,8 @@ class SelectedLogProbs:
     """In nats; 0 where the target is ignored."""
     in_support: Bool[Tensor, "*tokens"] | None = None
     """Where the softmax ran over the token's own support; None if none was given."""
+    head: Tensor | None = None
+    """Log-probs of the ids of `head`, in its shape: −inf where there is no id, where the target is ignored, and outside the support."""
 
 
 @takes_arrays("hidden", "weight", "bias")
@@ -49,6 +51,7 @@ def selected_log_probs(
     entropy: bool = False,
     vocabulary: Int[Tensor, " ids"] | None = None,
     support: Head | None = None,
+    head: Head | None = None,
     chunk: int | None = None,
 ) -> SelectedLogProbs:
     """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature), differentiable in all four.
@@ -59,6 +62,7 @@ def selected_log_probs(
     gives −inf, without gradient. `support` restricts each token's softmax to the ids that its sampler could have drawn
     (top-k, top-p), so that the log-prob is of the policy that sampled; a token whose target is not among its own, or that has none,
     keeps the whole vocabulary (as prime-rl does) and is False in `in_support`. It costs one read on the host, and does not compile.
+    `head` asks for the log-probs of these ids too, in the same pass and with gradients; its own log-probs are not looked at.
     `chunk` bounds the logits held at a time: memory and speed, never the result.
     A frozen weight costs no product in backward, and entropy that is only looked at costs nothing there.
     """
@@ -67,7 +71,8 @@ def selected_log_probs(
     flat = targets.reshape(-1).long()
     ids = None if vocabulary is None else _ids(vocabulary, targets)
     restricted = _restricted(support, targets, len(weight), vocabulary)
-    log_probs, entropies = LmHead.apply(
+    _check_asked(head, targets, len(weight), vocabulary)
+    log_probs, entropies, of_head = LmHead.apply(
         hidden.reshape(len(flat), hidden.shape[-1]),
         weight,
         bias,
@@ -79,8 +84,9 @@ def selected_log_probs(
         _chunk(chunk, hidden),
         support and support.entries(),
         restricted,
+        head and head.entries(),
     )
-    return _selected(targets, log_probs, entropies, restricted)
+    return _selected(targets, log_probs, entropies, restricted, head, of_head)
 
 
 @takes_arrays("logits")
@@ -91,11 +97,12 @@ def log_probs_of(
     temperature: float | Tensor = 1.0,
     entropy: bool = False,
     support: Head | None = None,
+    head: Head | None = None,
     chunk: int | None = None,
 ) -> SelectedLogProbs:
     """Log-probs of the targets under softmax(logits / temperature), for logits that exist already.
 
-    Ignored targets, `temperature`, `support` and `chunk` as in `selected_log_probs`. Backward needs the logits as they were given
+    Ignored targets, `temperature`, `support`, `head` and `chunk` as in `selected_log_probs`. Backward needs the logits as they were given
     and nothing else of their size, and makes their gradient in one buffer.
     """
     if logits.ndim == 0 or logits.shape[-1] == 0 or not logits.is_floating_point():
@@ -106,7 +113,8 @@ def log_probs_of(
     _check_targets(targets, logits, "logits", logits.shape[-1])
     flat = targets.reshape(-1).long()
     restricted = _restricted(support, targets, logits.shape[-1], None)
-    log_probs, entropies = _Logits.apply(
+    _check_asked(head, targets, logits.shape[-1], None)
+    log_probs, entropies, of_head = _Logits.apply(
         logits,
         _temperatures(temperature, targets, working_type(logits)),
         flat,
@@ -115,18 +123,25 @@ def log_probs_of(
         _chunk(chunk, logits),
         support and support.entries(),
         restricted,
+        head and head.entries(),
     )
-    return _selected(targets, log_probs, entropies, restricted)
+    return _selected(targets, log_probs, entropies, restricted, head, of_head)
 
 
 def _selected(
-    targets: Tensor, log_probs: Tensor, entropy: Tensor | None, in_support: Tensor | None
+    targets: Tensor,
+    log_probs: Tensor,
+    entropy: Tensor | None,
+    in_support: Tensor | None,
+    head: Head | None,
+    of_head: Tensor | None,
 ) -> SelectedLogProbs:
     shape = targets.shape
     return SelectedLogProbs(
         log_probs.view(shape),
         None if entropy is None else entropy.view(shape),
         None if in_support is None else in_support.view(shape),
+        None if of_head is None or head is None else of_head.view(head.ids.shape),
     )
 
 
@@ -143,6 +158,16 @@ def _restricted(
     return support.contains(targets).reshape(-1)
 
 
+def _check_asked(head: Head | None, targets: Tensor, entries: int, vocabulary: Tensor | None) -> None:
+    """A head whose log-probs are asked for."""
+    if head is None:
+        return
+    if vocabulary is not None:
+        raise ConfigError("head needs the whole vocabulary, got `vocabulary` beside it. Pass one of the two.")
+    head.check_tokens(targets)
+    _check_ids("head needs", head.ids, head.ids < entries, f"ids below {entries} (the vocabulary)")
+
+
 class _Logits(Function):
     """Log-probs and entropy from logits, some tokens at a time; gradients for the logits and the temperature."""
 
@@ -157,34 +182,39 @@ class _Logits(Function):
         chunk: int,
         support: HeadEntries | None,
         restricted: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
+        head: HeadEntries | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.height = _height(logits, chunk)
         dtype = working_type(logits)
         scale = None if temperature is None else scaling(temperature, dtype)
         scratch = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
         running = RunningSoftmax(places, dtype, torch.empty_like(scratch).view(-1) if with_entropy else None)
+        by_token = {"size": logits.shape[-1], "height": 1, "width": logits.shape[-1]}
         ctx.support = None
         if support is not None and restricted is not None:
-            size = logits.shape[-1]
-            ctx.support = support_by_tile(support, restricted, size, height=1, width=size)
+            ctx.support = Support(restricted, entries_by_tile(support, restricted, **by_token))
+        ctx.entries = None if head is None else entries_by_tile(head, counted, **by_token)
+        picked = None if ctx.entries is None else HeadLogits(ctx.entries, dtype)
         for rows, block in _blocks(logits, ctx.height):
             tile = scratch[: len(block)]
             scaled = block if scale is None else torch.mul(block, scale[rows].unsqueeze(-1), out=tile)
             if ctx.support is not None:
                 scaled = tile.copy_(scaled)
                 ctx.support.restrict(rows.start, 0, tile)
+            if picked is not None:
+                picked.take(rows.start, 0, scaled)
             running.take(rows, 0, scaled, tile)
-        entropy = running.entropy(counted) if with_entropy else None
-        ctx.save_for_backward(logits, temperature, places, counted, running.logsumexp(), entropy)
+        entropy, found = running.entropy(counted) if with_entropy else None, running.head_log_probs(picked)
+        ctx.save_for_backward(logits, temperature, places, counted, running.logsumexp(), entropy, found)
         ctx.set_materialize_grads(False)
-        return running.log_probs(counted), entropy
+        return running.log_probs(counted), entropy, found
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, grad_head: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        logits, temperature, places, counted, logsumexp, entropy = ctx.saved_tensors
+        logits, temperature, places, counted, logsumexp, entropy, found = ctx.saved_tensors
         grads = logit_gradient(
             grad_log_probs,
             grad_entropy,
@@ -193,6 +223,7 @@ class _Logits(Function):
             temperature=temperature,
             logsumexp=logsumexp,
             entropy=entropy,
+            head=head_gradient(ctx.entries, found, grad_head),
         )
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         by_token = gradient.view(len(places), logits.shape[-1])
@@ -216,7 +247,7 @@ class _Logits(Function):
         return (
             gradient,
             None if grad_temperature is None else grad_temperature.to(temperature.dtype),
-            *[None] * 6,
+            *[None] * 7,
         )
 
 

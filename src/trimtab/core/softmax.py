@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trimtab.core.entries import HeadGradient, HeadLogits
+
 LOG_ZERO = -1e4
 """A log-prob whose exponential is 0 in every type; stands for −inf where 0 × −inf would be NaN."""
 
@@ -58,6 +60,10 @@ class RunningSoftmax:
         """The entropy of each token's distribution, 0 where not counted."""
         return torch.where(counted, self.sum_exp.log() - self.sum_exp_x / self.sum_exp, 0.0)
 
+    def head_log_probs(self, head: HeadLogits | None) -> Float[Tensor, " entries"] | None:
+        """The log-probs of a head's entries."""
+        return None if head is None else head.log_probs(self.peak, self.sum_exp)
+
     def logsumexp(self) -> Float[Tensor, " tokens"]:
         """log Σ exp(logit)."""
         return self.peak + self.sum_exp.log()
@@ -68,7 +74,8 @@ class LogitGradient:
     """What the loss asks of each token. A token it asks nothing of is out: its logsumexp is ∞, so its softmax is 0.
 
     With d log p = 1[chosen] − p and d entropy = −p (log p + entropy), the gradient of the loss in a logit is
-    factor × (p (level + by_entropy log p) − at_chosen 1[chosen]), the factor with the division by the temperature in it.
+    factor × (p (level + by_entropy log p) − at_chosen 1[chosen] − head), the factor with the division by the temperature in it and
+    `head` what is asked of single entries. Their sum is in the level.
 
     Two logits (0, 0), so p = ½ each, the first one chosen, and a loss of −log p: grad_log_prob = −1, factor = 1, level = 1, at_chosen = 1,
     and the gradient is 1 × (½ − 1, ½) = (−½, ½): a step against it raises the chosen logit.
@@ -80,20 +87,25 @@ class LogitGradient:
     scale: Float[Tensor, " tokens"] | None  # 1 / temperature; None: 1 throughout
     factor: Float[Tensor, " tokens"]
     at_chosen: Float[Tensor, " tokens"]
-    level: Float[Tensor, " tokens"]  # 1 without by_entropy
+    level: Float[Tensor, " tokens"] | None  # None: 1 throughout
     by_entropy: Float[Tensor, " tokens"] | None  # None: the loss does not look at the entropy
+    head: HeadGradient | None = None
 
     def grad(self, rows: slice, first: int, logits: Tensor, tile: Tensor, spare: Tensor | None) -> Tensor:
         """The gradient in these logits, but for each token's factor. Overwrites `tile`, which may be the logits themselves."""
         inside, column = _column(self.places[rows], first, logits.shape[-1])
         torch.sub(logits, self.logsumexp[rows].unsqueeze(-1), out=tile)
-        if self.by_entropy is None or spare is None:
+        if self.level is None:
             tile.exp_()
+        elif self.by_entropy is None or spare is None:
+            tile.exp_().mul_(self.level[rows].unsqueeze(-1))
         else:
             power = torch.exp(tile, out=_like(spare, tile))
             tile.clamp_(min=LOG_ZERO).mul_(self.by_entropy[rows].unsqueeze(-1)).add_(
                 self.level[rows].unsqueeze(-1)
             ).mul_(power)
+        if self.head is not None:
+            self.head.subtract(rows.start, first, tile)
         at_chosen = torch.where(inside, -self.at_chosen[rows], 0.0)
         return tile.scatter_add_(-1, column, at_chosen.unsqueeze(-1))
 
@@ -107,6 +119,7 @@ def logit_gradient(
     temperature: Float[Tensor, " tokens"] | None,
     logsumexp: Float[Tensor, " tokens"],
     entropy: Float[Tensor, " tokens"] | None,
+    head: HeadGradient | None = None,
 ) -> LogitGradient:
     """What the gradients of log-probs and entropy mean for the logits; `entropy` is the one that was found.
 
@@ -115,15 +128,18 @@ def logit_gradient(
     by_log_prob = (
         torch.zeros_like(logsumexp) if grad_log_probs is None else torch.where(places >= 0, grad_log_probs, 0.0)
     )
-    if grad_entropy is None or entropy is None:
-        active = by_log_prob != 0
-        level = active.to(by_log_prob.dtype)
-        factor, at_chosen, by_entropy = -by_log_prob, level, None
+    active, by_entropy = by_log_prob != 0, None
+    if (grad_entropy is None or entropy is None) and head is None:
+        factor, level, at_chosen = -by_log_prob, None, active.to(by_log_prob.dtype)
     else:
-        by_entropy = torch.where(counted, grad_entropy, 0.0)
-        active = (by_log_prob != 0) | (by_entropy != 0)
-        level = by_log_prob + by_entropy * torch.where(active, entropy, 0.0)
-        factor, at_chosen = torch.full_like(by_log_prob, -1.0), by_log_prob
+        level, factor, at_chosen = by_log_prob, torch.full_like(by_log_prob, -1.0), by_log_prob
+        if head is not None:
+            active = active | head.touched(len(places))
+            level = level + head.per_token(len(places))
+        if grad_entropy is not None and entropy is not None:
+            by_entropy = torch.where(counted, grad_entropy, 0.0)
+            active = active | (by_entropy != 0)
+            level = level + by_entropy * torch.where(active, entropy, 0.0)
     scale = None if temperature is None else torch.where(active, scaling(temperature, by_log_prob.dtype), 1.0)
     return LogitGradient(
         active=active,
@@ -134,6 +150,7 @@ def logit_gradient(
         at_chosen=at_chosen,
         level=level,
         by_entropy=by_entropy,
+        head=head,
     )
 
 

@@ -76,6 +76,7 @@ def plainest(rule: Correction) -> Correction:
         normalize=rule.normalize,
         denominator=rule.denominator if any(gate.action == "reject" for gate in gates) else "trained",
         applies_to=rule.applies_to if weight is not None else "policy",
+        centering=rule.centering,
     )
 
 
@@ -102,7 +103,7 @@ def _acting(gate: Gate, before: str, after: str) -> Gate:
 def as_gate(rule: Correction) -> Correction | None:
     """The same with a zeroing weight written as a zeroing gate and an open weight."""
     weight = rule.weight
-    if weight is None or weight.outside != "zero" or weight.level == "segment" or rule.normalize:
+    if weight is None or weight.outside != "zero" or weight.level not in _LEVELS.values() or rule.normalize:
         return None
     agg = {level: agg for agg, level in _LEVELS.items()}[weight.level]
     shape: dict[str, Any] = {"level": "token"} if agg == "token" else {"level": "sequence", "agg": agg}
@@ -116,7 +117,7 @@ def as_gate(rule: Correction) -> Correction | None:
 
 def _plain_gate(gate: Gate, rule: Correction) -> Gate:
     found = _as_ratio(gate)
-    changes: dict[str, Any] = {"pair": found.pair or rule.pair}
+    changes: dict[str, Any] = {} if found.metric == "age" else {"pair": found.pair or rule.pair}
     if found.metric == "ratio":
         changes |= {"lower": _round(found.lower), "upper": _round(found.upper)}
     if found.when in ("always", "moving_away") or found.level == "token":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected
 from trimtab.core.layout import Layout
 from trimtab.core.reduce import Denominator
@@ -35,3 +36,5 @@ class LossCall:
     denominator: Denominator | None
     group: Tensor | None
     generator: torch.Generator | None
+    head: HeadLogProbs | None = None
+    age: Tensor | None = None

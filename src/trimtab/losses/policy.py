@@ -22,12 +22,14 @@ from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Obj
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
-from trimtab.core.correct import Corrected, decide, required_log_probs
+from trimtab.core.buckets import HeadLogProbs
+from trimtab.core.correct import Corrected, check_age, check_head, decide, required_log_probs
 from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, check_group, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.call import LossCall
+from trimtab.losses.centering import check_centering, score_mean
 from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.onepass import one_pass_loss
@@ -65,6 +67,8 @@ def policy_loss(
     entropy_bonus: EntropyBonus | float | None = None,
     denominator: Denominator | None = None,
     group: Tensor | None = None,
+    head: HeadLogProbs | None = None,
+    age: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -79,6 +83,8 @@ def policy_loss(
     `denominator` holds the counts of the whole step. Without one this call is the step, on all ranks of `process_group`, over
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
     whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
+    `head`: what the policies say of more ids than the sampled one, for score centering and gates on `head_tv` and `head_kl`.
+    `age`: the learner's version less that of each token's, for gates on it.
     A loss or a correction may be given by its name, `kl` and `entropy_bonus` by their coefficient.
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
@@ -93,13 +99,18 @@ def policy_loss(
     if denominator is None and process_group is None and context_group is None:
         _check_not_empty(mask)
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
+    check_centering(loss, _rule(correction), head)
+    if isinstance(correction, Correction) or head is not None:
+        check_head(as_correction(_rule(correction) or "off"), head, mask)
+    if isinstance(correction, Correction):
+        check_age(correction, age)
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
     compared = _compared(policies, pairs := _pairs(correction, anchor, penalty[0]))
     layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
     setting = (loss, correction, reduction, penalty, bonus)
     tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
-    call = LossCall(*setting, *tokens, entropy, denominator, group, generator)
+    call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head, age)
     quick = one_pass_loss(call, plain_loss)  # the same in one pass, where it fits
     return PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
 
@@ -112,6 +123,10 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
     terms, seen = _with_decisions(call.correction, _terms_before(tokens, call.anchor, current, call.generator))
     surrogate = OBJECTIVES[type(call.loss)](call.loss, terms)
     parts = {"policy": _policy_part(surrogate, terms, reduction)}
+    rule = _rule(call.correction)
+    if rule is not None and rule.centering is not None and call.head is not None:
+        on = terms.tokens("centered")
+        parts["centering"] = Part(score_mean(call.loss, rule, terms, call.head), on, on, 1.0, reduction)
     if penalty is not None:
         parts["kl"] = _kl_part(penalty, kl_coefficient, terms, call.correction, reduction)
     if bonus is not None and call.entropy is not None:
@@ -129,7 +144,16 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
 @torch.no_grad()
 def _batch(call: LossCall, current: Tensor) -> Batch:
     policies, ranks = {**call.policies, "current": current}, call.layout.ranks
-    return batch(policies, call.pairs, call.mask, advantages=call.advantages, cu_seqlens=call.cu_seqlens, ranks=ranks)
+    return batch(
+        policies,
+        call.pairs,
+        call.mask,
+        advantages=call.advantages,
+        cu_seqlens=call.cu_seqlens,
+        ranks=ranks,
+        head=call.head,
+        age=call.age,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,15 +220,18 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
     if isinstance(correction, Correction):
         found = decide(correction, tokens)
         kept, weight, seen = found.kept, found.weight, Metrics(correction, lambda: found, valued=True)
+        centered = found.centered
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = zero_outside(correction.weight, kept), correction.metrics
         seen = seen if isinstance(seen, Metrics | WeightMetrics) else dict(seen)
+        centered = None
+        if correction.centered is not None:
+            centered = indicator(correction.centered, tokens.valid.dtype) * tokens.valid
     rule = _rule(correction)
     after = rule is not None and rule.denominator == "kept"
-    return replace(
-        terms, kept=kept, weight=weight, lengths=tokens.layout.total(kept) if after else tokens.lengths
-    ), seen
+    lengths = tokens.layout.total(kept) if after else tokens.lengths
+    return replace(terms, kept=kept, weight=weight, centered=centered, lengths=lengths), seen
 
 
 def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:

@@ -54,6 +54,8 @@ class Terms:
     lengths: Float[Tensor, " rows"]
     """Tokens of each sequence, as the denominator counts them."""
     generator: torch.Generator | None = None
+    centered: Float[Tensor, "*tokens"] | None = None
+    """1 on the tokens whose gradient is centered; None without centering."""
 
     @property
     def layout(self) -> Layout:
@@ -68,6 +70,8 @@ class Terms:
 
     def tokens(self, scope: str) -> Float[Tensor, "*tokens"]:
         """1 on the tokens of a scope."""
+        if scope == "centered" and self.centered is not None:
+            return self.centered
         return self.kept if scope == "kept" else self.batch.valid
 
     @once

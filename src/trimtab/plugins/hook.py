@@ -87,6 +87,16 @@ class Hook:
                 "a gate with `when`",
                 "Advantages are worked out after it.",
             )
+        if rule.centering is not None or rule.needs_head:
+            self._refuse(
+                "a correction of sampled tokens alone",
+                "centering score" if rule.centering is not None else "a gate on head_tv or head_kl",
+                "The head of the sampler's distribution does not arrive there.",
+            )
+        if rule.needs_age:
+            self._refuse(
+                "a correction without a gate on age", "one", "The version of each token does not arrive there."
+            )
         if rule.applies_to == "policy+kl" and "kl" not in self.keys:
             self._refuse("applies_to policy", "policy+kl", "The KL term is the framework's own.")
 

@@ -50,12 +50,16 @@ ROWS = pa.schema(
         pa.field("finish", pa.string(), nullable=False),
         pa.field("staleness", pa.int64(), nullable=False),
         pa.field("failed", pa.string()),
+        pa.field("head_counts", _INTS),
+        pa.field("head_ids", _INTS),
+        pa.field("head_log_probs", _FLOATS),
+        pa.field("head_log_mass", _FLOATS),
     ],
     metadata={"trimtab.schema": str(SCHEMA)},
 )
 _PER_TOKEN = (
     *("behavior", "raw", "proximal", "current", "reference"),
-    *("mask", "versions", "kept", "weight", "advantage"),
+    *("mask", "versions", "kept", "weight", "advantage", "head_counts", "head_log_mass"),
 )
 
 
@@ -99,6 +103,14 @@ class RolloutRow:
     """Learner's version less that of the oldest token."""
     failed: str | None = None
     """Why a verifier could not score it."""
+    head_counts: Ints | None = None
+    """How many ids were recorded of the distribution each token was drawn from; None: nothing was."""
+    head_ids: Ints | None = None
+    """These ids, those of one token after those of another."""
+    head_log_probs: Floats | None = None
+    """Of the ids, under the distribution drawn from."""
+    head_log_mass: Floats | None = None
+    """Log of the probability that top-k and top-p left of the model's distribution."""
 
     def __post_init__(self) -> None:
         for name in _PER_TOKEN:
@@ -106,6 +118,13 @@ class RolloutRow:
             if values is not None and len(values) != len(self.tokens):
                 raise InputError(
                     f"RolloutRow needs {name} with one value per token ({len(self.tokens)}), got {len(values)}."
+                )
+        entries = 0 if self.head_counts is None else int(self.head_counts.sum())
+        for name in ("head_ids", "head_log_probs"):
+            values = getattr(self, name)
+            if values is not None and len(values) != entries:
+                raise InputError(
+                    f"RolloutRow needs {name} with as many values as head_counts adds up to ({entries}), got {len(values)}."
                 )
 
 

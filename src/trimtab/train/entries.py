@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.train.messages import Answer, Group, Job, Problem, Sample, Score
+from trimtab.train.kept_heads import head_arrays, heads_from
+from trimtab.train.messages import Answer, Group, Job, Problem, Sample, SampledHead, Score
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -60,12 +61,13 @@ def pack_entries(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], Arrays
     arrays: Arrays = {"prompts": _joined([entry.job.prompt for entry in entries], np.int32)}
     for name, kind in COLUMNS.items():
         arrays[name] = _joined([_column(sample, name) for sample in samples], kind)
-    return [_values(entry) for entry in entries], arrays
+    return [_values(entry) for entry in entries], arrays | head_arrays(samples)
 
 
 def unpack_entries(saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any]) -> Iterator[Entry]:
     """Those that were saved, waiting or ready. Their problems lack all but the text."""
     prompt = token = 0
+    heads = iter(heads_from(arrays, [row["length"] for one in saved for row in one["samples"] or ()]))
     for one in saved:
         end = prompt + one["job"]["prompt"]
         job = Job(**one["job"] | {"prompt": arrays["prompts"][prompt:end].copy()})
@@ -73,7 +75,7 @@ def unpack_entries(saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any]
         text = {name: one["problem"][name] for name in ("id", "prompt", "answer")}
         entry = Entry(Problem(**text), job, attempts=one["attempts"])
         if one["samples"] is not None:
-            entry.group, token = _group(job, one["samples"], arrays, token)
+            entry.group, token = _group(job, one["samples"], arrays, token, heads)
             entry.scores, entry.state = tuple(Score(**score) for score in one["scores"]), State.READY
             entry.oldest = entry.group.oldest
         yield entry
@@ -111,12 +113,19 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _group(job: Job, saved: list[dict[str, Any]], arrays: Mapping[str, NDArray[Any]], start: int) -> tuple[Group, int]:
-    """The group whose tokens begin at `start`, and where the next one's begin."""
+def _group(
+    job: Job,
+    saved: list[dict[str, Any]],
+    arrays: Mapping[str, NDArray[Any]],
+    start: int,
+    heads: Iterator[SampledHead | None],
+) -> tuple[Group, int]:
+    """The group whose tokens begin at `start`, and where the next one's begin; `heads` gives that of each response."""
     samples: list[Sample] = []
     for row in saved:
         end = start + row["length"]
-        samples.append(Sample(**{name: arrays[name][start:end].copy() for name in COLUMNS}, finish=row["finish"]))
+        columns = {name: arrays[name][start:end].copy() for name in COLUMNS}
+        samples.append(Sample(**columns, finish=row["finish"], head=next(heads)))
         start = end
     return Group(job, tuple(samples)), start
 

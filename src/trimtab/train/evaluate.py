@@ -33,9 +33,11 @@ class Evaluator:
         max_tokens: int,
         seed: int,
         temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
     ) -> Evaluator:
         """One response to each problem. Their numbers are −1, −2, …: none is a group of the run."""
-        sampling = Sampling(temperature)
+        sampling = Sampling(temperature, top_k, top_p)
         jobs = [
             Job(
                 -1 - place,

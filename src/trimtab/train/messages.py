@@ -12,12 +12,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, InputError
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
+HeadKind = Literal["none", "mask", "top-k"]
+"""What is recorded of the sampler's distribution at each token: nothing; the ids it could draw, where it was cut; its likeliest ids."""
 Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
 """What came of a step: an update, or why there was none."""
 
@@ -71,6 +73,28 @@ class Job:
     sampling: Sampling = Sampling()
     exact: bool = False
     """Whether the learner's own precision is asked for, whatever that of rollouts is."""
+    head: HeadKind = "none"
+    head_size: int = 128
+    """How many of the likeliest ids (head top-k)."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampledHead:
+    """Ids of the distribution that each token of a response was drawn from; those of one token after those of another."""
+
+    counts: Ints
+    """How many each token has."""
+    ids: Ints
+    log_probs: Floats | None
+    """Of the ids, under the distribution drawn from; None from an engine that names the ids only."""
+    log_mass: Floats | None
+    """Log of the probability that top-k and top-p left of the model's distribution, for each token; None where it is not known."""
+
+    def __post_init__(self) -> None:
+        if int(self.counts.sum()) != len(self.ids):
+            raise InputError(
+                f"SampledHead needs as many ids as it counts ({int(self.counts.sum())}), got {len(self.ids)}."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +111,8 @@ class Sample:
     """Learner version of the weights that sampled each token."""
     finish: Literal["stop", "length", "error"]
     """A stop token; the length limit; logits that were not finite (then the tokens so far)."""
+    head: SampledHead | None = None
+    """What was recorded of the distributions, if it was asked for and there was something to record."""
 
 
 @dataclass(frozen=True, eq=False)

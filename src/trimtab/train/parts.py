@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -119,6 +119,8 @@ def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool
         max_tokens=max_tokens,
         seed=config.seed,
         temperature=config.evaluate.temperature,
+        top_k=config.evaluate.top_k,
+        top_p=config.evaluate.top_p,
     )
 
 
@@ -126,7 +128,9 @@ def _job(config: Train, problems: Source, policy: Policy, max_tokens: int, numbe
     problem, rollout = problems.problem(number), config.rollout
     prompt = policy.prompt(config.task, problem)
     sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
-    return problem, Job(number, prompt, rollout.samples, seed_of(config.seed, "group", number), max_tokens, sampling)
+    seed = seed_of(config.seed, "group", number)
+    asked = Job(number, prompt, rollout.samples, seed, max_tokens, sampling)
+    return problem, replace(asked, head=rollout.head, head_size=rollout.head_size)
 
 
 def longest(config: Train, task: Source) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.records.schema import RolloutRow
 from trimtab.train.buffer import Buffer
 from trimtab.train.entries import Entry
-from trimtab.train.messages import Stepped
+from trimtab.train.messages import SampledHead, Stepped
 from trimtab.train.policy.policy import Policy
 
 
@@ -48,11 +48,23 @@ def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: S
                     finish=sample.finish,
                     staleness=step - int(sample.versions.min()) if length else 0,
                     failed=score.failed,
+                    **_head(sample.head),
                     proximal=None if stepped.proximal is None else stepped.proximal[row, :length],
                     **cut,
                 )
             )
     return found
+
+
+def _head(head: SampledHead | None) -> dict[str, Any]:
+    if head is None:
+        return {}
+    return {
+        "head_counts": head.counts,
+        "head_ids": head.ids,
+        "head_log_probs": head.log_probs,
+        "head_log_mass": head.log_mass,
+    }
 
 
 def batch_metrics(entries: Sequence[Entry], buffer: Buffer, *, waited: float, seconds: float) -> dict[str, float]:

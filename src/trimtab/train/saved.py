@@ -17,6 +17,7 @@ from trimtab.errors import CheckpointError
 from trimtab.train.buffer import Buffer
 from trimtab.train.checkpoint import Saved
 from trimtab.train.entries import COLUMNS
+from trimtab.train.kept_heads import head_flaw
 
 
 class _Kept(BaseModel):
@@ -152,7 +153,7 @@ def _array_flaw(state: LoopState, arrays: dict[str, Any], vocabulary: int) -> st
     for name, end in (("prompts", vocabulary), ("tokens", vocabulary), ("versions", state.version + 1)):
         if not _within(arrays[name], end):
             return f"{name} in arrays.safetensors holds a number outside 0 to {end - 1}"
-    return None
+    return head_flaw(arrays, tokens, vocabulary)
 
 
 def _within(array: NDArray[Any], end: int) -> bool:

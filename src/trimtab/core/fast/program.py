@@ -50,6 +50,8 @@ def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
     if rule.normalize is not None:
         return "normalize"
+    if rule.centering is not None:
+        return "centering"
     if len(rule.gates) > MOST_GATES:
         return "more gates"
     if rule.weight is not None and rule.weight.level not in LEVELS:

@@ -15,16 +15,18 @@ from trimtab.dialects.prime_rl.kinds import REMOVED, loss_kind, ratio_bounds, th
 
 def correction_of(given: Given) -> Correction | None:
     """Which tokens' policy term survives; its ratio carries the gradient, so the weight is 1."""
-    refuse(
-        given["score_centering"],
-        "prime-rl score_centering",
-        "it subtracts the mean score over the sampler's mask. Leave it out to read the rest",
-    )
     if loss_kind(given) == "custom":
         return None
+    centers = bool(given["score_centering"])
+    refuse(
+        centers and loss_kind(given) != "ipo",
+        f"prime-rl score_centering with {loss_kind(given)}",
+        "only ipo has it. Leave it out, or set type to ipo",
+    )
     if given.has(*REMOVED):
         return _removed_keys(given)
-    return Correction(policies="bypass", gates=_gates(given), weight=Weight(level="one"))
+    centering = "score" if centers else None
+    return Correction(policies="bypass", gates=_gates(given), weight=Weight(level="one"), centering=centering)
 
 
 def _gates(given: Given) -> Gates:
@@ -56,7 +58,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         yield from ({f"{SECTION}.type": name} for name in ("ppo", "cispo"))
     if len(rule.gates) == 1:
         low, high = rule.gates[0].lower, rule.gates[0].upper
-        yield {f"{SECTION}.type": "ipo", f"{SECTION}.eps": high}
+        centered = {f"{SECTION}.score_centering": True} if rule.centering is not None else {}
+        yield {f"{SECTION}.type": "ipo", f"{SECTION}.eps": high, **centered}
         yield {f"{SECTION}.type": "icepop", f"{SECTION}.ratio_low": low or 1e-12, f"{SECTION}.ratio_high": high or 1e12}
     if len(rule.gates) == 2:
         bounds = {"dppo_mask_high": rule.gates[0].upper, "dppo_mask_low": -(rule.gates[1].lower or 0.0)}

@@ -7,6 +7,7 @@ from trimtab.dialects.examples import Examples
 EXAMPLES = Examples(
     corrections={
         "type: ipo": {"type": "ipo"},
+        "score_centering": {"trainer": {"loss": {"type": "ipo", "score_centering": True}}},
         "type: icepop": {"type": "icepop"},
         "type: default (up to 559b4477)": {"type": "default", "kl_tau": 0.0},
     },
@@ -17,7 +18,7 @@ EXAMPLES = Examples(
     }
     | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
     refused={
-        "score_centering": {"trainer": {"loss": {"type": "ipo", "score_centering": True}}},
+        "score_centering with icepop": {"trainer": {"loss": {"type": "icepop", "score_centering": True}}},
         "algo.length_penalty": {"orchestrator": {"algo": {"type": "grpo", "length_penalty": "linear"}}},
         "algo.type: rae": {"orchestrator": {"algo": {"type": "rae"}}},
         "algo.type: hierarchical_grpo": {"orchestrator": {"algo": {"type": "hierarchical_grpo"}}},

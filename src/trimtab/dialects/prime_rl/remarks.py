@@ -87,6 +87,13 @@ REMARKS = (
         "them is weighed.",
         lambda given: loss_kind(given) == "ppo",
     ),
+    Remark(
+        "score_centering",
+        "note",
+        "Scores are centered over the sampling mask that vLLM returned, which is exact; a sample without one is not centered. "
+        "Pass the mask with its log-probs as `head`.",
+        lambda given: bool(given["score_centering"]),
+    ),
     Remark("type", "note", "A custom loss is a function of your own and cannot be read.", _is_custom),
     Remark(
         "ratio_type",

@@ -25,11 +25,8 @@ def correction_of(given: Given) -> Correction:
         "they zeroed weights where today's recipe rejects. Write tis_level, tis_mode, tis_lower_bound, tis_upper_bound and "
         "rs_veto_threshold, as mis.yaml has it since it got use_rs",
     )
-    refuse(
-        given["use_score_centering"],
-        "slime --use-score-centering",
-        "it subtracts the mean score over the head of the sampler's distribution. Leave it out to read the rest",
-    )
+    if given["use_score_centering"]:
+        return _centered(given)
     gates = _opsm(given)
     if not given["use_tis"]:
         if given["use_rollout_logprobs"]:
@@ -49,6 +46,20 @@ def correction_of(given: Given) -> Correction:
     return Correction(
         gates=gates, weight=weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
     )
+
+
+def _centered(given: Given) -> Correction:
+    """REINFORCE by the ratio of the policy being trained to the sampler, less its mean over the head; three policies are not compared."""
+    own = is_mis(given) or (given["custom_tis_function_path"] or "").endswith(TRUST_REGION)
+    refuse(
+        given["use_opsm"] or (given["use_tis"] and own),
+        "slime --use-score-centering with --use-opsm or a recipe of weights",
+        "it goes with --use-tis and its icepop_function only. Leave one out",
+    )
+    weight = Weight(level="one")
+    if given["use_tis"]:
+        weight = weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
+    return Correction(policies="bypass", weight=weight, centering="score")
 
 
 def _trust_region(given: Given, gates: Gates) -> Correction:
@@ -117,6 +128,11 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         found["use_rollout_logprobs"] = True
     gates = [gate for gate in rule.gates if gate not in masks]
     weight = rule.weight
+    if rule.centering is not None:
+        found["use_score_centering"] = True
+        if weight is None or weight.level == "one":
+            yield {"use_tis": False, **found}
+            return
     if weight is None or weight.level == "one":
         behavior = {"use_rollout_logprobs": True} if rule.policies == "bypass" and not masks else {}
         yield {"use_tis": False, **behavior, **found}

@@ -25,6 +25,8 @@ EXAMPLES = Examples(
             "rs_upper_bound": 1.01,
             "tis_batch_normalize": False,
         },
+        "--use-score-centering": {"use_score_centering": True},
+        "--use-score-centering with --use-tis": {"use_score_centering": True, "use_tis": True},
         "--use-opsm": {"use_opsm": True},
         "binary_kl_trust_region_function": {
             "use_tis": True,
@@ -45,7 +47,7 @@ EXAMPLES = Examples(
         "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
         "use_mopd": {"advantage_estimator": "grpo", "use_mopd": True},
         "advantage_estimator: flash_reinforce": {"advantage_estimator": "flash_reinforce"},
-        "use_score_centering": {"use_score_centering": True},
+        "use_score_centering with use_opsm": {"use_score_centering": True, "use_opsm": True},
         "kl_coef with reinforce_plus_plus_baseline": {
             "advantage_estimator": "reinforce_plus_plus_baseline",
             "kl_coef": 0.1,

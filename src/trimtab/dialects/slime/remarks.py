@@ -13,6 +13,13 @@ def _advantages(given: Given, *names: str) -> bool:
 
 REMARKS = (
     Remark(
+        "use_score_centering",
+        "note",
+        "The objective is REINFORCE, weighed by the ratio of the policy being trained to the sampler, less its mean over the "
+        "score_centering_top_k likeliest ids and a tail. Pass these ids with their log-probs as `head`.",
+        lambda given: bool(given["use_score_centering"]),
+    ),
+    Remark(
         "use_rs",
         "surprise",
         "Rejection needs use_tis: without it the recipe returns before it rejects anything; switch use_tis on.",

@@ -36,6 +36,9 @@ def gate_words(gate: Gate) -> str:
 
 
 def _others(dialect: Dialect, rule: Correction) -> Changed:
+    if rule.centering is not None:
+        rule = rule.but(centering=None)
+        yield "the same without centering", rule
     yield from _other_vetoes(rule)
     yield from _other_budgets(rule)
     if rule.weight is not None:

@@ -22,6 +22,8 @@ OF_OTHERS = ("unbiased", "std_over", "eps", "eps_at", "about", "scope", "advanta
 
 def obstacle(dialect: Dialect, rule: Correction) -> str:
     """The first piece of a correction that cannot be said by itself, else the combination."""
+    if rule.centering is not None and settings_for(dialect, rule.but(centering=None)):
+        return f"centering {rule.centering}"
     for gate in rule.gates:
         if gate.action == "clamp":
             continue

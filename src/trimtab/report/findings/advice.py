@@ -83,9 +83,10 @@ def finer_precision(run: Run, found: RunFinding) -> Advice:
         return Advice(f"rollout.precision={NEXT_PRECISION[precision]}", look)
     if "keep_cache" in found.sentence:
         return Advice("rollout.in_flight=recompute", look)
-    for name in ("top_p", "top_k"):
-        if run.setting(f"rollout.{name}") is not None:
-            return Advice(f"rollout.{name}=null", look)
+    if run.setting("rollout.head", "none") == "none" and any(
+        run.setting(f"rollout.{name}") is not None for name in ("top_p", "top_k")
+    ):
+        return Advice("rollout.head=mask", look)
     return Advice("rollout.precision=fp32" if precision == "bf16" else "rollout.max_staleness=0", look)
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trimtab.train.devices import to_device
+from trimtab.train.learner.row_heads import RowHeads
 from trimtab.train.messages import Answer, Sample, Score
 
 
@@ -61,6 +62,7 @@ class Rows:
     correct: Bool[Tensor, " rows"]
     ended: Bool[Tensor, " rows"]  # by a stop token
     extents: Extents
+    heads: RowHeads | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,21 +75,28 @@ class Rows:
         ends = {"ids": total} | dict.fromkeys(("tokens", "mask", "behavior", "versions"), width)
         there = to_device(index, self.ids.device)
         few = {name: value[there] for name, value in self._tensors().items()}
-        return Rows(
-            extents=extents, **{name: value[:, : ends[name]] if name in ends else value for name, value in few.items()}
-        )
+        heads = None if self.heads is None else self.heads.part(index)
+        cut = {name: value[:, : ends[name]] if name in ends else value for name, value in few.items()}
+        return Rows(extents=extents, heads=heads, **cut)
 
     def to(self, device: torch.device | str) -> Rows:
         """The same there; what is planned on the host stays there."""
-        return Rows(extents=self.extents, **{name: to_device(value, device) for name, value in self._tensors().items()})
+        there = {name: to_device(value, device) for name, value in self._tensors().items()}
+        return Rows(extents=self.extents, heads=self.heads, **there)
 
     @property
     def sizes(self) -> Int[Tensor, " rows"]:
         """Tokens of each row, prompt included."""
         return self.prompts + self.lengths
 
+    def age(self, learner: int) -> Int[Tensor, "rows width"]:
+        """How many versions ago each token was sampled; −1 where that is not known."""
+        return torch.where(self.versions >= 0, learner - self.versions, -1)
+
     def _tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "extents"}
+        return {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("extents", "heads")
+        }
 
     @classmethod
     def bare(cls, ids: Tensor, prompts: Tensor, lengths: Tensor, group: Tensor) -> Rows:
@@ -123,10 +132,10 @@ def _reward(sample: Sample, score: Score) -> float:
     return score.reward if _is_scored(sample, score) else float("nan")
 
 
-def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu") -> Rows:
+def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu", *, replayed: bool = True) -> Rows:
     """The batch of these answers. A response that ended in an error, could not be scored, or holds no token, has an empty mask.
 
-    The first two have no reward either.
+    The first two have no reward either. `replayed`: whether heads are all that could be drawn.
     """
     prompts = np.array([len(each.prompt) for each in answers], dtype=np.int64)
     lengths = np.array([len(each.sample.tokens) for each in answers], dtype=np.int64)
@@ -160,7 +169,8 @@ def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu") ->
     host = {name: torch.from_numpy(value) for name, value in plain.items()}
     texts = [each.prompt.tobytes() for each in answers]
     extents = Extents.of(host["prompts"], host["lengths"], host["group"], texts)
-    return Rows(extents=extents, **host).to(device)
+    heads = RowHeads.of([each.sample for each in answers], replayed=replayed)
+    return Rows(extents=extents, heads=heads, **host).to(device)
 
 
 def micro_batches(sizes: Int[Tensor, " rows"], most: int) -> list[Int[Tensor, " some"]]:

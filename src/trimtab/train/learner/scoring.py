@@ -28,8 +28,9 @@ class ScoringModel(nn.Module):
         self.model, self.temperature, self.plain_head, self.fast = model, temperature, plain_head, fast
         self.autocast = autocast
 
-    def forward(self, rows: Rows, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Log-probs of the responses' tokens `[rows, width]`, and entropies if asked for; a plain tuple, which FSDP sees into.
+    def forward(self, rows: Rows, entropy: bool, heads: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probs of the responses' tokens `[rows, width]`, and if asked for entropies and those of the rows' heads, one id after
+        the other; a plain tuple, which FSDP sees into.
 
         Padding lies to the right of a causal model, so no real token sees it and no attention mask is needed.
         """
@@ -38,26 +39,32 @@ class ScoringModel(nn.Module):
             with self._narrow(rows.ids):
                 logits = cast("Tensor", self.model(input_ids=rows.ids, use_cache=False).logits)
             logits = _gathered(logits, _predicting(rows))
-            found = log_probs_of(logits, targets, temperature=self.temperature, entropy=entropy)
-            return found.log_probs, found.entropy
+            about = self._about(rows, targets, entropy, heads)
+            found = log_probs_of(logits, targets, **about)
+            return found.log_probs, found.entropy, found.head
         if self.fast is not None and bool(rows.extents.lengths.any()):
             plan = self.fast.plan(rows)
-            found = self._headed(self.fast(plan), plan.own.pick(targets), entropy)
+            picked = plan.own.pick(targets)
+            found = self._headed(self.fast(plan), picked, self._about(rows, picked, entropy, heads))
             spread = None if found.entropy is None else plan.own.padded(found.entropy)
-            return plan.own.padded(found.log_probs), spread
+            return plan.own.padded(found.log_probs), spread, found.head
         with self._narrow(rows.ids):
             hidden = cast("Tensor", _trunk(self.model)(input_ids=rows.ids, use_cache=False).last_hidden_state)
-        found = self._headed(_gathered(hidden, _predicting(rows)), targets, entropy)
-        return (
-            found.log_probs.clone(),
-            found.entropy,
-        )  # a view of another tensor would lose FSDP's hook if it were changed
+        about = self._about(rows, targets, entropy, heads)
+        found = self._headed(_gathered(hidden, _predicting(rows)), targets, about)
+        # a view of another tensor would lose FSDP's hook if it were changed
+        return found.log_probs.clone(), found.entropy, None if found.head is None else found.head.clone()
 
-    def _headed(self, hidden: Tensor, targets: Tensor, entropy: bool) -> SelectedLogProbs:
+    def _about(self, rows: Rows, targets: Tensor, entropy: bool, heads: bool) -> dict[str, Any]:
+        """How log-probs are asked for, padded or packed as the targets are. What a cut took from the sampler, it takes from the learner."""
+        asked: dict[str, Any] = {"temperature": self.temperature, "entropy": entropy}
+        if rows.heads is not None:
+            asked |= {"support": rows.heads.support(targets), "head": rows.heads.head(targets) if heads else None}
+        return asked
+
+    def _headed(self, hidden: Tensor, targets: Tensor, about: dict[str, Any]) -> SelectedLogProbs:
         head = cast("Any", self.model.get_output_embeddings())
-        return selected_log_probs(
-            hidden, head.weight, targets, temperature=self.temperature, bias=head.bias, entropy=entropy
-        )
+        return selected_log_probs(hidden, head.weight, targets, bias=head.bias, **about)
 
     def _narrow(self, like: Tensor) -> AbstractContextManager[object]:
         return torch.autocast(like.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext()
@@ -90,9 +97,10 @@ class Scorer:
         plain = has_plain_head(model)
         return cls(model, temperature, plain, shared_prefix(model) if plain else None)
 
-    def __call__(self, rows: Rows, *, entropy: bool = False) -> SelectedLogProbs:
-        """Log-probs of the responses' tokens, with gradient where it is on; 0 beyond the mask."""
-        return SelectedLogProbs(*self.module(rows, entropy))
+    def __call__(self, rows: Rows, *, entropy: bool = False, heads: bool = False) -> SelectedLogProbs:
+        """Log-probs of the responses' tokens, with gradient where it is on; 0 beyond the mask. `heads`: those of recorded ids too."""
+        log_probs, entropies, head = self.module(rows, entropy, heads) if heads else self.module(rows, entropy)
+        return SelectedLogProbs(log_probs, entropies, head=head)
 
     def batches(self, rows: Rows, most: int, index: Int[Tensor, " some"] | None = None) -> list[Int[Tensor, " few"]]:
         """The rows, or some of them, in batches of at most `most` tokens; groups together where their prompt is shared."""
@@ -121,9 +129,12 @@ class Scorer:
         return self(rows.part(shortest))
 
     @torch.no_grad()
-    def all(self, rows: Rows, most: int, *, entropy: bool = False) -> SelectedLogProbs:
+    def all(self, rows: Rows, most: int, *, entropy: bool = False, heads: bool = False) -> SelectedLogProbs:
         """Log-probs of a whole batch, some tokens at a time, without gradient; each rank works out its share."""
         shape = rows.tokens.shape
+        of_heads = None
+        if heads and rows.heads is not None:
+            of_heads = torch.zeros(sum(rows.heads.sizes), device=rows.ids.device)
         found = torch.zeros(shape, device=rows.ids.device)
         spread = torch.zeros(shape, device=rows.ids.device) if entropy else None
         for index in self.turns(rows, most):
@@ -132,12 +143,16 @@ class Scorer:
                 continue
             few = rows.part(index)
             width = few.tokens.shape[1]
-            part = self(few, entropy=entropy)
+            part = self(few, entropy=entropy, heads=of_heads is not None)
             there = to_device(index, found.device)
             found[there, :width] = part.log_probs.float()
             if spread is not None and part.entropy is not None:
                 spread[there, :width] = part.entropy.float()
-        return SelectedLogProbs(self.ranks.sum(found), None if spread is None else self.ranks.sum(spread))
+            if of_heads is not None and part.head is not None and rows.heads is not None:
+                of_heads[to_device(rows.heads.places(index), found.device)] = part.head.float()
+        entropies = None if spread is None else self.ranks.sum(spread)
+        of_heads = None if of_heads is None else self.ranks.sum(of_heads)
+        return SelectedLogProbs(self.ranks.sum(found), entropies, head=of_heads)
 
 
 def _predicting(rows: Rows) -> Int[Tensor, "rows width"]:

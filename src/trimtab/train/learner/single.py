@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from trimtab.advantage.estimate import Advantages, advantages
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.training import Train
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.diagnostics.staleness import staleness
@@ -31,7 +32,7 @@ from trimtab.train.learner.model_state import ModelState, once_each
 from trimtab.train.learner.placement import scorer_of
 from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
-from trimtab.train.learner.update import Update, floats, loglinear
+from trimtab.train.learner.update import Update, floats, loglinear, looks_at_heads
 from trimtab.train.messages import Answer, Outcome, Stepped
 
 
@@ -105,7 +106,7 @@ class SingleLearner:
 
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
-        made = self.learn(batch_rows(answers, self.device))
+        made = self.learn(batch_rows(answers, self.device, replayed=self.config.rollout.head == "mask"))
         return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -144,8 +145,11 @@ class SingleLearner:
         reference = None if self.reference is None else self.reference.all(rows, config.learner.micro_tokens).log_probs
         clock.lap("proximal")
         valid = _valid(rows, proximal)
-        found = self._advantages(valid, proximal)
-        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid)
+        head = None
+        if before is not None and before.head is not None and rows.heads is not None:
+            head = rows.heads.said(rows.tokens, rows.mask, before.head, before.head)
+        found = self._advantages(valid, proximal, head)
+        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid, head)
         update = Update(
             config=config,
             scorer=self.scorer,
@@ -156,6 +160,7 @@ class SingleLearner:
             fixed=None if "current" in config.correction.needs else seen,
             proximal=proximal,
             reference=reference,
+            proximal_head=None if before is None else before.head,
         )
         rate = self._rate()
         outcome = update.run()
@@ -186,15 +191,24 @@ class SingleLearner:
     def _proximal(self, rows: Rows) -> SelectedLogProbs | None:
         if self.config.learner.proximal != "recompute":
             return None
-        return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True)
+        heads = looks_at_heads(self.config.correction)
+        return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True, heads=heads)
 
-    def _advantages(self, rows: Rows, proximal: Tensor | None) -> Advantages:
+    def _advantages(self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None) -> Advantages:
         """Advantages; with baseline kept, over the rows that the gates leave. Gates that look at the advantage have no say yet."""
         early = without_advantage(self.config.correction)
         if proximal is None or not early.gates:
             return self._estimated(rows, None)
-        kept = correct(early, proximal=proximal, current=proximal, behavior=rows.behavior, mask=rows.mask).kept
-        return self._estimated(rows, kept)
+        seen = correct(
+            early,
+            proximal=proximal,
+            current=proximal,
+            behavior=rows.behavior,
+            mask=rows.mask,
+            head=head,
+            age=rows.age(self.version),
+        )
+        return self._estimated(rows, seen.kept)
 
     def _estimated(self, rows: Rows, kept: Tensor | None) -> Advantages:
         config = self.config
@@ -208,7 +222,15 @@ class SingleLearner:
             ended=rows.ended,
         )
 
-    def _seen(self, rows: Rows, proximal: Tensor, current: Tensor, found: Advantages, valid: Rows) -> Corrected:
+    def _seen(
+        self,
+        rows: Rows,
+        proximal: Tensor,
+        current: Tensor,
+        found: Advantages,
+        valid: Rows,
+        head: HeadLogProbs | None = None,
+    ) -> Corrected:
         """The correction over the whole batch; at the start of a step current and proximal are the same.
 
         With baseline kept a rejected row has no advantage, so what a rule without use for them selects is told by those it would have had.
@@ -222,6 +244,8 @@ class SingleLearner:
             behavior=rows.behavior,
             mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
             advantages=worth.advantages,
+            head=head,
+            age=rows.age(self.version),
         )
 
 
@@ -257,6 +281,8 @@ def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | Non
     if before is not None and before.entropy is not None:
         seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
     seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
+    if rows.heads is not None:
+        seen |= rows.heads.metrics(rows.tokens, rows.mask)
     return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
 
 

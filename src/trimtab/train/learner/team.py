@@ -62,7 +62,7 @@ class TeamLearner:
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
         with self.ranks.watched():
-            rows = batch_rows(answers)
+            rows = batch_rows(answers, replayed=self._own.config.rollout.head == "mask")
             self.ranks.tell(RankOrder("learn", self.version, rows))
             made = self._own.learn(rows.to(self.ranks.device))
             return made.message({(each.group, each.place): row for row, each in enumerate(answers)})

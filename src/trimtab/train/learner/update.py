@@ -15,7 +15,9 @@ from torch.nn import functional as nnf
 from torch.nn.parallel import DistributedDataParallel
 
 from trimtab.advantage.estimate import Advantages
+from trimtab.config.algebra import Correction
 from trimtab.config.training import Train
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.core.reduce import Denominator
@@ -72,6 +74,8 @@ class Update:
     """The correction over the whole batch; None: it looks at the current policy and is judged as it moves."""
     proximal: Float[Tensor, "rows width"] | None
     reference: Float[Tensor, "rows width"] | None
+    proximal_head: Float[Tensor, " entries"] | None = None
+    """Of every id that the rows' heads hold, where the correction compares them."""
     updates: int = 0
     trained: int = 0
     norms: list[float] = field(default_factory=list[float])
@@ -129,7 +133,9 @@ class Update:
         config, everything = self.config, self.mask.any(-1)
         if config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage:
             return everything
-        strength = self.found.advantages if self.fixed is None else self.found.advantages * self.fixed.weight
+        strength = self.found.advantages
+        if self.fixed is not None:
+            strength = strength * (self.fixed.weight if self.fixed.centered is None else self.fixed.centered)
         return everything & ((strength != 0) & self.mask).any(-1)
 
     def _minibatch(self, part: Tensor, index: Tensor) -> bool:
@@ -180,7 +186,8 @@ class Update:
             idle = self.scorer.idle(self.rows).log_probs
             nothing = (idle * torch.zeros_like(idle)).sum()
             return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
-        current = self.scorer(self.rows.part(call.own), entropy=self.config.entropy_bonus is not None)
+        heads = looks_at_heads(self.config.correction)
+        current = self.scorer(self.rows.part(call.own), entropy=self.config.entropy_bonus is not None, heads=heads)
         return self._policy_loss(call, current, corrected, denominator)
 
     def _policy_loss(
@@ -205,12 +212,23 @@ class Update:
             entropy_bonus=config.entropy_bonus,
             denominator=denominator,
             group=rows.group if config.reduction.mode == "prompt-mean" else None,
+            head=self._head(call, rows, current),
+            age=rows.age(self.version),
             generator=self.generator,
         )
         if call.is_own or self.scorer.ranks.rank == 0:  # what all ranks worked out together is counted once
             self.current[cut] = current.log_probs.detach().float()
             self.seen.append(Note.of(result.metrics, self.mask[cut]))
         return result.loss
+
+    def _head(self, call: MicroBatch, rows: Rows, current: SelectedLogProbs) -> HeadLogProbs | None:
+        """What the policies say of the ids in the heads of these rows."""
+        if rows.heads is None or current.head is None or call.rows is None or self.rows.heads is None:
+            return None
+        proximal = None
+        if self.proximal_head is not None:
+            proximal = self.proximal_head[to_device(self.rows.heads.places(call.rows), self.mask.device)]
+        return rows.heads.said(rows.tokens, rows.mask, current.head, proximal)
 
     def _over_ranks(self, call: MicroBatch, own: SelectedLogProbs | None, rows: Rows) -> SelectedLogProbs:
         """The log-probs of a micro-batch of all ranks; a gradient goes to this rank's own rows only."""
@@ -241,8 +259,11 @@ class Update:
     @torch.no_grad()
     def _whole_correction(self, part: Tensor) -> Corrected:
         """A rule that looks at the current policy and at the whole minibatch: one pass ahead of the gradient's."""
-        config = self.config
-        current = self.scorer.all(self.rows, config.learner.micro_tokens).log_probs
+        config, heads = self.config, looks_at_heads(self.config.correction)
+        scored = self.scorer.all(self.rows, config.learner.micro_tokens, heads=heads)
+        current, head = scored.log_probs, None
+        if scored.head is not None and self.rows.heads is not None:
+            head = self.rows.heads.said(self.rows.tokens, self.rows.mask, scored.head, self.proximal_head)
         inside = torch.zeros(len(self.rows), dtype=torch.bool, device=part.device)
         inside[part] = True
         proximal = self.proximal
@@ -255,6 +276,8 @@ class Update:
             behavior=self.rows.behavior,
             mask=self.mask & inside.unsqueeze(-1),
             advantages=self.found.advantages,
+            head=head,
+            age=self.rows.age(self.version),
         )
 
     def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
@@ -281,6 +304,11 @@ class Update:
             "train/rows": float(self.trained),
             "train/not_finite": float(len(self.norms) - len(norms)),
         }
+
+
+def looks_at_heads(rule: Correction) -> bool:
+    """Whether a correction asks for more than the log-probs of sampled tokens."""
+    return rule.centering is not None or rule.needs_head
 
 
 def loglinear(

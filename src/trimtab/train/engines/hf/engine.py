@@ -24,11 +24,13 @@ from trimtab.train.engines.hf import rotary
 from trimtab.train.engines.hf.decoder import Decoder, same
 from trimtab.train.engines.hf.general import HfDecoder
 from trimtab.train.engines.hf.quantize import Quantizer
-from trimtab.train.engines.hf.sampling import Draw, draw
+from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
-from trimtab.train.messages import Group, Job, Sampling
+from trimtab.train.messages import Group, HeadKind, Job, Sampling
 from trimtab.train.policy.pretrained import DTYPES
 
+DrawKind = tuple[Sampling, HeadKind, int]
+"""What rows that are drawn together have in common."""
 InFlight = Literal["finish", "keep_cache", "recompute"]
 
 
@@ -62,7 +64,7 @@ class HfEngine:
         self.slots = Slots(slots)
         self.holes: list[int] = []
         self.queue: deque[RunningJob] = deque()
-        self.kinds: dict[Sampling, int] = {}
+        self.kinds: dict[DrawKind, int] = {}
         self.entries: dict[int, RunningJob] = {}
         self.held: tuple[RunningJob, Any] | None = None
         self.waiting: tuple[dict[str, Tensor], int] | None = None
@@ -82,7 +84,7 @@ class HfEngine:
             seen.add(job.group)
         for job in jobs:
             room = job.max_tokens if self.limit is None else min(job.max_tokens, self.limit - len(job.prompt))
-            entry = RunningJob(job, room, self.kinds.setdefault(job.sampling, len(self.kinds)))
+            entry = RunningJob(job, room, self.kinds.setdefault(drawn_as(job), len(self.kinds)))
             self.queue.append(entry)
             self.entries[job.group] = entry
 
@@ -99,6 +101,7 @@ class HfEngine:
         drawn = self._draw(logits, to_device(torch.from_numpy(slots.chances()), logits.device))
         tokens, behavior, raw, sound = (each.numpy() for each in to_host(_columns(drawn)))
         slots.record(tokens, behavior, raw, self.version)
+        slots.record_heads(drawn.heads)
         ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
         finished: list[Group] = []
         self.holes = np.flatnonzero(ended).tolist()
@@ -147,13 +150,21 @@ class HfEngine:
         """A token for every row, by the sampling of its own job."""
         kinds = self.slots.kind[: len(self.slots)]
         if (kinds == kinds[0]).all():
-            return draw(logits, chances, self.slots.members[0][0].job.sampling)
+            return draw(logits, chances, *drawn_as(self.slots.members[0][0].job))
         places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
         there = [to_device(torch.from_numpy(rows), logits.device) for rows in places]
         jobs = [self.slots.members[rows[0]][0].job for rows in places]
-        parts = [draw(logits[rows], chances[rows], job.sampling) for rows, job in zip(there, jobs, strict=True)]
-        order = to_device(torch.from_numpy(np.concatenate(places).argsort()), logits.device)
-        return Draw(*(torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True)))
+        parts = [draw(logits[rows], chances[rows], *drawn_as(job)) for rows, job in zip(there, jobs, strict=True)]
+        places_of = np.concatenate(places).argsort()
+        order = to_device(torch.from_numpy(places_of), logits.device)
+        tokens, behavior, raw, sound = (torch.cat(column)[order] for column in zip(*map(_columns, parts), strict=True))
+        heads: tuple[TokenHead | None, ...] = ()
+        if any(part.heads for part in parts):
+            told = [
+                head for part, rows in zip(parts, places, strict=True) for head in part.heads or (None,) * len(rows)
+            ]
+            heads = tuple(told[place] for place in places_of)
+        return Draw(tokens, behavior, raw, sound, heads)
 
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
@@ -224,6 +235,11 @@ def hf_engine(
     """An engine of this architecture on a device, whose weights are still to be loaded."""
     model = AutoModelForCausalLM.from_config(architecture, dtype=DTYPES[dtype], trust_remote_code=False)
     return HfEngine(model if device is None else model.to(device), **settings)
+
+
+def drawn_as(job: Job) -> DrawKind:
+    """How the tokens of a job are drawn, and what is recorded of it."""
+    return job.sampling, job.head, job.head_size
 
 
 def _columns(drawn: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:

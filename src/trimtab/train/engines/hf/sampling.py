@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as nnf
 
-from trimtab.train.messages import Sampling
+from trimtab.train.devices import to_host
+from trimtab.train.messages import Floats, HeadKind, Ints, Sampling
 
 BLOCK = 256
 """Tokens per block of the two-level search: a vocabulary is summed in float32 within blocks, in float64 over them."""
 
 HEAD = 1024
 """The likeliest tokens among which top-p looks first; the whole vocabulary is sorted only where they hold too little."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenHead:
+    """Ids of one token's distribution, with their log-probs, and the log of what the cut left of it."""
+
+    ids: Ints
+    log_probs: Floats
+    log_mass: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +37,18 @@ class Draw:
     behavior: Float[Tensor, "rows"]
     raw: Float[Tensor, "rows"]
     sound: Bool[Tensor, "rows"]
+    heads: tuple[TokenHead | None, ...] = ()
+    """What was asked for of each row's distribution; empty: nothing was, or there is nothing to tell."""
 
 
-def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], sampling: Sampling) -> Draw:
-    """The token that each row's uniform number in [0, 1) falls on, and its log-probs."""
+def draw(
+    logits: Float[Tensor, "rows vocab"],
+    uniforms: Float[Tensor, "rows"],
+    sampling: Sampling,
+    head: HeadKind = "none",
+    head_size: int = 128,
+) -> Draw:
+    """The token that each row's uniform number in [0, 1) falls on, its log-probs, and the head of its distribution if asked for."""
     plain = logits.float().log_softmax(-1)
     # One NaN, one +inf or nothing but -inf makes the normaliser NaN, and with it every entry of the row.
     sound = ~plain[:, 0].isnan()
@@ -43,7 +62,40 @@ def draw(logits: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows"], s
     at = tokens.unsqueeze(-1)
     raw = plain.gather(-1, at).squeeze(-1)
     behavior = raw if log_probs is plain else log_probs.gather(-1, at).squeeze(-1)
-    return Draw(tokens, behavior, raw, sound)
+    heads = ()
+    if head == "top-k":
+        heads = likeliest(log_probs, head_size)
+    elif head == "mask" and is_cut(sampling, plain.shape[-1]):
+        heads = kept_ids(log_probs, tempered_log_probs(plain, sampling))
+    return Draw(tokens, behavior, raw, sound, heads)
+
+
+def is_cut(sampling: Sampling, vocabulary: int) -> bool:
+    """Whether top-k or top-p takes tokens away."""
+    return (sampling.top_k or vocabulary) < vocabulary or (1.0 if sampling.top_p is None else sampling.top_p) < 1
+
+
+def kept_ids(log_probs: Float[Tensor, "rows vocab"], whole: Float[Tensor, "rows vocab"]) -> tuple[TokenHead, ...]:
+    """The ids that each row could be drawn from; `whole` is its distribution before the cut."""
+    kept = log_probs > -torch.inf
+    row, ids = kept.nonzero(as_tuple=True)
+    held = log_probs[row, ids]
+    mass = whole.double().exp().where(kept, 0.0).sum(-1).log().float()
+    counts, ids, held, mass = (each.numpy() for each in to_host([kept.sum(-1), ids.int(), held, mass]))
+    ends = counts.cumsum()
+    return tuple(
+        TokenHead(ids[end - count : end], held[end - count : end], float(each))
+        for end, count, each in zip(ends, counts, mass, strict=True)
+    )
+
+
+def likeliest(log_probs: Float[Tensor, "rows vocab"], size: int) -> tuple[TokenHead, ...]:
+    """The likeliest ids of each row, none of probability 0."""
+    values, ids = (each.numpy() for each in to_host([*log_probs.topk(min(size, log_probs.shape[-1]), -1)]))
+    return tuple(
+        TokenHead(row[held > -np.inf].astype(np.int32), held[held > -np.inf], 0.0)
+        for row, held in zip(ids, values, strict=True)
+    )
 
 
 def cut_log_probs(plain: Float[Tensor, "rows vocab"], sampling: Sampling) -> Float[Tensor, "rows vocab"]:
@@ -51,16 +103,21 @@ def cut_log_probs(plain: Float[Tensor, "rows vocab"], sampling: Sampling) -> Flo
 
     Tokens as likely as the k-th stay too.
     """
-    result = plain
-    if sampling.temperature != 1:
-        # Differences to the likeliest token are at most 0: no temperature makes them overflow to +inf.
-        result = ((plain - plain.amax(-1, keepdim=True)) / sampling.temperature).log_softmax(-1)
+    result = tempered_log_probs(plain, sampling)
     if sampling.top_k is not None and sampling.top_k < plain.shape[-1]:
         least = result.topk(sampling.top_k, -1).values[:, -1:]
         result = result.masked_fill(result < least, -torch.inf).log_softmax(-1)
     if sampling.top_p is not None and sampling.top_p < 1:
         result = result.masked_fill(~nucleus(result, sampling.top_p), -torch.inf).log_softmax(-1)
     return result
+
+
+def tempered_log_probs(plain: Float[Tensor, "rows vocab"], sampling: Sampling) -> Float[Tensor, "rows vocab"]:
+    """Log-probs after the temperature alone."""
+    if sampling.temperature == 1:
+        return plain
+    # Differences to the likeliest token are at most 0: no temperature makes them overflow to +inf.
+    return ((plain - plain.amax(-1, keepdim=True)) / sampling.temperature).log_softmax(-1)
 
 
 def nucleus(log_probs: Float[Tensor, "rows vocab"], share: float) -> Bool[Tensor, "rows vocab"]:

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.train.engines.hf.decoder import Positions
-from trimtab.train.messages import Floats, Group, Ints, Job, Sample
+from trimtab.train.engines.hf.sampling import TokenHead
+from trimtab.train.messages import Floats, Group, Ints, Job, Sample, SampledHead
 
 Finish = Literal["stop", "length", "error"]
+NO_IDS = np.zeros(0, np.int32)
+NO_NUMBERS = np.zeros(0, np.float32)
 
 
 @dataclass(eq=False)
@@ -66,6 +69,7 @@ class Slots:
         self.behavior: Floats = np.zeros((rows, 0), np.float32)
         self.raw: Floats = np.zeros((rows, 0), np.float32)
         self.uniforms: NDArray[np.float64] = np.zeros((rows, 0), np.float64)
+        self.heads: list[list[TokenHead | None]] = [[] for _ in range(rows)]
 
     def __len__(self) -> int:
         return len(self.members)
@@ -79,6 +83,7 @@ class Slots:
                 self.members[row] = (entry, index)
             else:
                 self.members.append((entry, index))
+            self.heads[row] = []
         at = list(rows)
         self.current[at] = entry.job.prompt[-1]
         self.position[at] = len(entry.job.prompt) - 1
@@ -96,6 +101,7 @@ class Slots:
             values[row] = values[last]
         for table in self._tables():
             table[row] = table[last]
+        self.heads[row], self.heads[last] = self.heads[last], []
         return last
 
     def chances(self) -> NDArray[np.float64]:
@@ -111,6 +117,11 @@ class Slots:
         self.made[: len(self)] += 1
         self.position[: len(self)] += 1
 
+    def record_heads(self, heads: Sequence[TokenHead | None]) -> None:
+        """Note what is told of the distributions that the tokens just recorded were drawn from; nothing, or one for each row."""
+        for row, head in enumerate(heads):
+            self.heads[row].append(head)
+
     def sample(self, row: int, finish: Finish) -> Sample:
         """The response in a row; one that ends in an error is without its last draw."""
         made = self.made[row] - (finish == "error")
@@ -120,6 +131,7 @@ class Slots:
             raw=self.raw[row, :made].copy(),
             versions=self.versions[row, :made].copy(),
             finish=finish,
+            head=joined_heads(self.heads[row][:made]),
         )
 
     def beginning(self, row: int) -> Ints:
@@ -133,3 +145,16 @@ class Slots:
     def _widen(self, width: int) -> None:
         wider = [np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in self._tables()]
         self.tokens, self.versions, self.behavior, self.raw, self.uniforms = wider
+
+
+def joined_heads(heads: Sequence[TokenHead | None]) -> SampledHead | None:
+    """The heads of a response's tokens as one; None where nothing was recorded."""
+    found = [head for head in heads if head is not None]
+    if not found:
+        return None
+    return SampledHead(
+        counts=np.array([0 if head is None else len(head.ids) for head in heads], np.int32),
+        ids=np.concatenate([NO_IDS, *(head.ids for head in found)]),
+        log_probs=np.concatenate([NO_NUMBERS, *(head.log_probs for head in found)]),
+        log_mass=np.array([0.0 if head is None else head.log_mass for head in heads], np.float32),
+    )

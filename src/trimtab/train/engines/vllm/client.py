@@ -141,7 +141,8 @@ class ServerClient:
                     (each["logprob"] for each in choice["logprobs"]["content"]),
                     ((int(span["version"]), span["start"], span["end"]) for span in choice["weight_versions"] or ()),
                     choice["finish_reason"],
-                    job.sampling,
+                    job,
+                    [_listed(each) for each in choice["logprobs"]["content"]],
                 )
                 for choice in choices
             ),
@@ -163,3 +164,8 @@ class ServerClient:
         if self.address.startswith(UNIX):
             return _Unix(self.address.removeprefix(UNIX), timeout)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+def _listed(content: Mapping[str, Any]) -> dict[int, float]:
+    """Log-probs by id of what a server lists beside a token: the token itself first, then others by rank."""
+    return {int(each["token_id"]): float(each["logprob"]) for each in content.get("top_logprobs") or ()}

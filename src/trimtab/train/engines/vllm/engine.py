@@ -143,7 +143,8 @@ class VllmEngine:
             (each[token].logprob for each, token in zip(made.logprobs, made.token_ids, strict=True)),
             ((int(span.version), span.start, span.end) for span in made.weight_versions or ()),
             made.finish_reason,
-            entry.job.sampling,
+            entry.job,
+            [{id: each.logprob for id, each in listed.items()} for listed in made.logprobs],
         )
         group = entry.group()
         if group is not None:

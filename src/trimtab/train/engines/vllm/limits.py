@@ -42,6 +42,11 @@ def on_cpu() -> bool:
 
 def check_run(architecture: PretrainedConfig, rollout: Rollout) -> None:
     """Refuse what vLLM cannot do, in words that say what to set. Of servers at an address only they themselves know what they can."""
+    if rollout.head == "mask" and rollout.top_k is None and rollout.top_p is not None and rollout.top_p < 1:
+        raise ConfigError(
+            f"rollout.engine {rollout.engine} needs rollout.top_k beside top_p {rollout.top_p:g}, got none. vLLM tells the ids that were "
+            "left only where top_k bounds them: set one that top_p never reaches, or rollout.head none to train without them."
+        )
     if rollout.precision not in DTYPES:
         raise ConfigError(
             f"rollout.engine {rollout.engine} needs rollout.precision fp32 or bf16, got {rollout.precision}. "
@@ -103,6 +108,7 @@ def engine_options(architecture: PretrainedConfig, rollout: Rollout) -> Mapping[
         "max_model_len": longest,
         "max_num_seqs": rollout.slots + 1,  # one for the probe
         "logprobs_mode": "processed_logprobs",
+        "max_logprobs": max(20, rollout.head_size + 1 if rollout.head == "top-k" else rollout.top_k or 0),
         "tensor_parallel_size": rollout.vllm.tensor_parallel,
         "weight_transfer_config": {"backend": "trimtab" if rollout.vllm.transfer == "host" else rollout.vllm.transfer},
     }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from trimtab.errors import InputError
-from trimtab.train.messages import Floats, Group, Ints, Job, Sample, Sampling
+from trimtab.train.messages import Floats, Group, Ints, Job, Sample, SampledHead, Sampling
 
 SEEDS = 2**32
+LOG_NOTHING = -1e3
+"""Below any log-prob of a token that can be drawn; servers write −9999 for −inf."""
 
 
 def check_job(job: Job, *, vocabulary: int, longest: int) -> None:
@@ -58,7 +60,7 @@ def asked_of(job: Job, stop: Sequence[int], *, longest: int, samples: int, first
         "temperature": cut.temperature,
         "seed": (job.seed + first) % SEEDS,
         "max_tokens": min(job.max_tokens, longest - len(job.prompt)),
-        "logprobs": 0,
+        "logprobs": ids_asked(job),
         "stop_token_ids": list(stop),
         "ignore_eos": True,
         "detokenize": False,
@@ -70,14 +72,42 @@ def asked_of(job: Job, stop: Sequence[int], *, longest: int, samples: int, first
     return asked
 
 
+def ids_asked(job: Job) -> int:
+    """How many ids vLLM is to list at each token. After top-k none but its own have a probability.
+
+    The token drawn is the first of them, likely or not, so that for the likeliest one more is asked for.
+    """
+    if job.head == "top-k":
+        return job.head_size + 1
+    return job.sampling.top_k or 0 if job.head == "mask" else 0
+
+
+def head_of(told: Sequence[Mapping[int, float]], job: Job) -> SampledHead | None:
+    """The head of a response from what was listed at each token; ids without probability are not of it."""
+    if not ids_asked(job):
+        return None
+    likely = [
+        sorted(((id, value) for id, value in each.items() if value > LOG_NOTHING), key=lambda pair: -pair[1])
+        for each in told
+    ]
+    kept = [each[: job.head_size] if job.head == "top-k" else each for each in likely]
+    return SampledHead(
+        counts=np.array([len(each) for each in kept], np.int32),
+        ids=np.array([id for each in kept for id, _ in each], np.int32),
+        log_probs=np.array([value for each in kept for _, value in each], np.float32),
+        log_mass=None,
+    )
+
+
 def sample_of(
     tokens: Sequence[int],
     log_probs: Iterable[float],
     spans: Iterable[tuple[int, int, int]],
     finish: str,
-    sampling: Sampling,
+    job: Job,
+    told: Sequence[Mapping[int, float]] = (),
 ) -> Sample:
-    """One response. `spans`: version, first token and one past the last.
+    """One response. `spans`: version, first token and one past the last. `told`: log-probs by id listed at each token.
 
     It ends before the first token whose log-prob is not finite: its logits were not either. vLLM reports one kind of log-prob,
     that of the distribution drawn from; the plain one is known where they are the same.
@@ -91,7 +121,8 @@ def sample_of(
     if len(broken):
         end = int(broken[0])
         ids, behavior, versions, finish = ids[:end], behavior[:end], versions[:end], "error"
-    if sampling.temperature == 0:
+    if job.sampling.temperature == 0:
         behavior = np.zeros_like(behavior)
-    raw = behavior if sampling == Sampling() else None
-    return Sample(ids, behavior, raw, versions, "error" if finish not in ("stop", "length") else finish)
+    raw = behavior if job.sampling == Sampling() else None
+    head = head_of(told[: len(ids)], job)
+    return Sample(ids, behavior, raw, versions, "error" if finish not in ("stop", "length") else finish, head)
