@@ -115,11 +115,10 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
     """The gap between behavior and proximal, or current where there is no proximal."""
     target = next((name for name in ("proximal", "current") if getattr(batch, name) is not None), None)
     if batch.behavior is None or target is None:
-        lacking = "behavior log-probs" if batch.behavior is None else "the trainer's log-probs (proximal or current)"
-        told = batch.origin.absent.get("behavior" if batch.behavior is None else "proximal", "")
+        side, column = ("sampler", "behavior") if batch.behavior is None else ("trainer", "proximal")
+        told = batch.origin.absent.get(column, "--model, or --columns where another column holds them")
         raise InputError(
-            f"An audit needs log-probs of both sides, got no {lacking}. "
-            f"{told or 'Name their column with --columns, or have them computed with --model.'}"
+            f"An audit needs log-probs of both sides, got none of the {side} ({column}). What brings them: {told}."
         )
     behavior, scored = batch.behavior.astype(np.float64), np.asarray(getattr(batch, target), np.float64)
     used = batch.trained & np.isfinite(behavior) & np.isfinite(scored)
