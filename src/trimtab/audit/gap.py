@@ -42,6 +42,8 @@ class Gap:
     """Whether it begins a turn: the token before it is not trained."""
     last: Bools
     tokens: Ints | None
+    before: Ints | None
+    """The token before it; −1 where it is the first of its sequence."""
     age: Ints | None
     """Learner's version less the token's; −1 where it is not known."""
     step: Ints | None
@@ -106,7 +108,7 @@ class Gap:
         """The columns that there are."""
         names = (
             *("behavior", "scored", "log_r", "sequence", "place", "at", "first", "last"),
-            *("tokens", "age", "step", "source", "second"),
+            *("tokens", "before", "age", "step", "source", "second"),
         )
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
@@ -137,6 +139,7 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         first=first[at],
         last=last[at],
         tokens=None if batch.tokens is None else batch.tokens[at],
+        before=None if batch.tokens is None else _before(batch.tokens, batch.offsets)[at],
         age=_ages(batch, at, sequence[at]),
         step=None if batch.step is None else batch.step[sequence[at]],
         source=None if source is None else source[sequence[at]],
@@ -144,6 +147,12 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         second=None if second is None else np.asarray(second, np.float64)[at],
         missing=int(batch.trained.sum() - len(at)),
     )
+
+
+def _before(tokens: Ints, offsets: Ints) -> Ints:
+    found = np.concatenate([[-1], tokens[:-1]])
+    found[offsets[:-1][offsets[:-1] < len(tokens)]] = -1
+    return found[: len(tokens)]
 
 
 def _edges(trained: Bools, sequence: Ints) -> tuple[Bools, Bools]:
