@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.audit.sampled import make_model, sampled
 from tests.cli.test_process import on_a_terminal
-from tests.records.dumps import made
+from tests.records.dumps import made, pickled
 from tests.train.runs import SMALL
 from trimtab.audit import scoring
 from trimtab.cli.app import app
@@ -56,7 +56,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FAULTS: list[tuple[str, Callable[..., Path], Callable[[Path], made.Rollouts], made.Change, str]] = [
     ("nemo-rl", made.nemo_rl, sampled, made.shifted, "shift"),
     ("slime", made.slime_train, lambda model: sampled(model, temperature=0.7), made.same, "temperature"),
-    ("skyrl", made.skyrl, lambda model: sampled(model, top_p=0.9), made.same, "truncation"),
+    ("skyrl", pickled.skyrl, lambda model: sampled(model, top_p=0.9), made.same, "truncation"),
 ]
 
 
