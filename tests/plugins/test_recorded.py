@@ -287,6 +287,134 @@ def test_nemo_rls_loss_object_refuses_by_name(nemo_rl: Any, plan: Any, words: st
         nemo_rl.PolicyLossFn(plan)
 
 
+# --- ROLL ---------------------------------------------------------------------------------------------------------------
+
+
+class RollActorWorker:
+    """What the plug-in takes of ROLL's base worker."""
+
+    def get_old_log_probs_with_cache(self, data: Any, log_probs: torch.Tensor) -> torch.Tensor:
+        return data.batch["old_log_probs"]
+
+
+@pytest.fixture
+def roll(monkeypatch: pytest.MonkeyPatch) -> Any:
+    put(monkeypatch, "roll.pipeline.base_worker", ActorWorker=RollActorWorker)
+    sys.modules.pop("trimtab.plugins.roll", None)
+    from trimtab.plugins import roll as plugin
+
+    yield plugin
+    sys.modules.pop("trimtab.plugins.roll", None)
+
+
+def roll_step(
+    plugin: Any, case: Case, plan: Any, *, config: Any = None, parts: tuple[slice, ...] = (slice(None),)
+) -> Step:
+    """On policy with advantage 1, as for NeMo-RL; the strategy hands out the log-probs in place of a model's."""
+    x, worker = case.inputs, plugin.actor_worker(plan)()
+    worker.pipeline_config = config or SimpleNamespace()
+    leaf = x["proximal"].clone().requires_grad_()
+    first = torch.zeros(len(leaf), 1)
+    columns = {
+        "input_ids": torch.zeros(len(leaf), leaf.shape[1] + 1, dtype=torch.long),
+        "response_mask": torch.cat([first, x["mask"].float()], 1),
+        "old_log_probs": x["proximal"],
+        "infer_logprobs": x["behavior"],
+        "advantages": torch.ones_like(x["proximal"]),
+    }
+    counts = {"batch_num_tokens": x["mask"].sum(), "global_valid_samples": x["mask"].any(1).sum()}
+    total, logged = 0.0, {}
+    for part in parts:
+        worker.strategy = SimpleNamespace(op_compute_log_probs=lambda logits, **_: logits)
+        data = SimpleNamespace(
+            batch={name: value[part] for name, value in columns.items()},
+            meta_info={name: {"response_mask": value} for name, value in counts.items()},
+        )
+        loss, metrics = worker.loss_func(data, leaf[part])
+        loss.backward()
+        total += loss.item()
+        logged |= metrics
+    assert leaf.grad is not None
+    return Step(leaf.grad, total, logged)
+
+
+def rejects_nothing_missing(case: Case) -> bool:
+    return bool(torch.isfinite(case.outputs["weight"]).all()) and float(case.outputs["weight"].max()) < 1e6
+
+
+@named("roll", also=rejects_nothing_missing)
+def test_rolls_weights_come_out_of_the_worker(roll: Any, case: Case):
+    rule = trimtab.dialects.read("roll", {"train_infer_correction": case.config}).correction
+    plan = {"correction": rule.but(denominator="trained").settings(), "reduction": "token-mean"}
+    ours = roll_step(roll, case, plan)
+    off = roll_step(roll, case, {"correction": "off", "reduction": "token-mean"})
+    mask = case.inputs["mask"]
+    expected = torch.where(mask, case.outputs["weight"] * case.outputs["kept"], 0.0) / mask.sum()
+    same_step("ROLL", f"recorded {case.id}", Step(-expected, -float(expected.sum()), {}), ours, off)
+
+
+def test_micro_batches_of_roll_add_up_and_metrics_say_how_they_combine(roll: Any):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    plan = {"correction": "token-mis", "reduction": "token-mean", "metrics": "all"}
+    whole, parts = (roll_step(roll, case, plan, parts=each) for each in ((slice(None),), (slice(0, 2), slice(2, None))))
+    torch.testing.assert_close(whole.gradient, parts.gradient)
+    assert whole.loss == pytest.approx(parts.loss, rel=1e-5)
+    assert {name.rpartition("@")[2] for name in whole.metrics} <= {"sum", "mean", "max", "min"}
+    assert "trimtab/ratio/max@max" in whole.metrics
+    assert "trimtab/kept_fraction@mean" in whole.metrics
+
+
+def test_what_a_plan_leaves_out_is_as_rolls_own_keys_say(roll: Any):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    config = SimpleNamespace(loss_agg_mode="seq-mean-token-mean", pg_clip=0.1, rl_loss_coef=0.5)
+    step = roll_step(roll, case, "token-tis", config=config)
+    mask = case.inputs["mask"]
+    leaf = case.inputs["proximal"].clone().requires_grad_()
+    by_hand = trimtab.policy_loss(
+        trimtab.Clip(low=0.1, high=0.1),
+        current=leaf,
+        proximal=case.inputs["proximal"],
+        behavior=case.inputs["behavior"],
+        mask=mask,
+        advantages=torch.full_like(leaf, 0.5),
+        correction=trimtab.preset("token-tis"),
+        reduction="seq-mean-token-mean",
+    )
+    by_hand.loss.backward()
+    torch.testing.assert_close(step.gradient, leaf.grad)
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "words"),
+    [
+        ({"advantage": "grpo"}, {}, "needs a plan without advantage"),
+        ("m2po", {}, "single sequences"),
+        ({"reduction": "prompt-mean"}, {}, "got reduction prompt-mean"),
+        (
+            "token-tis",
+            {"train_infer_correction": {"is_weight": {"enabled": True}}},
+            "train_infer_correction off beside a correction",
+        ),
+        ("token-tis", {"loss_agg_mode": "token-mean", "length_loss_weight": True}, "rows weigh by their length"),
+        (
+            {"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}},
+            {},
+            "denominator trained",
+        ),
+    ],
+)
+def test_rolls_worker_refuses_by_name(roll: Any, plan: Any, config: dict[str, Any], words: str):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    with pytest.raises(ConfigError, match=words):
+        roll_step(roll, case, plan, config=SimpleNamespace(**config))
+
+
+def test_a_batch_of_rolls_without_the_engines_log_probs_is_refused_where_a_rule_needs_them(roll: Any):
+    with pytest.raises(ConfigError, match=r"needs the engine's log-probs.*generating_args.logprobs"):
+        roll._behavior({"infer_logprobs": []}, needed=True)
+    assert roll._behavior({}, needed=False) is None
+
+
 # --- absent frameworks --------------------------------------------------------------------------------------------------
 
 
