@@ -204,6 +204,134 @@ def test_samples_in_parts_are_refused():
         )
 
 
+def slime_args(**more: Any) -> Any:
+    return SimpleNamespace(**{"context_parallel_size": 1, "calculate_per_token_loss": False, **more})
+
+
+@pytest.fixture
+def slime(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """slime's module of losses, with log-probs that are the logits."""
+
+    def log_probs(logits: torch.Tensor, *, response_lengths: list[int], with_entropy: bool, **_: Any) -> Any:
+        parts = list(logits.split(response_lengths))
+        return None, {"log_probs": parts, "entropy": [-each for each in parts] if with_entropy else None}
+
+    put(monkeypatch, "slime.backends.megatron_utils.loss", get_log_probs_and_entropy=log_probs)
+    from trimtab.plugins import slime as plugin
+
+    return plugin
+
+
+def slime_loss(plugin: Any, case: Case, args: Any, parts: int = 1, **more: Any) -> Step:
+    """As loss_function calls it, micro-batch by micro-batch; divided by the samples, or tokens, of the step as slime does."""
+    x = case.inputs
+    bounds = x["cu_seqlens"].tolist()
+    leaf = (x["proximal"] + 0.0).requires_grad_()
+    samples = list(itertools.pairwise(bounds))
+    count = x["mask"].sum() if args.calculate_per_token_loss else torch.tensor(float(len(samples)))
+    total, logged = torch.zeros(()), {}
+    for rows in (samples[part::parts] for part in range(parts)):
+        cut = {name: [value[low:high] for low, high in rows] for name, value in x.items() if name != "cu_seqlens"}
+        batch = {
+            "loss_masks": [each.long() for each in cut["mask"]],
+            "log_probs": cut["proximal"],
+            "rollout_log_probs": cut["behavior"],
+            "advantages": [torch.ones(high - low) for low, high in rows],
+            "unconcat_tokens": None,
+            "total_lengths": [high - low for low, high in rows],
+            "response_lengths": [high - low for low, high in rows],
+            "rollout_mask_sums": torch.stack([each.sum() for each in cut["mask"]]),
+        } | more
+        logits = torch.cat([leaf[low:high] for low, high in rows])
+        loss, metrics = plugin.loss(args, batch, logits, None)
+        (loss / count).backward()
+        total = total + loss.detach() / count
+        logged = {name: logged.get(name, 0.0) + float(value / count) for name, value in metrics.items()}
+    assert leaf.grad is not None
+    return Step(leaf.grad, total.item(), logged)
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+@named("slime", also=of_single_samples)
+def test_slimes_weights_come_out_of_the_whole_loss(slime: Any, case: Case, by_token: bool):
+    """On policy with advantage 1: minus the weight over the tokens, or over those of the sample and the samples."""
+    rule = trimtab.dialects.read("slime", case.config).correction
+    ours, off = (
+        slime_loss(slime, case, slime_args(calculate_per_token_loss=by_token, trimtab=plan), parts=2)
+        for plan in ({"correction": rule.settings()}, "off")
+    )
+    mask, bounds = case.inputs["mask"], case.inputs["cu_seqlens"]
+    sizes = bounds.diff()
+    own = torch.stack([each.sum() for each in mask.split(sizes.tolist())]).clamp(min=1)
+    over = mask.sum() if by_token else (own * len(sizes)).repeat_interleave(sizes)
+    expected = torch.where(mask, case.outputs["weight"] * case.outputs["kept"], 0.0) / over
+    name = f"recorded {case.id}, whole loss by {'token' if by_token else 'sample'}"
+    same_step("slime", name, Step(-expected, -float(expected.sum()), {}), ours, off)
+    assert ours.metrics["loss"] == pytest.approx(ours.loss, rel=1e-5)
+
+
+def test_slimes_whole_loss_takes_what_is_left_out_from_slimes_arguments(slime: Any):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    held = {"eps_clip": 0.1, "eps_clip_high": 0.3, "entropy_coef": 0.01}
+    args = slime_args(trimtab={"correction": "off", "metrics": "all"}, advantage_estimator="cispo", **held)
+    with_bonus = slime_loss(slime, case, args)
+    without = slime_loss(slime, case, slime_args(**{**vars(args), "entropy_coef": 0.0}))
+    assert (with_bonus.gradient - without.gradient).abs().max() > 1e-4
+    assert slime._own(
+        '{"correction": "off"}', '{"advantage_estimator": "cispo", "eps_clip": 0.1}'
+    ).loss == trimtab.Cispo(lower=0.9, upper=1.1)
+    assert "trimtab/kept_fraction" in with_bonus.metrics
+
+
+def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
+    """Rewards 9 (rejected), 1 and 0 of one prompt: ±0.5 about the mean of those that are kept; with all voting −7/3 and −10/3."""
+    from trimtab.plugins.slime import estimate
+
+    gate = {
+        "gates": [{"metric": "ratio", "level": "sequence", "agg": "mean", "upper": 1.1}],
+        "weight": {"level": "one"},
+    }
+    data: dict[str, Any] = {
+        "loss_masks": [torch.ones(2, dtype=torch.long) for _ in range(3)],
+        "log_probs": [torch.full((2,), 1.0 if row == 0 else 0.0) - 2 for row in range(3)],
+        "rollout_log_probs": [torch.full((2,), -2.0) for _ in range(3)],
+        "rewards": [9.0, 1.0, 0.0],
+        "sample_indices": [6, 7, 8],
+    }
+    args = slime_args(
+        n_samples_per_prompt=3,
+        rewards_normalization=False,
+        trimtab={"correction": gate, "advantage": {"kind": "grpo", "std": False, "baseline": "kept"}},
+    )
+    estimate(args, data)
+    assert [each.tolist() for each in data["advantages"]] == [[0.0, 0.0], [0.5, 0.5], [-0.5, -0.5]]
+    assert data["returns"] is data["advantages"]
+    args.trimtab = {"advantage": {"kind": "grpo", "std": False}}
+    estimate(args, data)
+    assert data["advantages"][1].tolist() == pytest.approx([-7 / 3] * 2)
+    args.rewards_normalization = True
+    with pytest.raises(ConfigError, match="--disable-rewards-normalization"):
+        estimate(args, data)
+
+
+def test_hooks_of_slime_share_a_plan_and_each_refuses_what_none_of_them_does(slime: Any):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    plan = {"correction": "token-tis", "advantage": "grpo"}
+    with pytest.raises(ConfigError, match=r"without advantage.*custom-advantage-function-path"):
+        slime_loss(slime, case, slime_args(trimtab=plan))
+    named = {"custom_advantage_function_path": "trimtab.plugins.slime.estimate"}
+    assert slime_loss(slime, case, slime_args(trimtab=plan, **named)).loss != 0
+    with pytest.raises(ConfigError, match="without reduction"):
+        slime_loss(slime, case, slime_args(trimtab={"reduction": "token-mean"}, **named))
+    with pytest.raises(ConfigError, match="rollouts of one sample each"):
+        slime_loss(
+            slime,
+            case,
+            slime_args(trimtab="off"),
+            rollout_mask_sums=torch.full((len(case.inputs["cu_seqlens"]) - 1,), 999),
+        )
+
+
 # --- NeMo-RL ------------------------------------------------------------------------------------------------------------
 
 
