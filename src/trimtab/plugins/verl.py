@@ -181,6 +181,7 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
     if asked is None:
         return _THEIRS(batch, rollout_corr_config)
     plan = DRIVER.check(_plan(asked))
+    _record(plan, batch)
     if plan.correction is None:
         return _THEIRS(batch, rollout_corr_config)
     _refuse_two(rollout_corr_config)
@@ -194,7 +195,6 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
         behavior=given["rollout_log_probs"],
         mask=given["response_mask"],
     )
-    _record(plan, batch)
     stays = out.kept if way == "mask" else out.trained
     given["response_mask"] = stays.to(given["response_mask"].dtype)
     given["rollout_is_weights"] = out.weight
@@ -203,20 +203,16 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
 
 
 def _record(plan: Plan, batch: Any) -> None:
-    """The batch as it came, before rejection, into the plan's folder."""
+    """The batch as it came, before rejection, into the plan's folder; the v1 driver has no token ids here."""
     recorder = recorder_of(plan, DRIVER.place)
     if recorder is None:
         return
     given = batch.batch
-    if "input_ids" not in given:
-        raise ConfigError(
-            f"{DRIVER.place} needs trainer.use_v1 false for record, got true. The v1 driver hands no token ids to the correction."
-        )
     rewards = given.get("token_level_rewards", None)
     recorder.add(
         step=next(_STEPS),
-        tokens=given["input_ids"],
-        attention=given["attention_mask"],
+        tokens=given.get("input_ids", None),
+        attention=given.get("attention_mask", None) if "input_ids" in given else None,
         mask=given["response_mask"],
         behavior=given["rollout_log_probs"],
         proximal=given["old_log_probs"],
