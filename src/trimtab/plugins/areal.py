@@ -58,18 +58,8 @@ LOSS = Hook(
     whole_step=False,
 )
 LOSS_KEYS = (
-    "eps_clip",
-    "eps_clip_higher",
-    "c_clip",
-    "rejection_sampling",
-    "m2_threshold",
-    "importance_sampling_level",
-    "use_sapo_loss",
-    "sapo_tau_pos",
-    "sapo_tau_neg",
-    "use_decoupled_loss",
-    "recompute_logprob",
-    "prox_logp_method",
+    *("eps_clip", "eps_clip_higher", "c_clip", "rejection_sampling", "m2_threshold", "importance_sampling_level"),
+    *("use_sapo_loss", "sapo_tau_pos", "sapo_tau_neg", "use_decoupled_loss", "recompute_logprob", "prox_logp_method"),
 )
 """What of the actor's configuration says its loss."""
 
