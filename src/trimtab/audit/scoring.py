@@ -92,7 +92,7 @@ class ModelScorer:
         if self._loaded is None:
             policy = _load(self.folder, DTYPES[self.dtype])
             self._loaded = policy, _has_plain_head(policy)
-        size = int(self._loaded[0].get_input_embeddings().num_embeddings)
+        size = int(cast("Any", self._loaded[0].get_input_embeddings()).num_embeddings)
         if largest >= size:
             raise InputError(
                 f"--model needs the vocabulary of the tokens, got {size} entries and token {largest}. Is it another model?"

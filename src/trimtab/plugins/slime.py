@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -137,7 +137,7 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
     given = batch.get("log_probs")
     behavior = batch.get("rollout_log_probs")
     found = policy_loss(
-        plan.loss or own.loss,
+        cast("Any", plan.loss or own.loss),
         current=current,
         proximal=torch.cat(given) if given else current.detach(),
         behavior=torch.cat(behavior) if behavior else None,
@@ -175,11 +175,17 @@ def estimate(args: Any, rollout_data: dict[str, Any]) -> None:
     mask, bounds = _packed(rollout_data["loss_masks"])
     kept = None
     if plan.correction is not None:
-        log_probs = {"proximal": rollout_data.get("log_probs"), "behavior": rollout_data.get("rollout_log_probs")}
-        if not all(log_probs.values()):
+        proximal, behavior = rollout_data.get("log_probs"), rollout_data.get("rollout_log_probs")
+        if not proximal or not behavior:
             raise ConfigError(f"{ADVANTAGE.place} needs log-probs of both sides beside a correction, got one. Drop it.")
-        given = {name: torch.cat(values) for name, values in log_probs.items()}
-        kept = correct(plan.correction, **given, mask=mask, cu_seqlens=bounds).kept
+        out = correct(
+            plan.correction,
+            proximal=torch.cat(proximal),
+            behavior=torch.cat(behavior),
+            mask=mask,
+            cu_seqlens=bounds,
+        )
+        kept = out.kept
     rewards = torch.tensor(rollout_data["rewards"], dtype=torch.float32, device=mask.device)
     indices = torch.tensor(rollout_data["sample_indices"], device=mask.device)
     made = advantages(
