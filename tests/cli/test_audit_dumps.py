@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,9 @@ def test_a_terminal_shows_a_bar_and_nothing_of_the_loader_s(
     assert "Scoring with A" in printed
     assert "Loading weights" not in printed
     assert "None needed" in printed
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    rows = [line.split() for line in plain.splitlines()]
+    assert ["off", *["100", "%"] * 6, "×", "1"] in rows  # on one line, with the columns that fit
 
 
 def test_parity_is_a_gate_with_exit_codes(models: tuple[Path, Path], sound: made.Rollouts, tmp_path: Path):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trimtab.audit.scoring import ModelScorer
     from trimtab.records.saved import SavedBatch
 
+FEW_COLUMNS = (0, 1, 3, 4, 6, 7, 9, 10)
+"""Those of a rule's numbers that fit a narrow terminal; pages, Markdown and pipes have all."""
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
 Framework = Annotated[
     str | None,
@@ -128,10 +130,11 @@ def _put_tables(judged: Audit) -> None:
     show.put("", show.heading("Causes, each judged on what those above leave"))
     show.put(show.table([each.upper() for each in LADDER], rows))
     show.put("", show.heading("What each rule would do"))
+    columns = FEW_COLUMNS if show.is_narrow() else range(len(RULES))
+    rules = [rule_row(each) for each in judged.rules.outcomes]
     show.put(
         show.table(
-            [each.upper() for each in RULES],
-            [[Text(cell) for cell in rule_row(each)] for each in judged.rules.outcomes],
+            [RULES[place].upper() for place in columns], [[Text(row[place]) for place in columns] for row in rules]
         )
     )
     show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
