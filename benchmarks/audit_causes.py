@@ -27,7 +27,7 @@ from planted.model import World, make_world
 
 from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
-from trimtab.audit.rungs.precision import SIZES, fingerprint
+from trimtab.audit.rungs.precision import SIZES, precision_fingerprint
 
 MARKS = "<!-- matrix: written by benchmarks/audit_causes.py -->", "<!-- end of matrix -->"
 
@@ -44,7 +44,7 @@ def see(name: str, world: World) -> Seen:
     """What is seen of a batch with this cause."""
     made = plant(name, world)
     first = next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
-    return Seen(first, fingerprint(gap_of(made.batch)).nearest if PLANTS[name].rung == "precision" else None)
+    return Seen(first, precision_fingerprint(gap_of(made.batch)).nearest if PLANTS[name].rung == "precision" else None)
 
 
 def one_seed(seed: int, names: list[str]) -> list[Seen]:

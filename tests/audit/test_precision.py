@@ -8,7 +8,7 @@ import pytest
 from tests.audit import made
 from trimtab.audit.gap import Gap, gap_of
 from trimtab.audit.rungs import precision
-from trimtab.audit.rungs.precision import fingerprint, repeated_share
+from trimtab.audit.rungs.precision import precision_fingerprint, repeated_share
 from trimtab.records.saved import SavedBatch
 
 
@@ -67,7 +67,7 @@ def test_the_order_of_sequences_and_the_size_change_nothing():
     [(0.05, 7e-4, "fp16"), (0.05, 6e-3, "bf16"), (0.8, 1.5e-3, "int8"), (0.8, 6e-3, "fp8"), (0.8, 3e-2, "int4")],
 )
 def test_a_precision_is_named_by_what_repeats_and_by_size(repeating: float, size: float, named: str):
-    found = fingerprint(gap_of(apart(repeating, size)))
+    found = precision_fingerprint(gap_of(apart(repeating, size)))
     assert found.nearest == named
     assert found.rounded == ("weights" if repeating > 0.5 else "activations")
 
@@ -75,7 +75,7 @@ def test_a_precision_is_named_by_what_repeats_and_by_size(repeating: float, size
 def test_without_tokens_or_with_few_that_repeat_only_the_size_speaks():
     batch = apart(0.8, 6e-3)
     for less in (replace(batch, tokens=None), replace(batch, tokens=np.arange(len(batch.trained)))):
-        found = fingerprint(gap_of(less))
+        found = precision_fingerprint(gap_of(less))
         assert (found.repeats, found.rounded) == (None, None)
         assert found.nearest in ("bf16", "fp8")
         assert "too few tokens repeat" in precision.precision(gap_of(less)).statistic

@@ -285,7 +285,7 @@ def test_slimes_whole_loss_takes_what_is_left_out_from_slimes_arguments(slime: A
 
 def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
     """Rewards 9 (rejected), 1 and 0 of one prompt: ±0.5 about the mean of those that are kept; with all voting −7/3 and −10/3."""
-    from trimtab.plugins.slime import estimate
+    from trimtab.plugins.slime import sample_advantages
 
     gate = {
         "gates": [{"metric": "ratio", "level": "sequence", "agg": "mean", "upper": 1.1}],
@@ -303,15 +303,15 @@ def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
         rewards_normalization=False,
         trimtab={"correction": gate, "advantage": {"kind": "grpo", "std": False, "baseline": "kept"}},
     )
-    estimate(args, data)
+    sample_advantages(args, data)
     assert [each.tolist() for each in data["advantages"]] == [[0.0, 0.0], [0.5, 0.5], [-0.5, -0.5]]
     assert data["returns"] is data["advantages"]
     args.trimtab = {"advantage": {"kind": "grpo", "std": False}}
-    estimate(args, data)
+    sample_advantages(args, data)
     assert data["advantages"][1].tolist() == pytest.approx([-7 / 3] * 2)
     args.rewards_normalization = True
     with pytest.raises(ConfigError, match="--disable-rewards-normalization"):
-        estimate(args, data)
+        sample_advantages(args, data)
 
 
 def test_hooks_of_slime_share_a_plan_and_each_refuses_what_none_of_them_does(slime: Any):
@@ -319,7 +319,7 @@ def test_hooks_of_slime_share_a_plan_and_each_refuses_what_none_of_them_does(sli
     plan = {"correction": "token-tis", "advantage": "grpo"}
     with pytest.raises(ConfigError, match=r"without advantage.*custom-advantage-function-path"):
         slime_loss(slime, case, slime_args(trimtab=plan))
-    named = {"custom_advantage_function_path": "trimtab.plugins.slime.estimate"}
+    named = {"custom_advantage_function_path": "trimtab.plugins.slime.sample_advantages"}
     assert slime_loss(slime, case, slime_args(trimtab=plan, **named)).loss != 0
     with pytest.raises(ConfigError, match="without reduction"):
         slime_loss(slime, case, slime_args(trimtab={"reduction": "token-mean"}, **named))

@@ -4,7 +4,7 @@
 
 --use-tis --custom-tis-function-path trimtab.plugins.slime.tis                      the weight, into slime's own loss
 --loss-type custom_loss --custom-loss-function-path trimtab.plugins.slime.loss      the whole loss
---custom-advantage-function-path trimtab.plugins.slime.estimate                     advantages, beside either
+--custom-advantage-function-path trimtab.plugins.slime.sample_advantages                     advantages, beside either
 
 Samples arrive as one tensor each, responses only; a loss is summed over samples, and slime divides by the counts of the step.
 """
@@ -34,7 +34,7 @@ TRIED = "624b824a"
 SLIMES_OWN = (
     "slime keeps its own loss here: --loss-type custom_loss --custom-loss-function-path trimtab.plugins.slime.loss."
 )
-ESTIMATES = "Set --custom-advantage-function-path trimtab.plugins.slime.estimate."
+ESTIMATES = "Set --custom-advantage-function-path trimtab.plugins.slime.sample_advantages."
 REDUCTION = "It is slime's --calculate-per-token-loss."
 WEIGHT = Hook(
     place="slime's trimtab",
@@ -73,7 +73,7 @@ ADVANTAGE = Hook(
 HOOKS = {
     "tis": ("custom_tis_function_path", WEIGHT),
     "loss": ("custom_loss_function_path", LOSS),
-    "estimate": ("custom_advantage_function_path", ADVANTAGE),
+    "sample_advantages": ("custom_advantage_function_path", ADVANTAGE),
 }
 """By the function's name: the argument that names it, and what it can honour."""
 OWN_KEYS = (
@@ -160,9 +160,9 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
     return found.loss, {name: found.loss.new_tensor(floats[name]) for name in named}
 
 
-def estimate(args: Any, rollout_data: dict[str, Any]) -> None:
+def sample_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     """slime's custom advantages: the plan's estimator on this rank's samples and, for groups that are spread, those of the others."""
-    plan = _plan(args, "estimate")
+    plan = _plan(args, "sample_advantages")
     if plan.advantage is None or isinstance(plan.advantage, Gae | Gdpo | ReMax):
         raise ConfigError(
             f"{ADVANTAGE.place} needs an advantage of one reward per sample, got {getattr(plan.advantage, 'kind', 'none')}. "

@@ -32,7 +32,7 @@ class Fingerprint:
     """The precision with that fingerprint that is nearest in size."""
 
 
-def fingerprint(gap: Gap) -> Fingerprint:
+def precision_fingerprint(gap: Gap) -> Fingerprint:
     """The sampler's precision.
 
     A rounded weight errs in the same way each time it is used, a rounded activation anew in each context: where one token follows
@@ -73,7 +73,7 @@ def precision(gap: Gap) -> RungResult:
     rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))
     told = (
         f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens under 0.1 and {usual.rms:.2g} over 0.5. "
-        f"{_words(fingerprint(gap))}{_grid(gap)}."
+        f"{_words(precision_fingerprint(gap))}{_grid(gap)}."
     )
     if gap.age is None or not (gap.age >= 0).any():
         return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell it from old weights")
