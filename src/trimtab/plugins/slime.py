@@ -4,7 +4,7 @@
 
 --use-tis --custom-tis-function-path trimtab.plugins.slime.tis                      the weight, into slime's own loss
 --loss-type custom_loss --custom-loss-function-path trimtab.plugins.slime.loss      the whole loss
---custom-advantage-function-path trimtab.plugins.slime.sample_advantages                     advantages, beside either
+--custom-advantage-function-path trimtab.plugins.slime.sample_advantages            advantages, beside either
 
 Samples arrive as one tensor each, responses only; a loss is summed over samples, and slime divides by the counts of the step.
 """
