@@ -9,8 +9,11 @@ import numpy as np
 from trimtab.audit.gap import Gap
 from trimtab.audit.result import BLURRED, NOTHING, RungResult
 
-REPEATS = 1 / 3
-"""Share of ℓ² that repeats from which weights were rounded: 0.03 to 0.25 in 16 bits, 0.45 to 0.95 with rounded weights (seeds from 100)."""
+SMALL = 2e-3
+"""Root mean square of ℓ under which it is fp16 or int8 that is told apart, above which bf16 or fp8 and int4."""
+REPEATS = (1 / 3, 0.15)
+"""Share of ℓ² that repeats from which weights were rounded, under `SMALL` and above. Seeds from 100: fp16 up to 0.25, int8 from 0.55;
+bf16 up to 0.08, fp8 from 0.45, int4 from 0.23."""
 PAIRS = 300
 """Tokens with a fellow in another sequence under which nothing is said of repeats."""
 SIZES = {
@@ -39,7 +42,8 @@ def precision_fingerprint(gap: Gap) -> Fingerprint:
     another, the first errors repeat from sequence to sequence, and the second average out.
     """
     repeats = repeated_share(gap)
-    rounded = None if repeats is None else "weights" if repeats > REPEATS else "activations"
+    least = REPEATS[gap.rms >= SMALL]
+    rounded = None if repeats is None else "weights" if repeats > least else "activations"
     known = [each for name, sizes in SIZES.items() if rounded in (None, name) for each in sizes]
     return Fingerprint(repeats, rounded, min(known, key=lambda each: abs(np.log(each[1] / gap.rms)))[0])
 
