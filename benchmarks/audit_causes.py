@@ -1,6 +1,6 @@
 """The confusion matrix of `trimtab audit`: every cause planted for real, and which one the ladder found first.
 
-    python benchmarks/audit_causes.py                         ten seeds that nothing was tuned on, about ten minutes
+    python benchmarks/audit_causes.py                         ten seeds that nothing was tuned on, about five minutes of one core
     python benchmarks/audit_causes.py --seeds 1 --only top-p   one of them
     python benchmarks/audit_causes.py --write docs/audit.md    also put the matrix on that page
 
@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,37 +25,54 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted.causes import PLANTS, plant
 from planted.model import World, make_world
 
+from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
+from trimtab.audit.rungs.precision import SIZES, precision_fingerprint
 
 MARKS = "<!-- matrix: written by benchmarks/audit_causes.py -->", "<!-- end of matrix -->"
 
 
-def first_found(name: str, world: World) -> str | None:
-    """The rung that found something first in a batch with this cause; None where none did."""
+@dataclass(frozen=True)
+class Seen:
+    """What the ladder made of a batch: the rung that found something first, if any did, and the precision it would name."""
+
+    first: str | None
+    named: str | None
+
+
+def see(name: str, world: World) -> Seen:
+    """What is seen of a batch with this cause."""
     made = plant(name, world)
-    return next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
+    first = next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
+    return Seen(first, precision_fingerprint(gap_of(made.batch)).nearest if PLANTS[name].rung == "precision" else None)
 
 
-def one_seed(seed: int, names: list[str]) -> list[str | None]:
+def one_seed(seed: int, names: list[str]) -> list[Seen]:
     """Every cause on one language and model."""
     torch.set_num_threads(1)
     started, world = time.time(), make_world(seed)
-    found = [first_found(name, world) for name in names]
+    found = [see(name, world) for name in names]
     print(f"seed {seed}: {time.time() - started:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
-def matrix(names: list[str], seeds: int, jobs: int) -> dict[str, Counter[str | None]]:
-    """By planted cause, how often each rung was the first to find something."""
-    found: dict[str, Counter[str | None]] = {name: Counter() for name in names}
+Counts = dict[str, Counter[str | None]]
+
+
+def matrix(names: list[str], seeds: int, jobs: int) -> tuple[Counts, Counts]:
+    """By planted cause, how often each rung was the first to find something, and how often each precision was named."""
+    found: Counts = {name: Counter() for name in names}
+    named: Counts = {name: Counter() for name in names if PLANTS[name].rung == "precision"}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for row in pool.map(one_seed, range(seeds), [names] * seeds):
-            for name, first in zip(names, row, strict=True):
-                found[name][first] += 1
-    return found
+            for name, seen in zip(names, row, strict=True):
+                found[name][seen.first] += 1
+                if name in named:
+                    named[name][seen.named] += 1
+    return found, named
 
 
-def summary(found: dict[str, Counter[str | None]]) -> str:
+def summary(found: Counts) -> str:
     """The two numbers that are asked for."""
     planted = [(name, count) for name, count in found.items() if PLANTS[name].rung is not None]
     right = sum(count[PLANTS[name].rung] for name, count in planted)
@@ -68,7 +86,23 @@ def summary(found: dict[str, Counter[str | None]]) -> str:
     return "; ".join(parts) + "."
 
 
-def table(found: dict[str, Counter[str | None]]) -> str:
+def precisions(named: Counts) -> str:
+    """Which precision was named, as Markdown: a row per planted one."""
+    known = [name for sizes in SIZES.values() for name, _ in sizes]
+    right = sum(count[name.partition(" ")[0]] for name, count in named.items())
+    lines = [
+        f"The precision is named rightly in {right} of {sum(sum(count.values()) for count in named.values())}.",
+        "",
+        f"| planted | {' | '.join(known)} |",
+        f"| --- |{' ---: |' * len(known)}",
+    ]
+    for name, count in named.items():
+        cells = [f"**{count[each]}**" if name.startswith(f"{each} ") else str(count[each] or "") for each in known]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def table(found: Counts) -> str:
     """The matrix as Markdown: a row per planted cause, a column per rung."""
     names = [rung.name for rung in RUNGS]
     head = f"| planted | {' | '.join(names)} | nothing |"
@@ -90,8 +124,8 @@ def main() -> None:
     parser.add_argument("--only", choices=list(PLANTS), action="append")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
-    found = matrix(asked.only or list(PLANTS), asked.seeds, asked.jobs)
-    text = f"{summary(found)}\n\n{table(found)}"
+    found, named = matrix(asked.only or list(PLANTS), asked.seeds, asked.jobs)
+    text = f"{summary(found)}\n\n{table(found)}" + (f"\n\n{precisions(named)}" if named else "")
     print(text)
     if asked.write:
         page = asked.write.read_text()

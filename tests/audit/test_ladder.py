@@ -200,7 +200,7 @@ def test_ranks_see_order_only():
 def test_a_batch_with_one_side_only_is_refused_with_the_remedy():
     with pytest.raises(InputError, match=r"needs log-probs of both sides.*--model"):
         gap_of(replace(made.batch(), proximal=None))
-    with pytest.raises(InputError, match="no behavior log-probs"):
+    with pytest.raises(InputError, match=r"none of the sampler \(behavior\)"):
         gap_of(replace(made.batch(), behavior=None))
 
 

@@ -11,7 +11,9 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # planted: the m
 from planted.causes import PLANTS, plant
 from planted.model import World, make_world
 
+from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
+from trimtab.audit.rungs.precision import precision_fingerprint
 
 SEED = 200
 """Not one of those that the page counts (from 0). It showed that filled values can pass for a lag, so it is not held out either."""
@@ -34,6 +36,11 @@ def test_the_planted_cause_is_the_first_found(world: World, name: str):
     first = next((step.rung.name for step in steps if step.verdict == "found"), None)
     assert first == PLANTS[name].rung, [(step.rung.name, step.statistic) for step in steps if step.verdict == "found"]
     assert sum(step.share or 0.0 for step in steps if step.verdict == "found") <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("named", ["bf16", "fp16", "fp8", "int8", "int4"])
+def test_the_precision_that_was_planted_is_the_one_named(world: World, named: str):
+    assert precision_fingerprint(gap_of(plant(f"{named} sampler", world).batch)).nearest == named
 
 
 def test_the_page_counts_every_planted_cause_and_names_every_rung():

@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from trimtab.audit.scoring import log_probs
+from trimtab.audit import scoring
+from trimtab.audit.scoring import ModelScorer
 from trimtab.errors import InputError
 from trimtab.records.saved import Origin, SavedBatch
 
@@ -59,7 +60,7 @@ def by_hand(folder: Path, batch: SavedBatch, temperature: float = 1.0) -> np.nda
 @pytest.mark.parametrize("most_tokens", [7, 8192])
 def test_scores_are_those_of_a_full_forward_of_each_sequence(folder: Path, temperature: float, most_tokens: int):
     batch = saved([7, 4, 9, 5])
-    found = log_probs(batch, folder, temperature=temperature, most_tokens=most_tokens)
+    found = ModelScorer(folder, most_tokens=most_tokens).log_probs(batch, temperature)
     expected = np.where(batch.trained, by_hand(folder, batch, temperature), np.nan)
     assert found.dtype == np.float32
     assert np.allclose(found, expected, atol=1e-5, equal_nan=True)
@@ -68,13 +69,32 @@ def test_scores_are_those_of_a_full_forward_of_each_sequence(folder: Path, tempe
     assert np.abs(found[both] - shifted[both]).max() > 0.1  # the values do tell places apart
 
 
+def test_several_temperatures_of_one_pass_are_those_of_a_pass_each(folder: Path):
+    batch, scorer = saved([7, 4, 9]), ModelScorer(folder)
+    together = scorer.log_probs_at((0.5, 1.0, 1.5), batch)
+    for temperature, found in zip((0.5, 1.0, 1.5), together, strict=True):
+        assert np.array_equal(found, ModelScorer(folder).log_probs(batch, temperature), equal_nan=True)
+    assert np.abs(np.diff(together, axis=0)[:, batch.trained]).max() > 0.1
+
+
+def test_a_model_is_loaded_once_whatever_it_scores(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    loaded: list[Path] = []
+    whole = scoring._load
+    monkeypatch.setattr(scoring, "_load", lambda model, dtype: loaded.append(model) or whole(model, dtype))
+    scorer = ModelScorer(folder)
+    assert not loaded
+    for lengths in ([5], [6, 7]):
+        scorer.log_probs(saved(lengths))
+    assert loaded == [folder]
+
+
 def test_what_the_model_cannot_read_and_what_is_not_trained_stay_unknown(folder: Path):
     batch = saved([17, 5])
-    found = log_probs(batch, folder)
+    found = ModelScorer(folder).log_probs(batch)
     assert np.isnan(found[:17]).all()
     assert np.isfinite(found[19:]).all()
     nothing = saved([4], prompt=4)
-    assert np.isnan(log_probs(nothing, folder)).all()
+    assert np.isnan(ModelScorer(folder).log_probs(nothing)).all()
 
 
 def test_a_pass_that_was_cut_off_goes_on_where_it_stood(folder: Path, tmp_path: Path):
@@ -89,27 +109,31 @@ def test_a_pass_that_was_cut_off_goes_on_where_it_stood(folder: Path, tmp_path: 
             raise CutOffError
 
     with pytest.raises(CutOffError):
-        log_probs(batch, folder, cache=tmp_path, most_tokens=6, progress=cut)
+        ModelScorer(folder, cache=tmp_path, most_tokens=6).log_probs(batch, progress=cut)
     told: list[int] = []
-    found = log_probs(batch, folder, cache=tmp_path, most_tokens=6, progress=lambda done, _: told.append(done))
-    assert told == [18, 24]  # two of four were there
-    assert np.allclose(found, log_probs(batch, folder), atol=1e-6, equal_nan=True)
+
+    def note(done: int, total: int) -> None:
+        told.append(done)
+
+    found = ModelScorer(folder, cache=tmp_path, most_tokens=6).log_probs(batch, progress=note)
+    assert told == [12, 18, 24]  # two of four were there
+    assert np.allclose(found, ModelScorer(folder).log_probs(batch), atol=1e-6, equal_nan=True)
     told.clear()
-    log_probs(batch, folder, cache=tmp_path, progress=lambda done, _: told.append(done))
+    ModelScorer(folder, cache=tmp_path).log_probs(batch, progress=note)
     assert told == [24]
-    log_probs(batch, folder, cache=tmp_path, temperature=0.5)
+    ModelScorer(folder, cache=tmp_path).log_probs(batch, 0.5)
     assert len(list(tmp_path.glob("*.f32"))) == 2  # another temperature is another set of values
 
 
 def test_what_cannot_be_scored_is_one_sentence(folder: Path, tmp_path: Path):
     batch = saved([5])
     with pytest.raises(InputError, match="needs a Hugging Face folder"):
-        log_probs(batch, tmp_path)
+        ModelScorer(tmp_path)
     other = SavedBatch(origin=batch.origin, offsets=batch.offsets, trained=batch.trained, tokens=batch.tokens + 40)
     with pytest.raises(InputError, match="vocabulary"):
-        log_probs(other, folder)
+        ModelScorer(folder).log_probs(other)
     bare = SavedBatch(origin=batch.origin, offsets=batch.offsets, trained=batch.trained)
     with pytest.raises(InputError, match="needs tokens"):
-        log_probs(bare, folder)
+        ModelScorer(folder).log_probs(bare)
     with pytest.raises(InputError, match="temperature above 0"):
-        log_probs(batch, folder, temperature=0.0)
+        ModelScorer(folder).log_probs(batch, 0.0)

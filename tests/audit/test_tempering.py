@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from trimtab.audit.ladder import climb
-from trimtab.audit.tempering import DrawnTemperature, drawn_temperature
+from trimtab.audit.tempering import GRID, DrawnTemperature, drawn_temperature
 from trimtab.records.saved import Origin, SavedBatch
 
 
 def drawn_at(temperature: float, reported: float):
-    """Tokens drawn from known logits at one temperature, with log-probs for another; and a way to score them."""
+    """Tokens drawn from known logits at one temperature, with log-probs for another; and those of the whole grid."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(4000, 20))
 
@@ -30,13 +30,13 @@ def drawn_at(temperature: float, reported: float):
         behavior=score(reported),
         proximal=score(reported),
     )
-    return batch, score
+    return batch, np.stack([score(at) for at in GRID])
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.2])
 def test_the_temperature_of_the_tokens_is_found_where_both_sides_leave_it_out(temperature: float):
-    batch, score = drawn_at(temperature, reported=1.0)
-    found = drawn_temperature(batch, score)
+    batch, scores = drawn_at(temperature, reported=1.0)
+    found = drawn_temperature(batch, scores)
     assert found is not None
     assert found.drawn == pytest.approx(temperature, rel=0.06)
     assert found.reported == 1.0
@@ -48,17 +48,17 @@ def test_the_temperature_of_the_tokens_is_found_where_both_sides_leave_it_out(te
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_a_temperature_that_behavior_has_is_in_order(temperature: float):
-    batch, score = drawn_at(temperature, reported=temperature)
-    found = drawn_temperature(batch, score)
+    batch, scores = drawn_at(temperature, reported=temperature)
+    found = drawn_temperature(batch, scores)
     assert found is not None
     assert found.reported == temperature
     assert not found.is_apart
 
 
 def test_few_tokens_say_nothing():
-    batch, score = drawn_at(0.7, 1.0)
+    batch, scores = drawn_at(0.7, 1.0)
     short = SavedBatch(
         origin=batch.origin, offsets=np.array([0, 9]), trained=np.ones(9, bool), behavior=batch.behavior[:9]
     )
-    assert drawn_temperature(short, lambda at: score(at)[:9]) is None
+    assert drawn_temperature(short, scores[:, :9]) is None
     assert not DrawnTemperature(0.7, 1.0, 2.0).is_apart

@@ -88,6 +88,17 @@ def test_with_current_only_presets_take_their_bypass_form():
     assert "geo-rs" not in labels
 
 
+def test_a_rule_whose_log_probs_are_partly_missing_says_on_how_many_tokens_it_was_worked_out():
+    batch = made.batch(noise=0.1)
+    known = np.arange(len(batch.trained)) < 10 * 45  # ten sequences of 45
+    found = what_if(replace(batch, current=np.where(known, batch.proximal, np.nan).astype(np.float32)))
+    by_name = {each.label: each.tokens for each in found.outcomes}
+    assert (by_name["token-tis"], by_name["opsm"]) == (64 * 40, 10 * 40)
+    assert found.agreement.shape == (len(found.outcomes),) * 2
+    assert any("opsm" in each and "on 400 of 2,560 tokens" in each for each in found.left_out)
+    assert what_if(batch).left_out == ()
+
+
 def test_a_bug_is_mended_first_a_small_gap_is_left_alone_and_a_real_one_is_corrected():
     batch = made.batch(noise=0.2)
     assert audit_batch(made.batch(noise=1e-3)).advice.title == "None needed"

@@ -133,23 +133,6 @@ def test_parity_refuses_other_tokens(noisy: str, tmp_path: Path):
     assert "parity needs the same tokens" in " ".join(ran.stderr.split())
 
 
-def test_a_model_gives_the_side_that_is_missing(noisy: str, monkeypatch: pytest.MonkeyPatch):
-    batch = made.batch(noise=0.05)
-    asked: list[float] = []
-
-    def scored(saved: SavedBatch, model: Path, **more: object) -> np.ndarray:
-        asked.append(more["temperature"])
-        return batch.proximal[: len(saved.trained)]
-
-    monkeypatch.setattr("trimtab.audit.scoring.log_probs", scored)
-    ran = run("audit", noisy, "--columns", "tokens=ids,trained=m,behavior=q", "--model", "folder", "--json")
-    assert ran.exit_code == 0, ran.output
-    told = json.loads(ran.stdout)
-    assert told["compared"] == ["proximal", "behavior"]
-    assert told["tokens"] == 64 * 40
-    assert 0.7 in asked
-
-
 def test_watching_says_a_line_for_each_batch_and_goes_on_after_one_that_cannot_be_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

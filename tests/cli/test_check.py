@@ -147,3 +147,20 @@ def test_a_module_that_fails_is_told_in_one_sentence(folder: Path) -> None:
     assert ran.exit_code == 2
     assert "ValueError: on import" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("code", ["'on import'", "0", ""])
+def test_a_module_that_ends_the_program_is_told_in_one_sentence(folder: Path, code: str) -> None:
+    (folder / "ending_module.py").write_text(f"raise SystemExit({code})")
+    sys.modules.pop("ending_module", None)
+    ran = run("ending_module:loss")
+    assert ran.exit_code == 2
+    assert "check needs to import ending_module:loss, got SystemExit" in " ".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_function_that_ends_the_program_is_told_in_one_sentence(folder: Path) -> None:
+    (folder / "checked_module.py").write_text(LOSS + "\n\ndef ends(**_):\n    raise SystemExit(3)\n")
+    ran = run("checked_module:ends")
+    assert ran.exit_code == 2
+    assert "it ended the program with 3" in " ".join(ran.stderr.split())

@@ -90,10 +90,23 @@ def test_verl(settings: Settings, batch: Batch) -> None:
     rest, policy = dict(settings), dict(settings["policy_loss"])
     rest.pop("policy_loss")
     anchor = batch.behavior if two else batch.proximal
+    tokens, rows = int(batch.mask.sum()), len(batch.mask)
+    counted = {
+        "dp_size": 1,
+        "batch_num_tokens": tokens,
+        "global_batch_size": rows,
+    }  # by its engine, before the loss is called
     theirs = peers.verl_loss(
-        policy.pop("loss_mode"), leaf, anchor, batch.per_token, batch.mask, policy_loss=policy, **rest
+        policy.pop("loss_mode"),
+        leaf,
+        anchor,
+        batch.per_token,
+        batch.mask,
+        policy_loss=policy,
+        global_batch_info=counted,
+        **rest,
     )
-    agreed(reading, batch, leaf, theirs)
+    agreed(reading, batch, leaf, theirs, denominator=Denominator(tokens, rows))
 
 
 @few

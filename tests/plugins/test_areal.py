@@ -21,6 +21,7 @@ from peers import absent
 
 import trimtab
 from tests.plugins.comparison import Step, same_metrics, same_step
+from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import Rollouts, rollouts, save_model
 from trimtab.config.plan import Plan
 from trimtab.errors import ConfigError
@@ -195,6 +196,19 @@ def test_what_a_plan_leaves_out_is_areals_own(actor: Actor):
     same_step("AReaL", "nothing asked for: its own settings, our loss", actor.step(config), actor.step(config, {}), off)
 
 
+def test_a_record_has_each_log_prob_under_its_own_token(actor: Actor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    kept = RecordStandIn.put(monkeypatch)
+    actor.step(configuration(actor.path), {"correction": "token-tis", "record": str(tmp_path)})
+    batch = {name: torch.cat([each[name] for each in kept]) for name in ("tokens", "mask", "behavior", "proximal")}
+    assert torch.equal(batch["tokens"], DATA.tokens)
+    width = DATA.mask.shape[1]
+    assert torch.equal(batch["mask"][:, -width:].bool(), DATA.mask)
+    assert not batch["mask"][:, :-width].any()
+    apart = (batch["behavior"] - batch["proximal"])[:, -width:]
+    torch.testing.assert_close(apart[DATA.mask], DATA.noise[DATA.mask], rtol=1e-4, atol=1e-5)
+    assert (apart.roll(1, -1)[DATA.mask] - DATA.noise[DATA.mask]).abs().max() > 0.01  # one token off is seen
+
+
 def packed(
     data: Rollouts, rows: slice, leaf: torch.Tensor, proximal: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -270,7 +284,6 @@ def test_a_reduction_a_loss_and_a_rule_that_areal_does_not_have(actor: Actor):
         ),
         ("token-tis", {"use_decoupled_loss": False, "recompute_logprob": False}, "needs actor.use_decoupled_loss true"),
         ("bypass-token-tis", {"use_decoupled_loss": False}, "needs actor.recompute_logprob false"),
-        ({"record": "x"}, {}, "needs a plan without record"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_before_an_engine_is_made(

@@ -204,6 +204,134 @@ def test_samples_in_parts_are_refused():
         )
 
 
+def slime_args(**more: Any) -> Any:
+    return SimpleNamespace(**{"context_parallel_size": 1, "calculate_per_token_loss": False, **more})
+
+
+@pytest.fixture
+def slime(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """slime's module of losses, with log-probs that are the logits."""
+
+    def log_probs(logits: torch.Tensor, *, response_lengths: list[int], with_entropy: bool, **_: Any) -> Any:
+        parts = list(logits.split(response_lengths))
+        return None, {"log_probs": parts, "entropy": [-each for each in parts] if with_entropy else None}
+
+    put(monkeypatch, "slime.backends.megatron_utils.loss", get_log_probs_and_entropy=log_probs)
+    from trimtab.plugins import slime as plugin
+
+    return plugin
+
+
+def slime_loss(plugin: Any, case: Case, args: Any, parts: int = 1, **more: Any) -> Step:
+    """As loss_function calls it, micro-batch by micro-batch; divided by the samples, or tokens, of the step as slime does."""
+    x = case.inputs
+    bounds = x["cu_seqlens"].tolist()
+    leaf = (x["proximal"] + 0.0).requires_grad_()
+    samples = list(itertools.pairwise(bounds))
+    count = x["mask"].sum() if args.calculate_per_token_loss else torch.tensor(float(len(samples)))
+    total, logged = torch.zeros(()), {}
+    for rows in (samples[part::parts] for part in range(parts)):
+        cut = {name: [value[low:high] for low, high in rows] for name, value in x.items() if name != "cu_seqlens"}
+        batch = {
+            "loss_masks": [each.long() for each in cut["mask"]],
+            "log_probs": cut["proximal"],
+            "rollout_log_probs": cut["behavior"],
+            "advantages": [torch.ones(high - low) for low, high in rows],
+            "unconcat_tokens": None,
+            "total_lengths": [high - low for low, high in rows],
+            "response_lengths": [high - low for low, high in rows],
+            "rollout_mask_sums": torch.stack([each.sum() for each in cut["mask"]]),
+        } | more
+        logits = torch.cat([leaf[low:high] for low, high in rows])
+        loss, metrics = plugin.loss(args, batch, logits, None)
+        (loss / count).backward()
+        total = total + loss.detach() / count
+        logged = {name: logged.get(name, 0.0) + float(value / count) for name, value in metrics.items()}
+    assert leaf.grad is not None
+    return Step(leaf.grad, total.item(), logged)
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+@named("slime", also=of_single_samples)
+def test_slimes_weights_come_out_of_the_whole_loss(slime: Any, case: Case, by_token: bool):
+    """On policy with advantage 1: minus the weight over the tokens, or over those of the sample and the samples."""
+    rule = trimtab.dialects.read("slime", case.config).correction
+    ours, off = (
+        slime_loss(slime, case, slime_args(calculate_per_token_loss=by_token, trimtab=plan), parts=2)
+        for plan in ({"correction": rule.settings()}, "off")
+    )
+    mask, bounds = case.inputs["mask"], case.inputs["cu_seqlens"]
+    sizes = bounds.diff()
+    own = torch.stack([each.sum() for each in mask.split(sizes.tolist())]).clamp(min=1)
+    over = mask.sum() if by_token else (own * len(sizes)).repeat_interleave(sizes)
+    expected = torch.where(mask, case.outputs["weight"] * case.outputs["kept"], 0.0) / over
+    name = f"recorded {case.id}, whole loss by {'token' if by_token else 'sample'}"
+    same_step("slime", name, Step(-expected, -float(expected.sum()), {}), ours, off)
+    assert ours.metrics["loss"] == pytest.approx(ours.loss, rel=1e-5)
+
+
+def test_slimes_whole_loss_takes_what_is_left_out_from_slimes_arguments(slime: Any):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    held = {"eps_clip": 0.1, "eps_clip_high": 0.3, "entropy_coef": 0.01}
+    args = slime_args(trimtab={"correction": "off", "metrics": "all"}, advantage_estimator="cispo", **held)
+    with_bonus = slime_loss(slime, case, args)
+    without = slime_loss(slime, case, slime_args(**{**vars(args), "entropy_coef": 0.0}))
+    assert (with_bonus.gradient - without.gradient).abs().max() > 1e-4
+    assert slime._own(
+        '{"correction": "off"}', '{"advantage_estimator": "cispo", "eps_clip": 0.1}'
+    ).loss == trimtab.Cispo(lower=0.9, upper=1.1)
+    assert "trimtab/kept_fraction" in with_bonus.metrics
+
+
+def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
+    """Rewards 9 (rejected), 1 and 0 of one prompt: ±0.5 about the mean of those that are kept; with all voting −7/3 and −10/3."""
+    from trimtab.plugins.slime import sample_advantages
+
+    gate = {
+        "gates": [{"metric": "ratio", "level": "sequence", "agg": "mean", "upper": 1.1}],
+        "weight": {"level": "one"},
+    }
+    data: dict[str, Any] = {
+        "loss_masks": [torch.ones(2, dtype=torch.long) for _ in range(3)],
+        "log_probs": [torch.full((2,), 1.0 if row == 0 else 0.0) - 2 for row in range(3)],
+        "rollout_log_probs": [torch.full((2,), -2.0) for _ in range(3)],
+        "rewards": [9.0, 1.0, 0.0],
+        "sample_indices": [6, 7, 8],
+    }
+    args = slime_args(
+        n_samples_per_prompt=3,
+        rewards_normalization=False,
+        trimtab={"correction": gate, "advantage": {"kind": "grpo", "std": False, "baseline": "kept"}},
+    )
+    sample_advantages(args, data)
+    assert [each.tolist() for each in data["advantages"]] == [[0.0, 0.0], [0.5, 0.5], [-0.5, -0.5]]
+    assert data["returns"] is data["advantages"]
+    args.trimtab = {"advantage": {"kind": "grpo", "std": False}}
+    sample_advantages(args, data)
+    assert data["advantages"][1].tolist() == pytest.approx([-7 / 3] * 2)
+    args.rewards_normalization = True
+    with pytest.raises(ConfigError, match="--disable-rewards-normalization"):
+        sample_advantages(args, data)
+
+
+def test_hooks_of_slime_share_a_plan_and_each_refuses_what_none_of_them_does(slime: Any):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    plan = {"correction": "token-tis", "advantage": "grpo"}
+    with pytest.raises(ConfigError, match=r"without advantage.*custom-advantage-function-path"):
+        slime_loss(slime, case, slime_args(trimtab=plan))
+    named = {"custom_advantage_function_path": "trimtab.plugins.slime.sample_advantages"}
+    assert slime_loss(slime, case, slime_args(trimtab=plan, **named)).loss != 0
+    with pytest.raises(ConfigError, match="without reduction"):
+        slime_loss(slime, case, slime_args(trimtab={"reduction": "token-mean"}, **named))
+    with pytest.raises(ConfigError, match="rollouts of one sample each"):
+        slime_loss(
+            slime,
+            case,
+            slime_args(trimtab="off"),
+            rollout_mask_sums=torch.full((len(case.inputs["cu_seqlens"]) - 1,), 999),
+        )
+
+
 # --- NeMo-RL ------------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +413,134 @@ def test_micro_batches_add_up_to_the_step_and_so_do_their_metrics(nemo_rl: Any):
 def test_nemo_rls_loss_object_refuses_by_name(nemo_rl: Any, plan: Any, words: str):
     with pytest.raises(ConfigError, match=words):
         nemo_rl.PolicyLossFn(plan)
+
+
+# --- ROLL ---------------------------------------------------------------------------------------------------------------
+
+
+class RollActorWorker:
+    """What the plug-in takes of ROLL's base worker."""
+
+    def get_old_log_probs_with_cache(self, data: Any, log_probs: torch.Tensor) -> torch.Tensor:
+        return data.batch["old_log_probs"]
+
+
+@pytest.fixture
+def roll(monkeypatch: pytest.MonkeyPatch) -> Any:
+    put(monkeypatch, "roll.pipeline.base_worker", ActorWorker=RollActorWorker)
+    sys.modules.pop("trimtab.plugins.roll", None)
+    from trimtab.plugins import roll as plugin
+
+    yield plugin
+    sys.modules.pop("trimtab.plugins.roll", None)
+
+
+def roll_step(
+    plugin: Any, case: Case, plan: Any, *, config: Any = None, parts: tuple[slice, ...] = (slice(None),)
+) -> Step:
+    """On policy with advantage 1, as for NeMo-RL; the strategy hands out the log-probs in place of a model's."""
+    x, worker = case.inputs, plugin.actor_worker(plan)()
+    worker.pipeline_config = config or SimpleNamespace()
+    leaf = x["proximal"].clone().requires_grad_()
+    first = torch.zeros(len(leaf), 1)
+    columns = {
+        "input_ids": torch.zeros(len(leaf), leaf.shape[1] + 1, dtype=torch.long),
+        "response_mask": torch.cat([first, x["mask"].float()], 1),
+        "old_log_probs": x["proximal"],
+        "infer_logprobs": x["behavior"],
+        "advantages": torch.ones_like(x["proximal"]),
+    }
+    counts = {"batch_num_tokens": x["mask"].sum(), "global_valid_samples": x["mask"].any(1).sum()}
+    total, logged = 0.0, {}
+    for part in parts:
+        worker.strategy = SimpleNamespace(op_compute_log_probs=lambda logits, **_: logits)
+        data = SimpleNamespace(
+            batch={name: value[part] for name, value in columns.items()},
+            meta_info={name: {"response_mask": value} for name, value in counts.items()},
+        )
+        loss, metrics = worker.loss_func(data, leaf[part])
+        loss.backward()
+        total += loss.item()
+        logged |= metrics
+    assert leaf.grad is not None
+    return Step(leaf.grad, total, logged)
+
+
+def rejects_nothing_missing(case: Case) -> bool:
+    return bool(torch.isfinite(case.outputs["weight"]).all()) and float(case.outputs["weight"].max()) < 1e6
+
+
+@named("roll", also=rejects_nothing_missing)
+def test_rolls_weights_come_out_of_the_worker(roll: Any, case: Case):
+    rule = trimtab.dialects.read("roll", {"train_infer_correction": case.config}).correction
+    plan = {"correction": rule.but(denominator="trained").settings(), "reduction": "token-mean"}
+    ours = roll_step(roll, case, plan)
+    off = roll_step(roll, case, {"correction": "off", "reduction": "token-mean"})
+    mask = case.inputs["mask"]
+    expected = torch.where(mask, case.outputs["weight"] * case.outputs["kept"], 0.0) / mask.sum()
+    same_step("ROLL", f"recorded {case.id}", Step(-expected, -float(expected.sum()), {}), ours, off)
+
+
+def test_micro_batches_of_roll_add_up_and_metrics_say_how_they_combine(roll: Any):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    plan = {"correction": "token-mis", "reduction": "token-mean", "metrics": "all"}
+    whole, parts = (roll_step(roll, case, plan, parts=each) for each in ((slice(None),), (slice(0, 2), slice(2, None))))
+    torch.testing.assert_close(whole.gradient, parts.gradient)
+    assert whole.loss == pytest.approx(parts.loss, rel=1e-5)
+    assert {name.rpartition("@")[2] for name in whole.metrics} <= {"sum", "mean", "max", "min"}
+    assert "trimtab/ratio/max@max" in whole.metrics
+    assert "trimtab/kept_fraction@mean" in whole.metrics
+
+
+def test_what_a_plan_leaves_out_is_as_rolls_own_keys_say(roll: Any):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    config = SimpleNamespace(loss_agg_mode="seq-mean-token-mean", pg_clip=0.1, rl_loss_coef=0.5)
+    step = roll_step(roll, case, "token-tis", config=config)
+    mask = case.inputs["mask"]
+    leaf = case.inputs["proximal"].clone().requires_grad_()
+    by_hand = trimtab.policy_loss(
+        trimtab.Clip(low=0.1, high=0.1),
+        current=leaf,
+        proximal=case.inputs["proximal"],
+        behavior=case.inputs["behavior"],
+        mask=mask,
+        advantages=torch.full_like(leaf, 0.5),
+        correction=trimtab.preset("token-tis"),
+        reduction="seq-mean-token-mean",
+    )
+    by_hand.loss.backward()
+    torch.testing.assert_close(step.gradient, leaf.grad)
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "words"),
+    [
+        ({"advantage": "grpo"}, {}, "needs a plan without advantage"),
+        ("m2po", {}, "single sequences"),
+        ({"reduction": "prompt-mean"}, {}, "got reduction prompt-mean"),
+        (
+            "token-tis",
+            {"train_infer_correction": {"is_weight": {"enabled": True}}},
+            "train_infer_correction off beside a correction",
+        ),
+        ("token-tis", {"loss_agg_mode": "token-mean", "length_loss_weight": True}, "rows weigh by their length"),
+        (
+            {"correction": {"gates": [{"metric": "ratio", "upper": 1.1}], "denominator": "kept"}},
+            {},
+            "denominator trained",
+        ),
+    ],
+)
+def test_rolls_worker_refuses_by_name(roll: Any, plan: Any, config: dict[str, Any], words: str):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    with pytest.raises(ConfigError, match=words):
+        roll_step(roll, case, plan, config=SimpleNamespace(**config))
+
+
+def test_a_batch_of_rolls_without_the_engines_log_probs_is_refused_where_a_rule_needs_them(roll: Any):
+    with pytest.raises(ConfigError, match=r"needs the engine's log-probs.*generating_args.logprobs"):
+        roll._behavior({"infer_logprobs": []}, needed=True)
+    assert roll._behavior({}, needed=False) is None
 
 
 # --- absent frameworks --------------------------------------------------------------------------------------------------

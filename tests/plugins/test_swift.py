@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 import trimtab
 from tests.plugins.comparison import Step, same_metrics, same_step
+from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import rollouts
 from trimtab.errors import ConfigError
 
@@ -73,7 +75,7 @@ def test_a_gate_that_swift_does_not_have(plugged: Any):
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (None, "needs a correction and nothing else, got nothing"),
+        (None, "needs a correction and no term of a loss, got nothing"),
         ({"correction": "token-tis", "loss": "clip"}, "needs a plan without loss"),
         ({"correction": "token-tis", "kl": 0.1}, "got correction, kl"),
         ("bypass-token-tis", "without current log-probs"),
@@ -99,6 +101,17 @@ def test_settings_of_swifts_beside_which_the_plan_would_not_act_are_refused(beta
         plugin.TrimtabGRPOTrainer.check_plan(trainer)
 
 
+def test_a_record_is_the_micro_batch_with_both_log_probs(plugged: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    kept = RecordStandIn.put(monkeypatch)
+    plugged({"correction": "token-tis", "record": str(tmp_path)})
+    monkeypatch.setattr(plugin.TrimtabGRPOTrainer, "state", SimpleNamespace(global_step=4), raising=False)
+    step(dict(CASES["token_truncate"]))
+    (batch,) = kept
+    assert torch.equal(batch["mask"].bool(), DATA.mask)
+    torch.testing.assert_close(batch["behavior"] - batch["proximal"], DATA.noise)
+    assert (batch["tokens"], batch["step"]) == (None, 4)
+
+
 def test_swifts_factory_hands_out_the_trainer(monkeypatch: pytest.MonkeyPatch):
     from swift.trainers.trainer_factory import TrainerFactory
 
@@ -111,3 +124,5 @@ def test_swifts_factory_hands_out_the_trainer(monkeypatch: pytest.MonkeyPatch):
 def test_the_private_method_still_looks_the_same():
     theirs = inspect.signature(peers.swift().trainer.GRPOTrainer._get_rollout_is_correction)
     assert list(theirs.parameters) == ["self", "old_per_token_logps", "rollout_per_token_logps", "completion_mask"]
+    whole = inspect.signature(peers.swift().trainer.GRPOTrainer._compute_loss_and_metrics)
+    assert list(whole.parameters) == ["self", "model", "model_inputs", "grpo_batch"]

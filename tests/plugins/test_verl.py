@@ -150,10 +150,11 @@ def test_the_split_into_micro_batches_changes_nothing(runs: Runs):
     assert one[1] == other[1]
 
 
-def test_a_bypass_rule_acts_in_the_worker(runs: Runs):
-    """verl's REINFORCE with the weight of current over rollout, against ours in its place."""
+@pytest.mark.parametrize("gate", [{}, {"rollout_rs": "token_k2", "rollout_rs_threshold": "0.005"}], ids=["", "gated"])
+def test_a_bypass_rule_acts_in_the_worker(runs: Runs, gate: dict[str, Any]):
+    """verl's REINFORCE with the weight of current over rollout, against ours in its place; it counts before it rejects."""
     bypass = "algorithm.rollout_correction.bypass_mode=true"
-    own = {**TIS, "loss_type": "reinforce"}
+    own = {**TIS, **gate, "loss_type": "reinforce"}
     inside = [f"+actor_rollout_ref.actor.policy_loss.rollout_correction.{key}={value}" for key, value in own.items()]
     theirs, _, _ = runs.step(
         runs.configuration(bypass, "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode", *inside)
@@ -172,7 +173,7 @@ def test_a_bypass_rule_acts_in_the_worker(runs: Runs):
         config.actor_rollout_ref.actor.policy_loss.trimtab = {"correction": rule.settings(), "loss": "reinforce"}
         off.actor_rollout_ref.actor.policy_loss.trimtab = {"correction": "bypass-off", "loss": "reinforce"}
     ours, off_step = runs.step(config)[0], runs.step(off)[0]
-    same_step("verl", "bypass reinforce", theirs, ours, off_step)
+    same_step("verl", f"bypass reinforce{' with a gate' if gate else ''}", theirs, ours, off_step)
     same_metrics(theirs.metrics, ours.metrics, "actor/ppo_kl")
 
 
@@ -248,6 +249,26 @@ def test_a_record_is_the_batch_before_rejection(runs: Runs, tmp_path: Path, monk
     assert torch.equal(batch["tokens"], DATA.tokens)
     torch.testing.assert_close(batch["behavior"] - batch["proximal"], DATA.noise)
     torch.testing.assert_close(batch["rewards"], DATA.rewards)
+
+
+def test_the_v1_driver_records_without_token_ids_and_without_a_correction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What `_compute_advantage` of the v1 trainer hands to the correction: no input_ids, no attention_mask."""
+    from verl import DataProto
+
+    from trimtab.plugins import verl as plugin
+
+    kept = RecordStandIn.put(monkeypatch)
+    columns = {"old_log_probs": -DATA.noise, "rollout_log_probs": torch.zeros_like(DATA.noise)}
+    columns |= {"response_mask": DATA.mask.long(), "token_level_rewards": torch.zeros_like(DATA.noise)}
+    batch = DataProto.from_dict(tensors=columns, non_tensors={"uid": np.array(["u"] * len(DATA.mask), dtype=object)})
+    own = OmegaConf.create({"rollout_is": None, "rollout_rs": None, "trimtab": {"record": str(tmp_path)}})
+    plugin.correct_batch(batch, own)
+    (given,) = kept
+    assert given["tokens"] is None
+    assert torch.equal(given["mask"].bool(), DATA.mask)
+    torch.testing.assert_close(given["behavior"] - given["proximal"], DATA.noise)
 
 
 # --- advantages ---------------------------------------------------------------------------------------------------------

@@ -215,3 +215,20 @@ def test_a_part_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytes
         rec.add(**given())
     with pytest.raises(RecordError, match="needs a batch of schema 1, got 2"):
         load([tmp_path])
+
+
+def test_without_tokens_the_mask_says_how_many_there_are(tmp_path: Path):
+    with trimtab.Recorder(tmp_path / "dump") as rec:
+        rec.add(
+            step=3,
+            mask=np.array([[1, 1, 0], [1, 0, 0]]),
+            behavior=np.array([[-0.5, -1.0, 0.0], [-2.0, 0.0, 0.0]]),
+            proximal=np.array([[-0.4, -1.1, 0.0], [-2.5, 0.0, 0.0]]),
+        )
+    batch = load([tmp_path / "dump"])
+    assert batch.tokens is None
+    assert batch.trained.tolist() == [True, True, False, True, False, False]
+    assert batch.behavior is not None
+    assert batch.behavior[batch.trained].tolist() == [-0.5, -1.0, -2.0]
+    with pytest.raises(InputError, match=r"needs mask \[rows, width\]"):
+        trimtab.Recorder(tmp_path / "other").add(step=0, mask=np.array([1, 1]))

@@ -42,6 +42,8 @@ class Gap:
     """Whether it begins a turn: the token before it is not trained."""
     last: Bools
     tokens: Ints | None
+    before: Ints | None
+    """The token before it; −1 where it is the first of its sequence."""
     age: Ints | None
     """Learner's version less the token's; −1 where it is not known."""
     step: Ints | None
@@ -106,7 +108,7 @@ class Gap:
         """The columns that there are."""
         names = (
             *("behavior", "scored", "log_r", "sequence", "place", "at", "first", "last"),
-            *("tokens", "age", "step", "source", "second"),
+            *("tokens", "before", "age", "step", "source", "second"),
         )
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
@@ -115,11 +117,10 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
     """The gap between behavior and proximal, or current where there is no proximal."""
     target = next((name for name in ("proximal", "current") if getattr(batch, name) is not None), None)
     if batch.behavior is None or target is None:
-        lacking = "behavior log-probs" if batch.behavior is None else "the trainer's log-probs (proximal or current)"
-        told = batch.origin.absent.get("behavior" if batch.behavior is None else "proximal", "")
+        side, column = ("sampler", "behavior") if batch.behavior is None else ("trainer", "proximal")
+        told = batch.origin.absent.get(column, "--model, or --columns where another column holds them")
         raise InputError(
-            f"An audit needs log-probs of both sides, got no {lacking}. "
-            f"{told or 'Name their column with --columns, or have them computed with --model.'}"
+            f"An audit needs log-probs of both sides, got none of the {side} ({column}). What brings them: {told}."
         )
     behavior, scored = batch.behavior.astype(np.float64), np.asarray(getattr(batch, target), np.float64)
     used = batch.trained & np.isfinite(behavior) & np.isfinite(scored)
@@ -138,6 +139,7 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         first=first[at],
         last=last[at],
         tokens=None if batch.tokens is None else batch.tokens[at],
+        before=None if batch.tokens is None else _before(batch.tokens, batch.offsets)[at],
         age=_ages(batch, at, sequence[at]),
         step=None if batch.step is None else batch.step[sequence[at]],
         source=None if source is None else source[sequence[at]],
@@ -145,6 +147,12 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         second=None if second is None else np.asarray(second, np.float64)[at],
         missing=int(batch.trained.sum() - len(at)),
     )
+
+
+def _before(tokens: Ints, offsets: Ints) -> Ints:
+    found = np.concatenate([[-1], tokens[:-1]])
+    found[offsets[:-1][offsets[:-1] < len(tokens)]] = -1
+    return found[: len(tokens)]
 
 
 def _edges(trained: Bools, sequence: Ints) -> tuple[Bools, Bools]:

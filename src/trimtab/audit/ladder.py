@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trimtab.audit.gap import Gap, gap_of
 from trimtab.audit.result import CauseVerdict, RungResult
-from trimtab.audit.rungs import alignment, drawing, numerics, origins, values
+from trimtab.audit.rungs import alignment, drawing, numerics, origins, precision, values
 from trimtab.audit.rungs.drawing import with_drawn
 from trimtab.audit.tempering import DrawnTemperature
 from trimtab.records.saved import SavedBatch
@@ -66,7 +66,7 @@ RUNGS = (
          "Replay the sampler's routing in the trainer, or reject tokens that jump."),
     Rung("bias", "A bias not explained above", _of_gap(numerics.bias), "Sequence means spread as 1/√T.",
          "Look for what these sequences share; noise would average out."),
-    Rung("precision", "Low precision", _of_gap(numerics.precision), "No gap beyond float32's, under 1e-4.",
+    Rung("precision", "Low precision", _of_gap(precision.precision), "No gap beyond float32's, under 1e-4.",
          "Expected of fewer bits: raise the precision of head and router first, or correct by tokens."),
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class ParityResult:
         return self.tokens > 0 and self.k3 <= max_k3 and self.outside <= max_outside
 
 
-def parity_of(one: NDArray[np.float32], other: NDArray[np.float32], trained: NDArray[np.bool_]) -> ParityResult:
+def parity_of(one: NDArray[Any], other: NDArray[Any], trained: NDArray[np.bool_]) -> ParityResult:
     """Parity of two columns of log-probs, token by token."""
     known = np.isfinite(one) & np.isfinite(other) & trained
     log_r = np.clip(one[known].astype(np.float64) - other[known].astype(np.float64), -20, 20)

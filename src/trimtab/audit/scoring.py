@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from trimtab.core.log_probs import log_probs_of, selected_log_probs
 from trimtab.errors import InputError
@@ -25,72 +26,102 @@ MOST_TOKENS = 8192
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def log_probs(
-    batch: SavedBatch,
-    model: Path,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-    temperature: float = 1.0,
-    dtype: str = "float32",
-    cache: Path | None = None,
-    most_tokens: int = MOST_TOKENS,
-) -> NDArray[np.float32]:
-    """Log-probs of the tokens by the model in a Hugging Face folder: index t is token t's, NaN where none was worked out.
+class ModelScorer:
+    """The model in a Hugging Face folder: loaded when the first tokens are to be scored, and once.
 
-    Worked out from the first trained token of a sequence on; a sequence without any, or longer than the model can read, has none.
-    `progress` is told tokens done and tokens in all. With `cache`, a folder, what was worked out there before is taken from it and
-    a pass that was cut off goes on. `dtype` is what the model computes in; float32 says least about the trainer's own rounding.
+    `dtype` is what the model computes in; float32 says least about the trainer's own rounding. With `cache`, a folder, what was
+    worked out there before is taken from it, and a pass that was cut off goes on.
     """
-    if batch.tokens is None:
-        raise InputError(
-            "Scoring needs tokens, got a batch without. A file of text alone cannot be scored token by token."
-        )
-    if not temperature > 0 or dtype not in DTYPES or most_tokens < 1:
-        raise InputError(
-            f"Scoring needs a temperature above 0, most_tokens of at least 1 and a dtype of {', '.join(DTYPES)}, got "
-            f"{temperature}, {most_tokens} and {dtype!r}."
-        )
-    settings = _settings(model)
-    wanted = _wanted(batch, settings)
-    scores = _Scores(batch, cache, _key(batch, model, temperature, dtype))
-    left = [index for index in wanted if not scores.done[index]]
-    total = int(batch.lengths[wanted].sum())
-    count = total - int(batch.lengths[left].sum())
-    if left:
-        policy = _load(model, DTYPES[dtype], int(batch.tokens.max(initial=0)))
-        plain = _has_plain_head(policy)
-        for few in _batches(left, batch.lengths, most_tokens):
-            scores.put(few, _scored(policy, plain, batch, few, temperature))
+
+    def __init__(
+        self, folder: Path, *, dtype: str = "float32", cache: Path | None = None, most_tokens: int = MOST_TOKENS
+    ) -> None:
+        if dtype not in DTYPES or most_tokens < 1:
+            raise InputError(
+                f"Scoring needs most_tokens of at least 1 and a dtype of {', '.join(DTYPES)}, got {most_tokens} and {dtype!r}."
+            )
+        self.folder, self.dtype, self.cache, self.most_tokens = folder, dtype, cache, most_tokens
+        self.settings = _settings(folder)
+        self._loaded: tuple[PreTrainedModel, bool] | None = None
+
+    def log_probs(
+        self, batch: SavedBatch, temperature: float = 1.0, progress: Callable[[int, int], None] | None = None
+    ) -> NDArray[np.float32]:
+        """Log-probs of the tokens: index t is token t's, NaN where none was worked out.
+
+        Worked out from the first trained token of a sequence on; a sequence without any, or longer than the model can read, has none.
+        `progress` is told tokens done and tokens in all.
+        """
+        return self.log_probs_at((temperature,), batch, progress)[0]
+
+    def log_probs_at(
+        self,
+        temperatures: Sequence[float],
+        batch: SavedBatch,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> NDArray[np.float32]:
+        """The same at several temperatures, `[temperatures, tokens]`, for one forward pass of each sequence."""
+        if batch.tokens is None:
+            raise InputError(
+                "Scoring needs tokens, got a batch without. A file of text alone cannot be scored token by token."
+            )
+        if not all(temperature > 0 for temperature in temperatures):
+            raise InputError(f"Scoring needs a temperature above 0, got {', '.join(map(str, temperatures))}.")
+        wanted = _wanted(batch, self.settings)
+        key = _key(batch, self.folder, temperatures, self.dtype)
+        scores = _Scores(batch, len(temperatures), self.cache, key)
+        left = [index for index in wanted if not scores.done[index]]
+        total = int(batch.lengths[wanted].sum())
+        count = total - int(batch.lengths[left].sum())
+        if progress is not None:
+            progress(count, total)
+        for few in _batches(left, batch.lengths, self.most_tokens):
+            policy, plain = self._model(int(batch.tokens.max(initial=0)))
+            scores.put(few, _scored(policy, plain, batch, few, temperatures))
             count += int(batch.lengths[few].sum())
             if progress is not None:
                 progress(count, total)
-    elif progress is not None:
-        progress(total, total)
-    return np.array(scores.values)
+        return np.array(scores.values)
+
+    def release(self) -> None:
+        """Let go of the weights; they are loaded again when they are needed."""
+        self._loaded = None
+
+    def _model(self, largest: int) -> tuple[PreTrainedModel, bool]:
+        """The model, and whether its head is plain; refused where it has not heard of the largest token."""
+        if self._loaded is None:
+            policy = _load(self.folder, DTYPES[self.dtype])
+            self._loaded = policy, _has_plain_head(policy)
+        size = int(cast("Any", self._loaded[0].get_input_embeddings()).num_embeddings)
+        if largest >= size:
+            raise InputError(
+                f"--model needs the vocabulary of the tokens, got {size} entries and token {largest}. Is it another model?"
+            )
+        return self._loaded
 
 
 class _Scores:
-    """Values per token and what is done per sequence: two files that are written in place, or arrays."""
+    """Values per temperature and token, and what is done per sequence: two files that are written in place, or arrays."""
 
-    def __init__(self, batch: SavedBatch, folder: Path | None, key: str) -> None:
+    def __init__(self, batch: SavedBatch, many: int, folder: Path | None, key: str) -> None:
         self._offsets = batch.offsets
         tokens, sequences = int(batch.offsets[-1]), len(batch)
         if folder is None or not tokens:
-            self.values: NDArray[np.float32] = np.full(tokens, np.nan, np.float32)
+            self.values: NDArray[np.float32] = np.full((many, tokens), np.nan, np.float32)
             self.done: NDArray[np.bool_] = np.zeros(sequences, bool)
             return
         make_folder(folder)
         names = folder / f"scores-{key}.f32", folder / f"scores-{key}.done"
-        if not all(name.exists() for name in names) or names[0].stat().st_size != 4 * tokens:
-            np.full(tokens, np.nan, np.float32).tofile(names[0])
+        if not all(name.exists() for name in names) or names[0].stat().st_size != 4 * many * tokens:
+            np.full(many * tokens, np.nan, np.float32).tofile(names[0])
             np.zeros(sequences, bool).tofile(names[1])
-        self.values = np.memmap(names[0], np.float32, "r+")
+        self.values = np.memmap(names[0], np.float32, "r+", shape=(many, tokens))
         self.done = np.memmap(names[1], np.bool_, "r+")
 
     def put(self, sequences: list[int], found: list[NDArray[np.float32]]) -> None:
         """Keep the values of some sequences; they count as done when those are on disk."""
         for index, values in zip(sequences, found, strict=True):
-            self.values[self._offsets[index] : self._offsets[index + 1]] = values
+            self.values[:, self._offsets[index] : self._offsets[index + 1]] = values
         if isinstance(self.values, np.memmap):
             self.values.flush()
         self.done[sequences] = True
@@ -98,11 +129,12 @@ class _Scores:
             self.done.flush()
 
 
-def _key(batch: SavedBatch, model: Path, temperature: float, dtype: str) -> str:
-    """What the values depend on: the tokens, the weights by the names, sizes and times of their files, temperature and type."""
+def _key(batch: SavedBatch, model: Path, temperatures: Sequence[float], dtype: str) -> str:
+    """What the values depend on: the tokens, the weights by the names, sizes and times of their files, temperatures and type."""
     files = sorted(path for path in model.iterdir() if path.suffix in (".safetensors", ".json"))
     weights = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    digest = hashlib.blake2b(json.dumps([str(model.resolve()), weights, temperature, dtype]).encode(), digest_size=16)
+    told = json.dumps([str(model.resolve()), weights, list(temperatures), dtype])
+    digest = hashlib.blake2b(told.encode(), digest_size=16)
     for column in (batch.offsets, batch.tokens, batch.trained):
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
@@ -119,7 +151,9 @@ def _settings(model: Path) -> Any:
         ) from error
 
 
-def _load(model: Path, dtype: torch.dtype, largest: int) -> PreTrainedModel:
+def _load(model: Path, dtype: torch.dtype) -> PreTrainedModel:
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # the bar of the whole pass is enough
     try:
         made: Any = AutoModelForCausalLM.from_pretrained(
             model,
@@ -131,14 +165,12 @@ def _load(model: Path, dtype: torch.dtype, largest: int) -> PreTrainedModel:
         )
     except Exception as error:
         raise InputError(f"--model needs a causal LM with safetensors, got {model}: {_line(error)}.") from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
     policy, found = made
     if found["missing_keys"]:
         raise InputError(f"--model needs all its weights, got {model} without {sorted(found['missing_keys'])[0]}.")
-    size = int(policy.get_input_embeddings().num_embeddings)
-    if largest >= size:
-        raise InputError(
-            f"--model needs the vocabulary of the tokens, got {size} entries and token {largest}. Is it another model?"
-        )
     return cast("PreTrainedModel", policy.eval())
 
 
@@ -165,9 +197,9 @@ def _batches(sequences: list[int], lengths: NDArray[np.int64], most: int) -> Ite
 
 @torch.no_grad()
 def _scored(
-    policy: PreTrainedModel, plain: bool, batch: SavedBatch, few: list[int], temperature: float
+    policy: PreTrainedModel, plain: bool, batch: SavedBatch, few: list[int], temperatures: Sequence[float]
 ) -> list[NDArray[np.float32]]:
-    """Log-probs of some sequences. Padding is behind, where a causal model does not see it."""
+    """Log-probs of some sequences, `[temperatures, tokens]` of each. Padding is behind, where a causal model does not see it."""
     tokens = cast("NDArray[np.int64]", batch.tokens)
     spans = [slice(int(batch.offsets[index]), int(batch.offsets[index + 1])) for index in few]
     width = max(span.stop - span.start for span in spans)
@@ -177,19 +209,24 @@ def _scored(
         ids[row, : span.stop - span.start] = torch.from_numpy(tokens[span])
         first = max(1, int(batch.trained[span].argmax()))
         targets[row, first - 1 : span.stop - span.start - 1] = ids[row, first : span.stop - span.start]
-    found = _head(policy, plain, ids, targets, temperature)
+    found = torch.stack(_head(policy, plain, ids, targets, temperatures))
     values = torch.where(targets >= 0, found.float(), torch.nan).numpy()
-    blank = np.full(1, np.nan, np.float32)
-    return [np.concatenate([blank, values[row, : span.stop - span.start - 1]]) for row, span in enumerate(spans)]
+    blank = np.full((len(temperatures), 1), np.nan, np.float32)
+    return [np.concatenate([blank, values[:, row, : span.stop - span.start - 1]], 1) for row, span in enumerate(spans)]
 
 
-def _head(policy: PreTrainedModel, plain: bool, ids: Tensor, targets: Tensor, temperature: float) -> Tensor:
+def _head(
+    policy: PreTrainedModel, plain: bool, ids: Tensor, targets: Tensor, temperatures: Sequence[float]
+) -> list[Tensor]:
     if not plain:
         logits = cast("Tensor", policy(input_ids=ids, use_cache=False).logits)
-        return log_probs_of(logits, targets, temperature=temperature).log_probs
+        return [log_probs_of(logits, targets, temperature=each).log_probs for each in temperatures]
     hidden = cast("Tensor", policy.base_model(input_ids=ids, use_cache=False).last_hidden_state)
     head = cast("Any", policy.get_output_embeddings())
-    return selected_log_probs(hidden, head.weight, targets, temperature=temperature, bias=head.bias).log_probs
+    return [
+        selected_log_probs(hidden, head.weight, targets, temperature=each, bias=head.bias).log_probs
+        for each in temperatures
+    ]
 
 
 @torch.no_grad()

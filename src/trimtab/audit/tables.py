@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from trimtab.audit.audit import Audit
+from trimtab.audit.gap import Gap
+from trimtab.audit.parity import ParityResult, parity_of
 from trimtab.audit.whatif import RuleOutcome
 from trimtab.report.text import percent, short_number
 
@@ -32,6 +36,11 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
     """The batch in a few numbers."""
     batch, gap = audit.batch, audit.gap
     files = batch.origin.files
+    twice = second_scoring(gap)
+    said = (
+        twice
+        and f"k3 {short_number(twice.k3)} from the first, {percent(twice.outside)} of the tokens outside [0.9, 1.1]"
+    )
     return [
         (
             "from",
@@ -40,8 +49,16 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
         ("sequences", f"{len(batch):,}, {len(gap):,} trained tokens with both log-probs"),
         ("compared", f"{gap.target} with behavior"),
         ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
+        *([("scored again", said)] if said else []),
         ("unexplained", percent(audit.unexplained) if audit.unexplained > 5e-4 else "nothing"),
     ]
+
+
+def second_scoring(gap: Gap) -> ParityResult | None:
+    """How far a second scoring of the trainer's is from its first; None without one."""
+    if gap.second is None:
+        return None
+    return parity_of(gap.scored, gap.second, np.ones(len(gap), bool))
 
 
 def ladder_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
@@ -129,6 +146,7 @@ def json_of(audit: Audit) -> dict[str, Any]:
             "compared": [gap.target, "behavior"],
             "k3": gap.k3,
             "rms": gap.rms,
+            "scored_again": None if (twice := second_scoring(gap)) is None else asdict(twice),
             "unexplained": audit.unexplained,
             "causes": [
                 {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +33,11 @@ class DrawnTemperature:
         return self.z > 5 and abs(np.log(self.drawn / self.reported)) > 0.05
 
 
-def drawn_temperature(batch: SavedBatch, score: Callable[[float], NDArray[np.float32]]) -> DrawnTemperature | None:
-    """The two temperatures, from log-probs of the batch's tokens at those of `GRID`; None where there is nothing to go by."""
+def drawn_temperature(batch: SavedBatch, log_probs: NDArray[np.float32]) -> DrawnTemperature | None:
+    """The two temperatures, from log-probs `[GRID, tokens]` of the batch's tokens; None where there is nothing to go by."""
     if batch.behavior is None or not batch.trained.any():
         return None
-    scores = np.stack([score(temperature).astype(np.float64) for temperature in GRID])
+    scores = log_probs.astype(np.float64)
     used = batch.trained & np.isfinite(batch.behavior) & np.isfinite(scores).all(0)
     if used.sum() < 100:
         return None

@@ -61,6 +61,8 @@ class RuleOutcome:
     step: float
     """What is left of the step: weights over the tokens that the loss divides by."""
     curves: tuple[KeepCurve, ...]
+    tokens: int
+    """Trained tokens with the log-probs that the rule needs: what it was worked out on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class WhatIf:
     agreement: NDArray[np.float64]
     """[rules, rules]: share of trained tokens on which two rules agree whether they count."""
     left_out: tuple[str, ...]
-    """Rules that could not be worked out, each with the reason."""
+    """Rules that could not be worked out, or on fewer tokens than others, each with the reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +106,20 @@ def what_if(saved: SavedBatch, rules: Sequence[Candidate] = ()) -> WhatIf:
             continue
         outcomes.append(outcome)
         counted.append(counts)
-    return WhatIf(tuple(outcomes), _agreement(counted), tuple(left_out))
+    return WhatIf(tuple(outcomes), _agreement(counted), (*left_out, *_partly(outcomes)))
+
+
+def _partly(outcomes: Sequence[RuleOutcome]) -> list[str]:
+    """A sentence for rules that saw fewer tokens than others did: their shares are of those alone."""
+    most = max((each.tokens for each in outcomes), default=0)
+    fewer: dict[int, list[str]] = {}
+    for each in outcomes:
+        if each.tokens < most:
+            fewer.setdefault(each.tokens, []).append(each.label)
+    return [
+        f"{', '.join(labels)}: worked out on {count:,} of {most:,} tokens, as the others lack a log-prob that is needed."
+        for count, labels in fewer.items()
+    ]
 
 
 def _presets(inputs: _Inputs) -> list[Candidate]:
@@ -184,8 +199,11 @@ def _outcome(each: Candidate, inputs: _Inputs, curves: dict[str, KeepCurve]) -> 
         ess=float(weighed.sum() ** 2 / max((weighed**2).sum(), 1e-300) / total),
         step=float(weighed.sum()) / denominator,
         curves=tuple(_curve(gate, inputs, curves) for gate in gates_of(rule)),
+        tokens=int(trained.sum()),
     )
-    return outcome, counts[trained]
+    return outcome, counts[
+        inputs.trained.numpy()
+    ]  # rules may lack different log-probs: all are compared over the same tokens
 
 
 def _share(part: Flags, whole: Flags) -> float:

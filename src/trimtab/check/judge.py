@@ -106,7 +106,11 @@ class Caller:
         """The results; each call gets tensors of its own."""
         tensors = {name: value.clone() for name, value in call.tensors.items()}
         split = {} if call.split is None else {"split": call.split}
-        return with_derived(self.asked.adapter(self.function, **tensors, **split, settings=dict(self.settings)))
+        try:
+            found = self.asked.adapter(self.function, **tensors, **split, settings=dict(self.settings))
+        except SystemExit as error:  # of a function, an error like any other
+            raise RuntimeError(f"it ended the program with {error.code!r}") from error
+        return with_derived(found)
 
 
 def check(
@@ -151,7 +155,7 @@ def _load(asked: Asked) -> Any:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard ends the program
         raise ConfigError(
             f"check needs to import {asked.target}, got {type(error).__name__}: {error}. "
             "Write MODULE:NAME, of a module in this folder or of an installed package."

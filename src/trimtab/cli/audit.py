@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,13 +12,17 @@ import typer
 from rich.text import Text
 
 from trimtab.cli import show
+from trimtab.cli.audit_models import score, scorers_of, with_scores
 from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from trimtab.audit.audit import Audit
+    from trimtab.audit.scoring import ModelScorer
     from trimtab.records.saved import SavedBatch
 
+FEW_COLUMNS = (0, 1, 3, 4, 6, 7, 9, 10)
+"""Those of a rule's numbers that fit a narrow terminal; pages, Markdown and pipes have all."""
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
 Framework = Annotated[
     str | None,
@@ -72,17 +75,16 @@ def audit(
     from trimtab.lab.candidate import parse_candidate
 
     rules = [parse_candidate(each) for each in rule or ()]
-    named = _columns(columns)
+    named, scorers = _columns(columns), scorers_of(model or [])
     if watch:
-        _watch(paths, framework, named, rules, model or [], html)
+        _watch(paths, framework, named, rules, scorers, html)
         return
     from trimtab.records.dumps import load
 
-    batch = load(paths, framework, named)
-    judged = _judge(batch, rules, model or [])
-    _put(judged, as_json, markdown)
-    if html is not None:
+    judged = _judge(load(paths, framework, named), rules, scorers)
+    if html is not None:  # before the tables: a reader of those may have seen enough
         _write_html(judged, html)
+    _put(judged, as_json, markdown)
     if fail_on and (judged.with_verdict("found") or (fail_on == "suspected" and judged.with_verdict("suspected"))):
         raise typer.Exit(1)
 
@@ -99,59 +101,11 @@ def _columns(text: str | None) -> dict[str, str] | None:
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
-def _judge(batch: SavedBatch, rules: Sequence[Any], models: Sequence[Path]) -> Audit:
+def _judge(batch: SavedBatch, rules: Sequence[Any], scorers: Sequence[ModelScorer]) -> Audit:
     from trimtab.audit.audit import audit_batch
 
-    second = drawn = None
-    if models:
-        batch, second = _with_models(batch, models)
-        drawn = _drawn(batch, models[0])
+    batch, second, drawn = with_scores(batch, scorers)
     return audit_batch(batch, rules, second, drawn)
-
-
-def _drawn(batch: SavedBatch, model: Path) -> Any:
-    """What the model says of the temperature, by some of the sequences."""
-    import numpy as np
-
-    from trimtab.audit.tempering import ENOUGH, drawn_temperature
-    from trimtab.records.saved import part_of
-
-    few = part_of(batch, np.arange(min(ENOUGH, len(batch))))
-    return drawn_temperature(few, lambda temperature: _score(few, model, temperature))
-
-
-def _with_models(batch: SavedBatch, models: Sequence[Path]) -> tuple[SavedBatch, Any]:
-    """The batch with the side it lacks; a second model, or a first where nothing is missing, is a second scoring."""
-    if len(models) > 2:
-        raise ConfigError(f"--model needs one folder or two, got {len(models)}.")
-    scored = [_score(batch, model) for model in models]
-    if len(scored) == 2:
-        if batch.behavior is None:
-            return replace(batch, behavior=scored[1], proximal=scored[0]), None
-        return replace(batch, proximal=scored[0]), scored[1]
-    if batch.behavior is None:
-        return replace(batch, behavior=scored[0]), None
-    if batch.proximal is None and batch.current is None:
-        return replace(batch, proximal=scored[0]), None
-    return batch, scored[0]
-
-
-def _score(batch: SavedBatch, model: Path, temperature: float = 1.0) -> Any:
-    from rich.progress import Progress
-
-    from trimtab.audit.scoring import log_probs
-    from trimtab.train.policy.warm_start import cache
-
-    with Progress(console=show.console(stderr=True), transient=True) as bar:
-        at = "" if temperature == 1.0 else f" at temperature {temperature:g}"
-        task = bar.add_task(f"Scoring with {model.name}{at}", total=None)
-        return log_probs(
-            batch,
-            model,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            cache=cache() / "scores",
-            temperature=temperature,
-        )
 
 
 def _put(judged: Audit, as_json: bool, markdown: bool) -> None:
@@ -176,10 +130,11 @@ def _put_tables(judged: Audit) -> None:
     show.put("", show.heading("Causes, each judged on what those above leave"))
     show.put(show.table([each.upper() for each in LADDER], rows))
     show.put("", show.heading("What each rule would do"))
+    columns = FEW_COLUMNS if show.is_narrow() else range(len(RULES))
+    rules = [rule_row(each) for each in judged.rules.outcomes]
     show.put(
         show.table(
-            [each.upper() for each in RULES],
-            [[Text(cell) for cell in rule_row(each)] for each in judged.rules.outcomes],
+            [RULES[place].upper() for place in columns], [[Text(row[place]) for place in columns] for row in rules]
         )
     )
     show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
@@ -199,7 +154,7 @@ def _watch(
     framework: str | None,
     columns: dict[str, str] | None,
     rules: Sequence[Any],
-    models: Sequence[Path],
+    scorers: Sequence[ModelScorer],
     html: Path | None,
 ) -> None:
     from trimtab.records.dumps import follow
@@ -208,7 +163,7 @@ def _watch(
         raise ConfigError(f"--watch needs one folder, got {len(paths)} paths. Give the folder that the run writes to.")
     for batch in follow(paths[0], framework, columns, tell=show.note):
         try:
-            judged = _judge(batch, rules, models)
+            judged = _judge(batch, rules, scorers)
         except InputError as error:  # one batch that cannot be judged is no reason to stop watching
             show.note(str(error))
             continue
@@ -245,7 +200,7 @@ def parity(
     named = _columns(columns)
     one = load([first], framework, named)
     if (second / "config.json").is_file():
-        other = _score(one, second)
+        other = score(scorers_of([second])[0], one)[0]
     else:
         loaded = load([second], framework, named)
         check_same_tokens(one, loaded)

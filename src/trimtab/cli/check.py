@@ -29,53 +29,59 @@ BROKEN = 1
 STYLES = {"holds": "green", "broken": "bold red", "does not apply": "dim"}
 
 
+_Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FRAMEWORK|MODULE:NAME",
+        help="verl, trl, skyrl, areal, openrlhf, ms-swift or trimtab; or a loss of yours.",
+    ),
+]
+_Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="NAME",
+        help="The calling convention of your function: a framework's name, or plain (see below), which is assumed.",
+    ),
+]
+_Estimator = Annotated[
+    str | None,
+    typer.Option("--advantages", metavar="MODULE:NAME", help="An advantage estimator of yours, for votes and groups."),
+]
+_Ages = Annotated[
+    str | None,
+    typer.Option("--staleness", metavar="MODULE:NAME", help="A function of yours that says how old rows are."),
+]
+_Rule = Annotated[
+    str | None,
+    typer.Option(
+        "--rule",
+        metavar="'NAME [key=value…]'",
+        help="The correction your loss should apply, as in `trimtab explain`: for the law on weights.",
+    ),
+]
+_Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting your function is called with; repeatable."),
+]
+_Names = Annotated[list[str] | None, typer.Option("--law", metavar="NAME", help="Ask this law only; repeatable.")]
+_Scripts = Annotated[
+    Path | None,
+    typer.Option("--scripts", metavar="FOLDER", help="Write every counterexample there, as a script of its own."),
+]
+
+
 def check_laws(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FRAMEWORK|MODULE:NAME",
-            help="verl, trl, skyrl, areal, openrlhf, ms-swift or trimtab; or a loss of yours.",
-        ),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="NAME",
-            help="The calling convention of your function: a framework's name, or plain (see below), which is assumed.",
-        ),
-    ] = None,
-    advantages: Annotated[
-        str | None,
-        typer.Option(
-            "--advantages", metavar="MODULE:NAME", help="An advantage estimator of yours, for votes and groups."
-        ),
-    ] = None,
-    staleness: Annotated[
-        str | None,
-        typer.Option("--staleness", metavar="MODULE:NAME", help="A function of yours that says how old rows are."),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            metavar="'NAME [key=value…]'",
-            help="The correction your loss should apply, as in `trimtab explain`: for the law on weights.",
-        ),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting your function is called with; repeatable."),
-    ] = None,
-    law_names: Annotated[
-        list[str] | None, typer.Option("--law", metavar="NAME", help="Ask this law only; repeatable.")
-    ] = None,
+    target: _Target = None,
+    like: _Like = None,
+    advantages: _Estimator = None,
+    staleness: _Ages = None,
+    rule: _Rule = None,
+    sets: _Sets = None,
+    law_names: _Names = None,
     cases: Annotated[int, typer.Option("--cases", min=1, max=100_000, help="Batches drawn for each question.")] = 20,
     seed: Annotated[int, typer.Option("--seed", help="What the batches are drawn from.")] = 0,
-    scripts: Annotated[
-        Path | None,
-        typer.Option("--scripts", metavar="FOLDER", help="Write every counterexample there, as a script of its own."),
-    ] = None,
+    scripts: _Scripts = None,
     as_list: Annotated[bool, typer.Option("--list", help="List the laws and what each asks, and ask nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every counterexample.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,

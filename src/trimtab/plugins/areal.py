@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from importlib import import_module
+from itertools import count
 from typing import Any, cast
 
 import torch
@@ -31,6 +32,7 @@ from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
+from trimtab.plugins.record import recorder_of
 
 TRIED = ("1.0.4",)
 require("AReaL", "areal", *TRIED)
@@ -45,7 +47,7 @@ from areal.utils import stats_tracker  # noqa: E402
 OWN = "AReaL pays it in the reward: set actor.kl_ctl."
 LOSS = Hook(
     place="AReaL's trimtab",
-    keys=frozenset({"correction", "loss", "reduction"}),
+    keys=frozenset({"correction", "loss", "reduction", "record"}),
     elsewhere={
         "kl": OWN,
         "entropy_bonus": "Entropies arrive without gradient.",
@@ -56,18 +58,8 @@ LOSS = Hook(
     whole_step=False,
 )
 LOSS_KEYS = (
-    "eps_clip",
-    "eps_clip_higher",
-    "c_clip",
-    "rejection_sampling",
-    "m2_threshold",
-    "importance_sampling_level",
-    "use_sapo_loss",
-    "sapo_tau_pos",
-    "sapo_tau_neg",
-    "use_decoupled_loss",
-    "recompute_logprob",
-    "prox_logp_method",
+    *("eps_clip", "eps_clip_higher", "c_clip", "rejection_sampling", "m2_threshold", "importance_sampling_level"),
+    *("use_sapo_loss", "sapo_tau_pos", "sapo_tau_neg", "use_decoupled_loss", "recompute_logprob", "prox_logp_method"),
 )
 """What of the actor's configuration says its loss."""
 
@@ -125,6 +117,7 @@ class TrimtabEngine:
     def train_batch(self, input_: Any, loss_fn: Callable[..., Tensor], loss_weight_fn: Callable[..., Tensor]) -> Any:
         """AReaL's `train_batch`, its loss exchanged where it is the actor's."""
         if getattr(loss_fn, "func", None) is theirs.grpo_loss_fn:
+            record_minibatch(self.config, input_, cast("Any", self).get_version())
             loss_fn, loss_weight_fn = self._exchange(cast("functools.partial[Tensor]", loss_fn))
         return cast("Any", super()).train_batch(input_, loss_fn, loss_weight_fn)
 
@@ -134,6 +127,30 @@ class TrimtabEngine:
         weight = number_of_rows if reduction.mode.startswith("seq") else number_of_tokens
         settings = {key: loss_fn.keywords[key] for key in ("prox_logp_method", "current_version")}
         return functools.partial(areal_loss, plan=plan, own=own, **settings), weight
+
+
+_MINIBATCHES = count()
+"""Mini-batches trained in this process."""
+
+
+def record_minibatch(config: Any, data: dict[str, Any], version: int | None) -> None:
+    """A padded mini-batch into the plan's folder. AReaL has taken the rewards out of it by then.
+
+    Index t of AReaL's columns is the token after t; in records it is token t.
+    """
+    recorder = recorder_of(Plan.of(json.loads(getattr(config, "trimtab", "{}"))), LOSS.place)
+    if recorder is None:
+        return
+    columns = {"mask": "loss_mask", "behavior": "logprobs", "proximal": "prox_logp", "advantages": "advantages"}
+    moved = {name: data[key].roll(1, -1) for name, key in columns.items() if data.get(key) is not None}
+    recorder.add(
+        step=next(_MINIBATCHES),
+        tokens=data["input_ids"],
+        attention=data["attention_mask"],
+        versions=data.get("versions"),
+        learner_version=version,
+        **moved,
+    )
 
 
 class FSDPActor(TrimtabEngine, FSDPPPOActor):

@@ -17,6 +17,7 @@ from trimtab.errors import ConfigError
 from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
+from trimtab.plugins.record import recorder_of
 
 TRIED = ("4.6.0",)
 require("ms-swift", "ms-swift", *TRIED)
@@ -26,7 +27,7 @@ from swift.rlhf_trainers.grpo_trainer import GRPOTrainer as _GRPOTrainer  # noqa
 SWIFTS_OWN = "ms-swift keeps its own loss: set its own arguments."
 WEIGHT = Hook(
     place="ms-swift's plan",
-    keys=frozenset({"correction", "kl"}),
+    keys=frozenset({"correction", "kl", "record"}),
     policies=frozenset({"proximal", "behavior"}),
     elsewhere={"current": "Current log-probs do not reach this hook."}
     | dict.fromkeys(("loss", "reduction", "entropy_bonus", "advantage", "shaping"), SWIFTS_OWN),
@@ -57,6 +58,29 @@ class TrimtabGRPOTrainer(_GRPOTrainer):
                 f"{WEIGHT.place} needs rollout_importance_sampling_mode set, got null. ms-swift asks for weights only then; the plan's act."
             )
 
+    def _compute_loss_and_metrics(self, model: Any, model_inputs: dict[str, Any], grpo_batch: Any) -> Any:
+        self._record(model_inputs, grpo_batch)
+        return super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
+
+    def _record(self, inputs: dict[str, Any], batch: Any) -> None:
+        """This micro-batch with both log-probs; its token ids unless rows stand end to end, as with padding_free."""
+        recorder = recorder_of(self.plan, WEIGHT.place)
+        if recorder is None or not self.model.training:
+            return
+        mask, tokens = batch.completion_mask, inputs.get("input_ids")
+        padded = tokens is not None and tokens.ndim == 2 and len(tokens) == len(mask)
+        recorder.add(
+            step=self.state.global_step,
+            tokens=tokens if padded else None,
+            attention=inputs.get("attention_mask") if padded else None,
+            mask=mask,
+            behavior=batch.rollout_per_token_logps,
+            proximal=batch.old_per_token_logps,
+            reference=batch.ref_per_token_logps,
+            advantages=batch.advantages,
+            learner_version=self.state.global_step,
+        )
+
     def _get_rollout_is_correction(
         self, old_per_token_logps: Tensor, rollout_per_token_logps: Tensor, completion_mask: Tensor
     ) -> tuple[Tensor | None, Tensor | None]:
@@ -80,7 +104,7 @@ def plan_of(source: Any) -> Plan:
     plan = WEIGHT.check(Plan.of(source))
     if plan.correction is None or plan.kl is not None:
         raise ConfigError(
-            f"{WEIGHT.place} needs a correction and nothing else, got {', '.join(plan.asked) or 'nothing'}."
+            f"{WEIGHT.place} needs a correction and no term of a loss, got {', '.join(plan.asked) or 'nothing'}."
         )
     return plan
 

@@ -17,43 +17,24 @@ from torch import Tensor
 
 from trimtab.advantage.estimate import advantages
 from trimtab.advantage.shaping import ended
-from trimtab.config.advantages import Gae, Gdpo, ReMax
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
 from trimtab.core.combine import combination
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
 from trimtab.diagnostics.logged import logged
-from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
-from trimtab.errors import ConfigError
 from trimtab.losses.policy import policy_loss
-from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
 from trimtab.plugins.logged import chosen
 from trimtab.plugins.presence import require
 from trimtab.plugins.record import recorder_of
+from trimtab.plugins.trl_checks import LOSS, check_trainer, refuse_plan
 
 TRIED = ("1.16.0",)
 require("TRL", "trl", *TRIED)
 
 import trl  # noqa: E402
 
-COUNTS = "TRL counts the tokens of a generation batch before the loss is called."
-WEIGHT = Hook(
-    place="TRL's trimtab",
-    keys=frozenset({"correction", "advantage", "shaping", "record"}),
-    policies=frozenset({"proximal", "behavior"}),
-    elsewhere={
-        "current": "Beside TRL's own loss only the weights at the start of the step are known: name a loss too."
-    },
-    counts_kept=COUNTS,
-)
-LOSS = Hook(
-    place="TRL's trimtab",
-    keys=frozenset({"correction", "loss", "reduction", "kl", "entropy_bonus", "advantage", "shaping", "record"}),
-    reductions=BY_ROWS_AND_TOKENS,
-    counts_kept=COUNTS,
-)
 DECIDED = ("weight", "kept", "trained", "log_r")
 INPUTS = [
     "pixel_values",
@@ -93,88 +74,8 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def check_trimtab(self) -> None:
         """Refuse what cannot be honoured; called at construction."""
-        plan = (LOSS if self.replaces_loss else WEIGHT).check(self.trimtab)
-        if not plan.asked:
-            return
-        recorder_of(plan, LOSS.place)
-        self._check_rule(plan.correction)
-        if isinstance(plan.advantage, Gae | Gdpo | ReMax):
-            self._refuse(
-                "an estimator of one reward per row", plan.advantage.kind, "TRL has no critic and no greedy answers."
-            )
-        self._check_order(plan)
-        if plan.shaping is not None and plan.advantage is None:
-            self._refuse("an advantage beside shaping", "none", "TRL's own advantages see its rewards only.")
-        if not self.replaces_loss:
-            if self.loss_type == "vespo" and plan.correction is not None:
-                self._refuse(
-                    "a loss", "none beside loss_type vespo", "TRL multiplies weights inside it: add `loss: vespo`."
-                )
-            return
-        self._check_loss(plan)
-
-    def _check_order(self, plan: Plan) -> None:
-        """Advantages are worked out before the step: what they ask of the correction has to be known there, and the other way round."""
-        rule, kept = plan.correction, plan.advantage is not None and plan.advantage.baseline == "kept"
-        if rule is None or plan.advantage is None:
-            return
-        if kept and "current" in rule.needs:
-            self._refuse(
-                "advantage.baseline all beside a bypass correction", "kept", "Who is kept is known in the step only."
-            )
-        if rule.needs_advantages and (kept or not self.replaces_loss):
-            self._refuse(
-                "a gate without `when` beside an advantage", "one with", "Each would have to come before the other."
-            )
-
-    def _check_rule(self, rule: Correction | None) -> None:
-        if rule is None:
-            return
-        if "behavior" in rule.needs and not self.use_vllm and self.rollout_func is None:
-            self._refuse(
-                "log-probs of the sampler", "none", "Set use_vllm, or pass a rollout_func that returns logprobs."
-            )
-        if rule.needs_whole_step and "current" in rule.needs:
-            self._refuse(
-                "a decoupled correction", "normalize or a batch gate under bypass", "A step is not seen whole."
-            )
-        if rule.needs_whole_step and self.args.steps_per_generation != self.args.gradient_accumulation_steps:
-            self._refuse(
-                "steps_per_generation equal to gradient_accumulation_steps",
-                f"{self.args.steps_per_generation} and {self.args.gradient_accumulation_steps}",
-                "The correction has statistics over the optimiser step, and a generation batch is another set of rows.",
-            )
-
-    def _check_loss(self, plan: Plan) -> None:
-        for name, off in (("use_liger_kernel", False), ("top_entropy_quantile", 1.0)):
-            if getattr(self.args, name, off) not in (None, off):
-                self._refuse(f"{name} {off}", str(getattr(self.args, name)), "It acts inside TRL's own loss.")
-        if self._entropy_bonus_enabled:
-            self._refuse("TRL's entropy bonus off", "on", "Set entropy_bonus in the plan.")
-        if plan.correction is not None and self.off_policy_mask_threshold is not None:
-            self._refuse(
-                "off_policy_mask_threshold null", str(self.off_policy_mask_threshold), "Two corrections would multiply."
-            )
-        if plan.kl is not None and not self.beta:
-            self._refuse(
-                "beta above 0 beside kl", "0", "TRL scores the reference only then; the plan's coefficient counts."
-            )
-        if self.loss_type == "bnpo" and plan.reduction is None:
-            self._refuse(
-                "a reduction", "none beside loss_type bnpo", "bnpo divides by each micro-batch: name token-mean."
-            )
-        fields = {name: value for name, value in vars(self.args).items() if _is_plain(value)}
-        if plan.correction is not None:
-            fields |= {"use_vllm": False, "off_policy_mask_threshold": None}
-        own = read("trl", fields, width=self.max_completion_length)
-        for refused in own.refused:
-            if getattr(plan, refused.part, None) is None and refused.part != "advantage":
-                self._refuse(f"a {refused.part}", "none", refused.text)
-        self._trimtab_own = own
-        LOSS.check_parts(plan.correction, plan.loss or own.loss, plan.reduction or own.reduction)
-
-    def _refuse(self, rule: str, got: str, remedy: str) -> None:
-        raise ConfigError(f"{LOSS.place} needs {rule}, got {got}. {remedy}")
+        own = check_trainer(self)
+        self._trimtab_own = own or self._trimtab_own
 
     # --- before the step: weights and advantages ------------------------------------------------------------------------
 
@@ -237,7 +138,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         proximal, behavior = output.get("old_per_token_logps"), output.get("sampling_per_token_logps")
         if proximal is None or behavior is None:
             missing = "proximal" if proximal is None else "behavior"
-            self._refuse(
+            refuse_plan(
                 f"{missing} log-probs before the step",
                 "none",
                 "TRL scores samples beforehand where vllm_importance_sampling_correction is on.",
@@ -369,7 +270,3 @@ def _decided(inputs: dict[str, Any], correction: Correction | None) -> Correctio
         return correction
     parts = {name: inputs[f"trimtab_{name}"] for name in DECIDED}
     return Corrected(**parts, metrics={}, rule=correction)
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)

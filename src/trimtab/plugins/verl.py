@@ -10,19 +10,18 @@ worker   log-probs, weights, mask ───────────────�
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trimtab.advantage.estimate import advantages
-from trimtab.config.advantages import Gae, Gdpo, ReinforcePlusPlus, ReMax
+from trimtab.config.advantages import ReMax
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
 from trimtab.core.correct import Corrected, correct
@@ -32,10 +31,19 @@ from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError, FrameworkError
 from trimtab.losses.policy import policy_loss
-from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
 from trimtab.plugins.record import recorder_of
+from trimtab.plugins.verl_plan import (
+    DRIVER,
+    LOSS,
+    advantage_plan,
+    check_votes,
+    plan_in,
+    refuse_two_corrections,
+    rejection_way,
+    whole_configuration,
+)
 
 TRIED = ("0.9.1",)
 try:
@@ -44,45 +52,8 @@ except FrameworkError as error:
     logging.getLogger(__name__).warning("%s", error)  # verl says at level DEBUG only why a plug-in did not load
     raise
 
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
 from verl.trainer.ppo import core_algos, rollout_corr_helper  # noqa: E402
 from verl.workers.config import PolicyLossConfig  # noqa: E402
-
-ON_THE_DRIVER = "Set it at algorithm.rollout_correction.trimtab, on the driver."
-IN_THE_LOSS = "Set it at actor_rollout_ref.actor.policy_loss.trimtab, beside loss_mode=trimtab."
-VERLS_OWN = "verl adds it outside the loss: set actor.use_kl_loss or actor.entropy_coeff."
-LOSS = Hook(
-    place="verl's policy_loss.trimtab",
-    keys=frozenset({"correction", "loss", "reduction"}),
-    policies=frozenset({"current", "behavior"}),
-    elsewhere={
-        "proximal": f"Rollout and old log-probs meet on the driver only. {ON_THE_DRIVER}",
-        "advantage": ON_THE_DRIVER,
-        "shaping": ON_THE_DRIVER,
-        "record": ON_THE_DRIVER,
-        "kl": VERLS_OWN,
-        "entropy_bonus": VERLS_OWN,
-    },
-    counts_kept="verl counts the tokens of a step before the loss is called.",
-    whole_step=False,
-)
-"""Bypass rules: under `bypass_mode=true` the old log-probs that arrive are the rollout's."""
-DRIVER = Hook(
-    place="verl's algorithm.rollout_correction.trimtab",
-    keys=frozenset({"correction", "advantage", "shaping", "record"}),
-    policies=frozenset({"proximal", "behavior"}),
-    elsewhere={
-        "current": f"Current log-probs exist in the worker only. {IN_THE_LOSS} Add algorithm.rollout_correction.bypass_mode=true.",
-        "loss": IN_THE_LOSS,
-        "reduction": IN_THE_LOSS,
-        "kl": VERLS_OWN,
-        "entropy_bonus": VERLS_OWN,
-    },
-    sees_advantages=False,
-)
-FORCED = {"sapo": "seq-mean-token-mean", "geo_mean": "seq-mean-token-mean"}
-POOLED = ("gspo", "geo_mean")
-"""verl's losses that take one ratio per sequence."""
 
 
 @dataclass
@@ -92,17 +63,7 @@ class LossSettings(PolicyLossConfig):
     trimtab: Any = None
 
     def __post_init__(self) -> None:
-        LOSS.check(_plan(self.trimtab))
-
-
-def _plan(settings: Any) -> Plan:
-    plain: Any = OmegaConf.to_container(settings, resolve=True) if OmegaConf.is_config(settings) else settings
-    return plain if isinstance(plain, Plan) else _plan_of(json.dumps(plain))
-
-
-@lru_cache
-def _plan_of(text: str) -> Plan:
-    return Plan.of(json.loads(text))
+        LOSS.check(plan_in(self.trimtab))
 
 
 # --- the worker: a loss -------------------------------------------------------------------------------------------------
@@ -119,7 +80,7 @@ def trimtab_loss(
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss of one micro-batch, its share of the step; what the plan leaves out is as the actor's own keys say."""
-    plan = LOSS.check(_plan(config.policy_loss.get("trimtab", None)))
+    plan = LOSS.check(plan_in(config.policy_loss.get("trimtab", None)))
     own = _own(_settings(config, loss_agg_mode), response_mask.shape[-1])
     loss, reduction = plan.loss or own.loss, plan.reduction or own.reduction
     LOSS.check_parts(plan.correction, loss, reduction)
@@ -180,13 +141,14 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
     asked = rollout_corr_config.get("trimtab", None)
     if asked is None:
         return _THEIRS(batch, rollout_corr_config)
-    plan = DRIVER.check(_plan(asked))
+    plan = DRIVER.check(plan_in(asked))
+    _record(plan, batch)
     if plan.correction is None:
         return _THEIRS(batch, rollout_corr_config)
-    _refuse_two(rollout_corr_config)
-    rule, root = plan.correction, _root(rollout_corr_config)
-    way = _way(rule, root)
-    _check_votes(plan, way)
+    refuse_two_corrections(rollout_corr_config)
+    rule, root = plan.correction, whole_configuration(rollout_corr_config)
+    way = rejection_way(rule, root)
+    check_votes(plan, way)
     given = batch.batch
     out = correct(
         rule,
@@ -194,7 +156,6 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
         behavior=given["rollout_log_probs"],
         mask=given["response_mask"],
     )
-    _record(plan, batch)
     stays = out.kept if way == "mask" else out.trained
     given["response_mask"] = stays.to(given["response_mask"].dtype)
     given["rollout_is_weights"] = out.weight
@@ -203,20 +164,16 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
 
 
 def _record(plan: Plan, batch: Any) -> None:
-    """The batch as it came, before rejection, into the plan's folder."""
+    """The batch as it came, before rejection, into the plan's folder; the v1 driver has no token ids here."""
     recorder = recorder_of(plan, DRIVER.place)
     if recorder is None:
         return
     given = batch.batch
-    if "input_ids" not in given:
-        raise ConfigError(
-            f"{DRIVER.place} needs trainer.use_v1 false for record, got true. The v1 driver hands no token ids to the correction."
-        )
     rewards = given.get("token_level_rewards", None)
     recorder.add(
         step=next(_STEPS),
-        tokens=given["input_ids"],
-        attention=given["attention_mask"],
+        tokens=given.get("input_ids", None),
+        attention=given.get("attention_mask", None) if "input_ids" in given else None,
         mask=given["response_mask"],
         behavior=given["rollout_log_probs"],
         proximal=given["old_log_probs"],
@@ -232,86 +189,6 @@ correct_batch.theirs = _THEIRS  # type: ignore[attr-defined]
 # verl has no registry for this one. Every caller binds the name after plug-ins are loaded.
 rollout_corr_helper.compute_rollout_correction_and_add_to_batch = correct_batch
 
-Way = Literal["mask", "weight"]
-"""How a rejection reaches the worker: the token leaves the mask, or stays in it with weight 0."""
-
-
-def _way(rule: Correction, root: Any) -> Way:
-    """The way by which verl divides by what the rule names; where both do, the mask, which advantages see too."""
-    rejecting = [gate for gate in rule.gates if gate.action == "reject"]
-    if not rejecting:
-        return "mask"
-    counts = _counts_of_a_shrunk_mask(root)
-    if counts in (rule.denominator, "either"):
-        return "mask"
-    if rule.denominator == "kept":
-        raise ConfigError(
-            f"{DRIVER.place} needs denominator trained, got kept. Under this reduction and trainer verl counts tokens before "
-            "rejection; seq-mean-token-mean counts what is left of each sequence."
-        )
-    inside_sequences = any(gate.level in ("token", "segment") for gate in rejecting)
-    mode = _loss_mode(root)
-    if mode == "geo_mean" or (inside_sequences and _pools(root)):
-        raise ConfigError(
-            f"{DRIVER.place} needs denominator kept, got trained, beside policy_loss.loss_mode {mode}. Rejected tokens then stay in the "
-            "mask with weight 0, and its sequence statistics would count them."
-        )
-    return "weight"
-
-
-def _counts_of_a_shrunk_mask(root: Any) -> str:
-    """What verl divides by where tokens leave response_mask."""
-    mode = _reduction_mode(root)
-    if mode == "token-sum":
-        return "either"
-    if mode == "seq-mean-token-mean":
-        return "kept"
-    if mode == "token-mean":  # v1 counts the mask of the rollout, the legacy trainer that of the update
-        return "trained" if OmegaConf.select(root, "trainer.use_v1", default=True) else "kept"
-    return "trained"
-
-
-def _reduction_mode(root: Any) -> str:
-    plan = _plan(OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.trimtab"))
-    if plan.reduction is not None and _loss_mode(root) == "trimtab":
-        return plan.reduction.mode
-    own = str(OmegaConf.select(root, "actor_rollout_ref.actor.loss_agg_mode", default="token-mean"))
-    return FORCED.get(_loss_mode(root), own)
-
-
-def _loss_mode(root: Any) -> str:
-    return str(OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.loss_mode", default="vanilla"))
-
-
-def _pools(root: Any) -> bool:
-    """Whether the loss takes statistics over a sequence."""
-    if _loss_mode(root) != "trimtab":
-        return _loss_mode(root) in POOLED
-    plan = _plan(OmegaConf.select(root, "actor_rollout_ref.actor.policy_loss.trimtab"))
-    return plan.loss is not None and hasattr(plan.loss, "scope")
-
-
-def _root(settings: Any) -> Any:
-    """The whole configuration, of which these settings are a section."""
-    return settings._get_root() if isinstance(settings, DictConfig) else OmegaConf.create({})
-
-
-def _refuse_two(settings: Any) -> None:
-    for key in ("rollout_is", "rollout_rs"):
-        if settings.get(key, None) is not None:
-            raise ConfigError(
-                f"{DRIVER.place} needs {key} null beside it, got {settings.get(key)}. Two corrections would multiply: drop one."
-            )
-
-
-def _check_votes(plan: Plan, way: Way) -> None:
-    if way == "weight" and plan.advantage is not None and plan.advantage.baseline == "kept":
-        raise ConfigError(
-            f"{DRIVER.place} needs advantage.baseline all, got kept, where denominator trained leaves rejected tokens in the mask. "
-            "The estimator sees the mask only: take denominator kept, or loss_agg_mode token-mean with trainer.use_v1."
-        )
-
-
 # --- the driver: advantages ---------------------------------------------------------------------------------------------
 
 
@@ -325,7 +202,7 @@ def trimtab_advantages(
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns; with baseline kept, a row that the correction rejected has no vote."""
-    plan = _advantage_plan(config)
+    plan = advantage_plan(config)
     estimator = plan.advantage
     assert estimator is not None
     group = None if index is None else torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1])
@@ -339,27 +216,3 @@ def trimtab_advantages(
         baselines=reward_baselines if isinstance(estimator, ReMax) else None,
     )
     return found.advantages, found.advantages if found.returns is None else found.returns
-
-
-def _advantage_plan(config: Any) -> Plan:
-    """The plan under `algorithm.rollout_correction.trimtab`, if an estimator that sees rewards only can honour it."""
-    plan = DRIVER.check(_plan((config.get("rollout_correction", None) or {}).get("trimtab", None)))
-    estimator, shaping = plan.advantage, plan.shaping
-    if estimator is None:
-        raise ConfigError(
-            "verl's adv_estimator trimtab needs an advantage, got none. Add algorithm.rollout_correction.trimtab.advantage=grpo."
-        )
-    if isinstance(estimator, Gae | Gdpo):
-        raise ConfigError(
-            f"verl's adv_estimator trimtab needs an estimator of one reward per row, got {estimator.kind}. Values and single rewards do "
-            "not arrive there: use verl's own."
-        )
-    if isinstance(estimator, ReinforcePlusPlus | ReMax) and config.get("use_kl_in_reward", False):
-        raise ConfigError(
-            f"verl's adv_estimator trimtab needs use_kl_in_reward false beside {estimator.kind}, got true. Rewards are summed over a row."
-        )
-    if shaping is not None and (shaping.no_eos != "keep" or shaping.overlong is not None):
-        raise ConfigError(
-            "verl's adv_estimator trimtab needs shaping without no_eos and overlong, got one of them. How rows end does not arrive there."
-        )
-    return plan

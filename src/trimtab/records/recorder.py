@@ -73,8 +73,8 @@ class Recorder:
         self,
         *,
         step: int,
-        tokens: Any,
         mask: Any,
+        tokens: Any = None,
         behavior: Any = None,
         proximal: Any = None,
         current: Any = None,
@@ -92,7 +92,8 @@ class Recorder:
 
         Padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. Index t of a log-prob is token t's; a padded column that is
         narrower than the tokens stands under the last of them. `advantages` and `versions` may have one value per row.
-        `attention` is 1 where a token is no padding. `groups` tells prompts apart, `finish` says why a row ended.
+        Without `tokens`, causes that show in token ids cannot be told. `attention` is 1 where a token is no padding. `groups` tells
+        prompts apart, `finish` says why a row ended.
         """
         if step % self.every or self._closed or self.error is not None:
             return False

@@ -36,10 +36,11 @@ class TrainedBatch:
     ) -> TrainedBatch:
         """Copy everything, and refuse what does not fit together while its maker is there to hear it."""
         columns = {name: _typed(name, host_array(value)) for name, value in per_token.items() if value is not None}
-        tokens = columns["tokens"]
+        name = "tokens" if "tokens" in columns else "mask"  # without tokens the mask says how many there are
+        tokens = columns.get("tokens", columns["trained"])
         if tokens.ndim not in (1, 2) or (tokens.ndim == 1) != (cu_seqlens is not None):
             raise InputError(
-                f"Recorder needs tokens [rows, width], or [tokens] with cu_seqlens, got shape {tokens.shape} "
+                f"Recorder needs {name} [rows, width], or [tokens] with cu_seqlens, got shape {tokens.shape} "
                 f"{'with' if cu_seqlens is not None else 'without'} cu_seqlens."
             )
         ends = None if cu_seqlens is None else [int(end) for end in host_array(cu_seqlens)]
@@ -48,13 +49,18 @@ class TrainedBatch:
             raise InputError(
                 f"Recorder needs cu_seqlens that rise from 0 to the count of tokens ({len(tokens)}), got {ends[:8]}."
             )
-        for name, column in columns.items():
-            _check(name, column, tokens, count)
+        for column_name, column in columns.items():
+            _check(column_name, column, tokens, count)
         padding = None if attention is None else host_array(attention).astype(bool)
         if padding is not None and padding.shape != tokens.shape:
             raise InputError(f"Recorder needs attention of shape {tokens.shape}, got {padding.shape}.")
         rows = {name: _listed(name, value, count) for name, value in per_row.items() if value is not None}
         return cls(columns, rows, padding, ends, facts)
+
+    @property
+    def layout(self) -> NDArray[Any]:
+        """The column that says where tokens are."""
+        return self.per_token.get("tokens", self.per_token["trained"])
 
     @property
     def step(self) -> int:
@@ -67,14 +73,14 @@ class TrainedBatch:
 
     def _spans(self) -> Iterator[slice]:
         if self.ends is None:
-            return (slice(None) for _ in self.per_token["tokens"])
+            return (slice(None) for _ in self.layout)
         return (slice(start, end) for start, end in pairwise(self.ends))
 
     def _row(self, index: int, span: slice, source: str) -> dict[str, Any]:
         present = (
             None if self.attention is None else (self.attention[index] if self.ends is None else self.attention[span])
         )
-        tokens = self.per_token["tokens"][index] if self.ends is None else self.per_token["tokens"][span]
+        tokens = self.layout[index] if self.ends is None else self.layout[span]
         row: dict[str, Any] = {
             "source": source,
             **self.facts,
@@ -87,9 +93,7 @@ class TrainedBatch:
 
     def _values(self, column: NDArray[Any], index: int, span: slice, length: int, name: str) -> NDArray[Any]:
         """A column's values of one row: of all its tokens, of the last of them, or one for all."""
-        if column.ndim < self.per_token["tokens"].ndim or (
-            self.ends is not None and len(column) != len(self.per_token["tokens"])
-        ):
+        if column.ndim < self.layout.ndim or (self.ends is not None and len(column) != len(self.layout)):
             return np.full(length, column[index])
         values = column[index] if self.ends is None else column[span]
         fill = -1 if name in _WHOLE else False if name == "trained" else np.nan

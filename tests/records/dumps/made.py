@@ -12,16 +12,12 @@ Two answers to one prompt, the first with a token that a tool gave:
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
-import sys
-import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -35,6 +31,35 @@ PROXIMAL = [[-0.625, -3.0, -1.25], [-0.375, -1.75]]
 ADVANTAGES = [0.5, -0.5]
 REWARDS = [1.0, 0.0]
 Change = Callable[[list[float]], list[float]]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """What a framework writes: prompts and responses token by token; masks and log-probs are those of the responses."""
+
+    prompts: list[list[int]]
+    responses: list[list[int]]
+    masks: list[list[int]]
+    behavior: list[list[float]]
+    proximal: list[list[float]]
+    advantages: list[float]
+    rewards: list[float]
+    groups: list[int]
+
+    @property
+    def rows(self) -> range:
+        return range(len(self.responses))
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return [prompt + response for prompt, response in zip(self.prompts, self.responses, strict=True)]
+
+    def behind_prompts(self, columns: list[list[Any]], fill: Any = 0) -> list[list[Any]]:
+        """Columns of the responses with the prompts' places in front."""
+        return [[fill] * len(prompt) + list(row) for prompt, row in zip(self.prompts, columns, strict=True)]
+
+
+SMALL = Rollouts([PROMPT, PROMPT], RESPONSES, MASKS, BEHAVIOR, PROXIMAL, ADVANTAGES, REWARDS, [0, 0])
 
 
 def same(values: list[float]) -> list[float]:
@@ -61,29 +86,34 @@ def full(rows: list[list[Any]], fill: Any = 0) -> list[list[Any]]:
     return [[fill] * len(PROMPT) + list(row) for row in rows]
 
 
-def nemo_rl(folder: Path, change: Change = same) -> Path:
+def nemo_rl(folder: Path, change: Change = same, of: Rollouts = SMALL) -> Path:
     """grpo.py: every value a list of one, per-token lists padded to the widest row, 0.0 for what vLLM did not say."""
-    wide = 6
-    tokens = padded([PROMPT + row for row in RESPONSES], wide, 0)
-    behavior = padded(full([change(row) for row in BEHAVIOR], 0.0), wide, 0.0)
-    proximal = padded([[0.0, -4.0, *row] for row in PROXIMAL], wide, 0.0)  # the trainer scores the prompt too
-    masks = padded(full(MASKS), wide)
+    wide = 1 + max(map(len, of.tokens))
+    behavior = padded(of.behind_prompts([change(row) for row in of.behavior], 0.0), wide, 0.0)
+    scored = [
+        [0.0, *[-4.0] * (len(prompt) - 1), *row] for prompt, row in zip(of.prompts, of.proximal, strict=True)
+    ]  # the trainer scores the prompt too
+    tokens, proximal, masks = (
+        padded(of.tokens, wide),
+        padded(scored, wide, 0.0),
+        padded(of.behind_prompts(of.masks), wide),
+    )
     return jsonl(
         folder / "train_data_step7.jsonl",
         [
             {
                 "content": [["<p>", f"answer {i}"]],
-                "rewards": [REWARDS[i]],
-                "input_lengths": [2 + len(RESPONSES[i])],
+                "rewards": [of.rewards[i]],
+                "input_lengths": [len(of.tokens[i])],
                 "token_ids": [tokens[i]],
                 "token_loss_mask": [masks[i]],
                 "sample_loss_mask": [1.0],
-                "advantages": [[ADVANTAGES[i]] * wide],
+                "advantages": [[of.advantages[i]] * wide],
                 "generation_logprobs": [behavior[i]],
                 "prev_logprobs": [proximal[i]],
                 "idx": i,
             }
-            for i in range(2)
+            for i in of.rows
         ],
     )
 
@@ -173,7 +203,7 @@ def verifiers(folder: Path, change: Change = same) -> Path:
     return jsonl(folder / "traces.jsonl", [_episode(i, change)["traces"][0] for i in range(2)])
 
 
-def open_instruct(folder: Path, change: Change = same) -> Path:
+def open_instruct(folder: Path, change: Change = same, of: Rollouts = SMALL) -> Path:
     """rl_utils.py: RolloutRecord."""
     return jsonl(
         folder / "run_rollouts_000000.jsonl",
@@ -181,21 +211,21 @@ def open_instruct(folder: Path, change: Change = same) -> Path:
             {
                 "step": 7,
                 "sample_idx": i,
-                "prompt_idx": 0,
-                "prompt_tokens": PROMPT,
-                "response_tokens": RESPONSES[i],
-                "reward": REWARDS[i],
-                "advantage": ADVANTAGES[i],
+                "prompt_idx": of.groups[i],
+                "prompt_tokens": of.prompts[i],
+                "response_tokens": of.responses[i],
+                "reward": of.rewards[i],
+                "advantage": of.advantages[i],
                 "finish_reason": "stop",
                 "dataset": "d",
-                "logprobs": change(BEHAVIOR[i]),
+                "logprobs": change(of.behavior[i]),
             }
-            for i in range(2)
+            for i in of.rows
         ],
     )
 
 
-def slime_train(folder: Path, change: Change = same) -> Path:
+def slime_train(folder: Path, change: Change = same, of: Rollouts = SMALL) -> Path:
     """train_data_utils.py, format_version 2: tokens over prompt and response, the rest over the response."""
     path = folder / "train_data" / "7.pt"
     path.parent.mkdir(parents=True)
@@ -203,17 +233,17 @@ def slime_train(folder: Path, change: Change = same) -> Path:
         {
             "rollout_position": i,
             "sample_index": i,
-            "tokens": torch.tensor(PROMPT + RESPONSES[i]),
-            "response_lengths": len(RESPONSES[i]),
-            "total_lengths": 2 + len(RESPONSES[i]),
-            "loss_masks": torch.tensor(MASKS[i]),
-            "rewards": REWARDS[i],
-            "rollout_log_probs": torch.tensor(change(BEHAVIOR[i])),
-            "log_probs": torch.tensor(PROXIMAL[i]),
-            "advantages": torch.full((len(RESPONSES[i]),), ADVANTAGES[i]),
+            "tokens": torch.tensor(of.tokens[i]),
+            "response_lengths": len(of.responses[i]),
+            "total_lengths": len(of.tokens[i]),
+            "loss_masks": torch.tensor(of.masks[i]),
+            "rewards": of.rewards[i],
+            "rollout_log_probs": torch.tensor(change(of.behavior[i])),
+            "log_probs": torch.tensor(of.proximal[i]),
+            "advantages": torch.full((len(of.responses[i]),), of.advantages[i]),
             "truncated": 0,
         }
-        for i in range(2)
+        for i in of.rows
     ]
     torch.save({"format_version": 2, "rollout_id": 7, "samples": samples}, path)
     return path
@@ -292,115 +322,3 @@ def miles_dashboard(folder: Path, change: Change = same) -> Path:
     )
     pq.write_table(table, folder / "rollout_7.parquet")
     return folder / "rollout_7.parquet"
-
-
-class Foreign:
-    """Modules that a pickle names, there while it is written."""
-
-    def __init__(self, module: str, **contents: Any) -> None:
-        self.module, self.contents = module, contents
-
-    def __enter__(self) -> None:
-        parts = self.module.split(".")
-        self.made = [
-            ".".join(parts[: end + 1]) for end in range(len(parts)) if ".".join(parts[: end + 1]) not in sys.modules
-        ]
-        for name in self.made:
-            sys.modules[name] = types.ModuleType(name)
-        for name, thing in self.contents.items():
-            thing.__module__, thing.__qualname__ = self.module, name
-            setattr(sys.modules[self.module], name, thing)
-
-    def __exit__(self, *_: object) -> None:
-        for name in self.made:
-            del sys.modules[name]
-
-
-def skyrl(folder: Path, change: Change = same) -> Path:
-    """training_batch.py and preprocess.py: rows padded in front, response columns under the last tokens, bytes of numpy."""
-    tokens = np.array(padded([PROMPT + row for row in RESPONSES], 5, 99, left=True))
-    attention = np.array([[1] * 5, [0] + [1] * 4])
-    columns = {
-        "sequences": tokens,
-        "attention_mask": attention,
-        "loss_mask": np.array(padded(MASKS, 3, 0, left=True), np.float32),
-        "response_mask": np.array([[1, 1, 1], [0, 1, 1]]),
-        "action_log_probs": np.array(padded(PROXIMAL, 3, -7.0, left=True), np.float32),  # of the prompt's last token
-        "rollout_logprobs": np.array(padded([change(row) for row in BEHAVIOR], 3, 0.0, left=True), np.float32),
-        "advantages": np.array([[a] * 3 for a in ADVANTAGES], np.float32),
-        "values": None,
-    }
-    columns = {key: None if value is None else np.concatenate([value, value[:1]]) for key, value in columns.items()}
-    columns["loss_mask"][2] = 0  # pad_training_input_batch copies row 0 and masks it
-    held: dict[str, Any] = {
-        key: None if v is None else {"format": "numpy", "data": v.tobytes(), "shape": v.shape, "dtype": str(v.dtype)}
-        for key, v in columns.items()
-    }
-    buffer = io.BytesIO()
-    torch.save(torch.from_numpy(columns["advantages"]).bfloat16(), buffer)
-    held["advantages"] = {"format": "torch", "data": buffer.getvalue()}
-    state = {"batch_dict": held, "batch_size": 3, "device": None, "metadata": {"response_length": 3, "pad_size": 1}}
-
-    class TrainingInputBatch(dict[str, Any]):
-        pass
-
-    def _rebuild_tensor_batch(kind: Any, state: Any) -> Any:
-        raise AssertionError("it ran")
-
-    class Shim:
-        def __reduce__(self) -> Any:
-            return _rebuild_tensor_batch, (TrainingInputBatch, state)
-
-    path = folder / "dumped_data" / "global_step_7_training_input.pkl"
-    path.parent.mkdir()
-    names = {"TrainingInputBatch": TrainingInputBatch, "_rebuild_tensor_batch": _rebuild_tensor_batch}
-    with Foreign("skyrl.backends.skyrl_train.training_batch", **names):
-        path.write_bytes(pickle.dumps(Shim()))
-    return path
-
-
-def verl_queue(folder: Path, change: Change = same) -> Path:
-    """rollout_skip.py: jagged tensors of each field, keys `{uid}_{session}_{i}`, tags with the oldest and newest version."""
-
-    def nested(rows: list[list[Any]]) -> torch.Tensor:
-        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
-
-    fields = {
-        "prompts": nested([PROMPT, PROMPT]),
-        "responses": nested(RESPONSES),
-        "response_mask": nested(MASKS),
-        "rollout_log_probs": nested([change(row) for row in BEHAVIOR]),
-        "rm_scores": nested([[0.0] * (len(row) - 1) + [REWARDS[i]] for i, row in enumerate(RESPONSES)]),
-    }
-    path = folder / "7" / "0" / "tq_batch.pt"
-    path.parent.mkdir(parents=True)
-    tags = [{"min_global_steps": 5, "max_global_steps": 5}, {"min_global_steps": 5, "max_global_steps": 6}]
-    torch.save({"tensordict": fields, "tags": tags, "keys": ["u_0_0", "u_1_0"], "global_steps": 7}, path)
-    return path
-
-
-def verl_proto(folder: Path, change: Change = same) -> Path:
-    """protocol.py: DataProto's state is (bytes of torch.save, arrays of objects, facts). Prompts padded in front, responses behind."""
-    batch = {
-        "input_ids": torch.tensor([[99, *PROMPT, *row] for row in padded(RESPONSES, 3, 99)]),
-        "responses": torch.tensor(padded(RESPONSES, 3, 99)),
-        "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0]]),
-        "response_mask": torch.tensor(padded(MASKS, 3)),
-        "rollout_log_probs": torch.tensor(padded([change(row) for row in BEHAVIOR], 3, -1.0)),
-        "old_log_probs": torch.tensor(padded(PROXIMAL, 3, 0.0)),
-        "token_level_scores": torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]),
-        "advantages": torch.tensor([[0.5] * 3, [-0.5] * 3]),
-    }
-    buffer = io.BytesIO()
-    torch.save(batch, buffer)
-    state = buffer.getvalue(), {"uid": np.array(["u", "u"], dtype=object)}, {"temperature": 1.0}
-
-    class DataProto:
-        def __getstate__(self) -> Any:
-            return state
-
-    path = folder / "7" / "gen_batch.dp"
-    path.parent.mkdir()
-    with Foreign("verl.protocol", DataProto=DataProto):
-        path.write_bytes(pickle.dumps(DataProto()))
-    return path

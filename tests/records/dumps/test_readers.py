@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.records.dumps import made
+from tests.records.dumps import made, pickled
 from trimtab.records.dumps import load
 from trimtab.records.dumps.readers import READERS
 from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, SavedBatch
@@ -30,9 +30,10 @@ FILES: list[tuple[str, Callable[..., Path], str | None, set[str]]] = [
     ("slime", made.slime_ranks, "proximal", {"advantage", "reward", "group", "step"}),
     ("slime", made.slime_rollout, None, {"reward", "group", "step", "versions", "finish", "text"}),
     ("miles", made.miles_dashboard, None, {"group", "step"}),
-    ("skyrl", made.skyrl, "proximal", {"advantage", "group", "step"}),
-    ("verl", made.verl_queue, None, {"reward", "group", "step", "versions", "learner_version"}),
-    ("verl", made.verl_proto, "proximal", {"advantage", "reward", "group", "step"}),
+    ("skyrl", pickled.skyrl, "proximal", {"advantage", "group", "step"}),
+    ("verl", pickled.verl_queue, None, {"reward", "group", "step", "versions", "learner_version"}),
+    ("verl", pickled.verl_proto, "proximal", {"advantage", "reward", "group", "step"}),
+    ("roll", pickled.roll, "proximal", {"advantage", "reward", "group", "step"}),
 ]
 NAMES = [writer.__name__ for _, writer, _, _ in FILES]
 

@@ -1,4 +1,4 @@
-"""What is left: noise of the trainer itself, heavy tails, the noise of low precision, and a bias that no rung explains."""
+"""What is left: noise of the trainer itself, heavy tails, and a bias that no rung explains; `precision` is beside."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 from trimtab.audit.gap import FLOOR, Gap
 from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
 
-SIZES = (("fp16", 5e-4), ("int8", 2e-3), ("bf16", 7e-3), ("fp8", 0.012), ("int4", 0.06))
-"""Root mean square of ℓ that precisions gave on small models; models of billions of parameters give about five times as much."""
 HEAVY = 0.3
 """Median over root mean square of |ℓ| among tokens of like probability: 0.67 for a normal distribution, 0 for rare jumps."""
 CARRIED = 0.25
@@ -98,38 +96,6 @@ def bias_measure(gap: Gap) -> BiasMeasure:
     return BiasMeasure(
         float(np.sqrt(found.mean())), float(np.sqrt(expected.mean())), max(0.0, 1 - 1 / max(ratio, 1e-9)), float(z)
     )
-
-
-def precision(gap: Gap) -> RungResult:
-    """The sampler computes in fewer bits: small, independent noise on every token, larger on rare ones."""
-    if not gap.is_open:
-        return NOTHING
-    if gap.blurred:
-        return BLURRED
-    grid = _grid(gap)
-    nearest = min(SIZES, key=lambda each: abs(np.log(each[1] / gap.rms)))[0]
-    rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))
-    told = (
-        f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens under 0.1 and {usual.rms:.2g} over 0.5; a size as {nearest} "
-        f"gives on a small model{grid}."
-    )
-    if gap.age is None or not (gap.age >= 0).any():
-        return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell it from old weights")
-    if (gap.age > 0).all():
-        return RungResult(
-            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell it from old weights"
-        )
-    return RungResult(verdict="found", statistic=told, share=1.0, rest=gap)
-
-
-def _grid(gap: Gap) -> str:
-    """Whether the sampler's log-probs themselves stand on the grid of a 16-bit type."""
-    bits = gap.behavior.astype(np.float32).view(np.uint32)
-    if len(bits) and ((bits & 0xFFFF) == 0).all():
-        return "; its log-probs were rounded to bf16 themselves"
-    if len(bits) and (gap.behavior.astype(np.float16).astype(np.float64) == gap.behavior).all():
-        return "; its log-probs were rounded to fp16 themselves"
-    return ""
 
 
 def bias(gap: Gap) -> RungResult:

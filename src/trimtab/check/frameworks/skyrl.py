@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trimtab.check.frameworks.outcome import outcome_advantages
 from trimtab.check.subject import Asked, Setup, Subject
 from trimtab.config.presets import preset
 
@@ -45,16 +46,6 @@ def skyrl_step(
     return {"loss": total, "gradient": leaf.grad, "metrics": metrics}
 
 
-def skyrl_advantages(
-    function: Any, *, rewards: Tensor, mask: Tensor, group: Tensor, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """`function` has the signature of compute_grpo_outcome_advantage; the reward stands on the first token."""
-    token_rewards = mask.new_zeros(mask.shape, dtype=rewards.dtype)
-    token_rewards[:, 0] = rewards
-    found, _ = function(token_level_rewards=token_rewards, response_mask=mask.float(), index=group.numpy(), **settings)
-    return {"advantages": (found * mask).sum(1) / mask.sum(1).clamp(min=1)}
-
-
 TOKEN = {
     "loss_reduction": "token_mean",
     "off_policy_correction": {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 2.0},
@@ -87,7 +78,7 @@ SUBJECT = Subject(
         ),
         "advantages": Asked(
             "skyrl.backends.skyrl_train.utils.ppo_utils:compute_grpo_outcome_advantage",
-            skyrl_advantages,
+            outcome_advantages,
             (Setup("advantage_estimator=grpo", {}),),
         ),
     },

@@ -54,13 +54,19 @@ def correction_of(given: Given) -> Correction:
 def _denominator(given: Given) -> Literal["trained", "kept"]:
     """Means within a sequence run over what is left of it; sums divide by rows, rejected ones included; a token mean counts
     before rejection in the v1 trainer and after it in the legacy one."""
-    mode = FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
-    after = mode == "seq-mean-token-mean" or (mode == "token-mean" and not given["use_v1"])
+    after = _reduction(given) == "seq-mean-token-mean" or (_reduction(given) == "token-mean" and not given["use_v1"])
     return "kept" if after and given["rollout_rs"] else "trained"
 
 
+def _reduction(given: Given) -> str:
+    return FORCED.get(given["loss_mode"]) or given["loss_agg_mode"]
+
+
 def _bypass(given: Given, place: str) -> Correction:
-    """Current against behavior; PPO-clip leaves the weight out, its own ratio is that weight."""
+    """Current against behavior; PPO-clip leaves the weight out, its own ratio is that weight.
+
+    The engine counts tokens and rows before it calls the loss, which rejects: only a mean within a sequence runs over what is left.
+    """
     reinforce = given[f"{place}loss_type"] == "reinforce" or given.is_on(
         "use_pure_rollout_correction", "use_policy_gradient"
     )
@@ -70,7 +76,7 @@ def _bypass(given: Given, place: str) -> Correction:
         gates=_gates(given, place),
         weight=weight or Weight(level="one"),
         normalize="batch" if weight and _normalizes(given, place) else None,
-        denominator="kept" if given[f"{place}rollout_rs"] else "trained",
+        denominator="kept" if given[f"{place}rollout_rs"] and _reduction(given) == "seq-mean-token-mean" else "trained",
     )
 
 

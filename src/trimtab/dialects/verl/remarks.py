@@ -142,8 +142,8 @@ REMARKS = (
     Remark(
         "loss.rollout_rs",
         "note",
-        "Bypass rejects inside the loss: a mean per sequence runs over what is left, while tokens and rows are counted before; read as "
-        "denominator kept, which is exact where one call is the step: pass a Denominator with the counts before rejection otherwise.",
+        "Bypass rejects inside the loss: a mean per sequence runs over what is left, while the step's tokens and rows are counted before; "
+        "read as denominator kept where the mean is per sequence: pass a Denominator with the rows before rejection. Else trained.",
         lambda given: given["loss_mode"] == "bypass_mode" and bool(_options(given, place="loss.")),
     ),
     Remark(

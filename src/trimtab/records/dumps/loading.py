@@ -170,8 +170,9 @@ def readers_of(
         if (reader := _recognise(each, chosen, bool(columns), refused)) is not None
     ]
     if not known:
+        why = f" One could not be read: {refused[0]}" if refused else ""
         raise RecordError(
-            f"{path} needs a file that a framework saved, got none that is recognised. Name a file, or --columns."
+            f"{path} needs a file that a framework saved, got none that is recognised. Name a file, or --columns.{why}"
         )
     yield from _first_of_families(known, refused)
 

@@ -60,7 +60,7 @@ def _version(tag: Mapping[str, Any]) -> int | None:
 
 
 def _knows_proto(file: DumpFile) -> bool:
-    return file.kind == "pickle" and isinstance(file.content, Husk) and file.content.name.endswith(".DataProto")
+    return file.kind == "pickle" and isinstance(file.content, Husk) and file.content.name == "verl.protocol.DataProto"
 
 
 def _proto_rows(proto: Husk, file: DumpFile) -> Iterator[DumpRow]:

@@ -110,7 +110,7 @@ _CLASSES = (
     ),
     *("tensordict._td.TensorDict", "tensordict._lazy.LazyStackedTensorDict"),
     *("tensordict.tensorclass.NonTensorData", "tensordict.tensorclass.NonTensorStack"),
-    *("verl.protocol.DataProto",),
+    *("verl.protocol.DataProto", "roll.distributed.scheduler.protocol.DataProto", "_io.BytesIO"),
     *(
         f"{package}.training_batch.{name}"
         for package in ("skyrl.backends.skyrl_train", "skyrl_train")
