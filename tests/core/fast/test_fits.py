@@ -11,6 +11,7 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
+from trimtab.core.fast import program
 from trimtab.core.fast.program import misfit
 from trimtab.core.fast.switch import form_in_use, pass_fits
 from trimtab.core.layout import Packed, Padded
@@ -51,6 +52,14 @@ RULES: dict[str, tuple[Correction, str | None]] = {
 def test_what_of_a_rule_the_pass_cannot_do(name: str) -> None:
     rule, wanted = RULES[name]
     assert misfit(rule) == wanted
+
+
+def test_a_setting_that_the_pass_does_not_know_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Correction(denominator="kept")
+    known = program._KNOWN
+    monkeypatch.setattr(program, "_KNOWN", known | {Correction: known[Correction] - {"denominator"}})
+    assert misfit(rule) == "denominator"
+    assert misfit(Correction()) is None  # left at its default, it asks for nothing
 
 
 def tensors(kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

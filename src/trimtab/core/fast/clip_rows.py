@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-from trimtab.core.fast.elements import (
-    ONE,
-    ZERO,
-    compiled,
-    exponentials,
-    extremes,
-    f32,
-    f64,
-    i32,
-    inlined,
-    product_sum,
-    sum_of_chunk,
-)
+from trimtab.core.fast.exponential import exponentials
+from trimtab.core.fast.machine import ONE, ZERO, compiled, f32, f64, i32, inlined
+from trimtab.core.fast.totals import extremes, product_sum, sum_of_chunk
 
 BLOCK, PARTS, SUMS = 1024, 8, 20
 FAR, LARGE = f32(20.0), f32(1e15)

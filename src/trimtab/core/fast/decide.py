@@ -34,27 +34,49 @@ class RowPass:
 
 
 def row_pass(
-    rule: Correction, target: Tensor, base: Tensor, masked: Bool[Tensor, "*tokens"], layout: Layout
+    rule: Correction,
+    target: Tensor,
+    base: Tensor,
+    masked: Bool[Tensor, "*tokens"],
+    layout: Layout,
+    *,
+    observes: bool,
 ) -> RowPass | None:
-    """Run a rule that fits. None: this batch holds numbers that only the plain form may judge."""
+    """Run a rule that fits; `observes`: with the moments. None: this batch holds numbers that only the plain form may judge."""
     from trimtab.core.fast import fold, rows  # compiled code is loaded when it is first needed
 
     program, offsets = _program(rule), _offsets(masked, layout)
+    made = _run(program, program.is_by_rows, target, base, masked, offsets, observes)
+    if made[0] == rows.TOKENS:
+        made = _run(program, False, target, base, masked, offsets, observes)
+    if made[0] != rows.DONE:
+        return None
+    found = made[1]
+    codes, bounds = program.gate_codes.numpy(), program.gate_numbers.numpy()
+    fold.fold_rows(found.rows.numpy(), codes, bounds, found.sums.numpy(), found.tops.numpy())
+    return found
+
+
+def _run(
+    program: RowProgram, by_rows: bool, target: Tensor, base: Tensor, masked: Tensor, offsets: Any, observes: bool
+) -> tuple[int, RowPass]:
+    from trimtab.core.fast import by_tokens, machine, places, rows
+
     number, gates = len(offsets) - 1, len(program.gate_codes)
     log_r, weight = torch.empty_like(masked, dtype=torch.float32), torch.empty_like(masked, dtype=torch.float32)
     trained, kept = torch.empty_like(masked), torch.empty_like(masked)
-    by_row = torch.zeros(number, rows.ROW + gates * rows.ROW_GATE, dtype=torch.float64)
-    sums = torch.zeros(rows.TOKEN_SUMS + gates * rows.GATE_SUMS, dtype=torch.float64)
-    tops = torch.full((rows.TOKEN_TOPS + 2 * gates,), -torch.inf, dtype=torch.float64)
-    scratch = torch.empty(rows.SCRATCH * int(rows.longest_chunk(offsets)), dtype=torch.float32).numpy()
-    codes, bounds = program.gate_codes.numpy(), program.gate_numbers.numpy()
-    weighs = program.weight_codes.numpy(), program.weight_numbers.numpy()
+    by_row = torch.zeros(number, places.ROW + gates * places.ROW_GATE, dtype=torch.float64)
+    sums = torch.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS, dtype=torch.float64)
+    tops = torch.full((places.TOKEN_TOPS + 2 * gates,), -torch.inf, dtype=torch.float64)
+    size = rows.CHUNK + machine.BLOCK if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
+    scratch = torch.empty(size, dtype=torch.float32)
+    plan = torch.tensor([by_rows, observes, program.needs_k3, program.token_limit], dtype=torch.float64)
+    codes = (program.gate_codes, program.gate_numbers, program.weight_codes, program.weight_numbers, plan, scratch)
     given = (_flat(target), _flat(base), _flat(masked.view(torch.uint8)), offsets)
-    found = (_flat(log_r), _flat(weight), _flat(trained), _flat(kept), by_row.numpy(), sums.numpy(), tops.numpy())
-    if not rows.decide_rows(*given, codes, bounds, *weighs, scratch, *found):
-        return None
-    fold.fold_rows(found[4], codes, bounds, found[5], found[6])
-    return RowPass(program, offsets, log_r, weight, trained, kept, by_row, sums, tops)
+    flags = (_flat(trained.view(torch.uint8)), _flat(kept.view(torch.uint8)))
+    found = (_flat(log_r), _flat(weight), *flags, by_row.numpy(), sums.numpy(), tops.numpy())
+    state = rows.decide_rows(*given, *(each.numpy() for each in codes), *found)
+    return state, RowPass(program, offsets, log_r, weight, trained, kept, by_row, sums, tops)
 
 
 def _program(rule: Correction) -> RowProgram:

@@ -1,9 +1,10 @@
 """The metrics of a correction from the sums of its pass: the names and meanings of `core/measures.py`, in plain numbers.
 
-`sums` of tokens: 0 masked, 1 valid, 2 Σℓ, 3 Σ(r−1), 4 Σ(r−1)², 5 Σk3, 6 Σk3 reversed, 7 Σ(r−1)ℓ, 8 Σ|ℓ|, 9 Σ|p−q|, 10 log-probs above 0,
-11 kept, 12 Σw, 13 Σw², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens, 18 with kept tokens, 19–24
-perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 8 and 9 the log difference of perplexities. Of each gate: 0 tokens,
-1 lost, 2 high, 3 low, 4 units, 5 Σ, 6 Σ², 7 rows, 8 rows lost whole; and two tops. Over ranks sums are added, tops compared.
+`sums` of tokens: 0 masked, 1 valid, 2 Σℓ, 3 Σ(r−1), 4 Σ(r−1)², 5 Σk3, 6 Σk3 reversed, 7 Σ(r−1)ℓ, 8 Σ|ℓ|, 9 Σ|p−q|, 10 log-probs
+above 0, 11 kept, 12 Σ(w−1), 13 Σ(w−1)², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens,
+18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log behavior, 8 and 9 the log
+difference of perplexities. Of each gate: 0 tokens, 1 lost, 2 high, 3 low, 4 units, 5 Σ, 6 Σ², 7 rows, 8 rows lost whole; and two
+tops. Over ranks sums are added, tops compared.
 """
 
 from __future__ import annotations
@@ -121,8 +122,10 @@ def _perplexities(sums: list[float], tops: list[float]) -> dict[str, float]:
 
 
 def _weight(rule: Correction, sums: list[float], tops: list[float]) -> dict[str, float]:
-    values = _described("weight/", sums[11], sums[12], sums[13], -tops[5], tops[4])
-    values["weight/ess"] = _per(sums[12] ** 2, sums[13] * sums[1])
+    number = sums[11]
+    values = _described("weight/", number, sums[12], sums[13], -tops[5], tops[4])
+    values["weight/mean"] += 1.0 if number else 0.0
+    values["weight/ess"] = _per((number + sums[12]) ** 2, (number + 2 * sums[12] + sums[13]) * sums[1])
     if rule.weighs:
         values |= {"weight/touched_high": _per(sums[15], sums[14]), "weight/touched_low": _per(sums[16], sums[14])}
     return values

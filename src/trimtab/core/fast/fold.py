@@ -8,8 +8,8 @@ from typing import no_type_check
 
 import numpy as np
 
-from trimtab.core.fast.elements import compiled, f32, i32
-from trimtab.core.fast.rows import GATE_SUMS, ROW, ROW_GATE, TOKEN_SUMS, TOKEN_TOPS
+from trimtab.core.fast.machine import compiled, f32, i32
+from trimtab.core.fast.places import GATE_SUMS, ROW, ROW_GATE, TOKEN_SUMS, TOKEN_TOPS
 
 LIMIT, MOST = 20.0, 1e38
 LOG_MOST = math.log(MOST)

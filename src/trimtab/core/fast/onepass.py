@@ -80,7 +80,8 @@ def run_pass(
     masked = as_mask(mask)
     pair = rule.pair if all(name in policies for name in rule.pair.split("/")) else also
     target, base = (policies[name] for name in pair.split("/"))
-    found = row_pass(rule, target, base, masked if pair == also else _with_both(policies, also, masked), layout)
+    here = masked if pair == also else _with_both(policies, also, masked)
+    found = row_pass(rule, target, base, here, layout, observes=True)
     if found is None:
         return None
     if pair != also:

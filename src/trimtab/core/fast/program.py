@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.base import Config
+from trimtab.core.fast.places import FIRST_EXPONENTIAL
 from trimtab.core.gate import gate_bounds
+from trimtab.core.once import once
 from trimtab.core.ratio import log_bound
 
 METRIC_CODES: dict[tuple[str, str | None], int] = {
@@ -24,12 +27,37 @@ METRIC_CODES: dict[tuple[str, str | None], int] = {
     ("ratio_deviation", None): 9,
     ("mult_prob_error", None): 10,
 }
-FIRST_EXPONENTIAL = 6
-"""From here on a divergence is an exponential, which two programs round differently: a token at a bound could go either way."""
+BY_ROW = (0, 1, 2)
+"""Codes whose sums and extremes over a row are those of its log-ratio."""
 AGGS = ("mean", "sum", "max", "min", "every")
 ACTIONS = ("reject", "zero", "observe")
 LEVELS = ("one", "token", "geometric", "sequence")
 MOST_GATES = 8
+_KNOWN: dict[type[Config], frozenset[str]] = {
+    Correction: frozenset(["policies", "gates", "weight", "normalize", "denominator", "applies_to"]),
+    Gate: frozenset(
+        [
+            "metric",
+            "level",
+            "agg",
+            "lower",
+            "upper",
+            "action",
+            "when",
+            "advantage_of",
+            "strict",
+            "pair",
+            "direction",
+            "scope",
+            "limit",
+        ]
+    ),
+    Weight: frozenset(["level", "lower", "upper", "outside", "scope", "limit"]),
+    Limit: frozenset(["bound", "at"]),
+}
+"""The settings the pass was written for. Another one has to be left at its default: what it asks for, only the plain form can know."""
+_LARGE = 1e15
+"""A lower bound on the weight whose square float32 still holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +73,33 @@ class RowProgram:
     weight_codes: Tensor
     weight_numbers: Tensor
 
+    @once
+    def is_by_rows(self) -> bool:
+        """Whether the sums and extremes of a row say all that is asked of it."""
+        known = ((int(code[0]), int(code[1]), int(code[2])) for code in self.gate_codes)
+        return float(self.weight_numbers[0]) <= _LARGE and all(
+            level == 1 and (metric in BY_ROW or (metric == FIRST_EXPONENTIAL and agg < 2))
+            for metric, level, agg in known
+        )
+
+    @once
+    def needs_k3(self) -> bool:
+        """Whether a gate gathers k3."""
+        return bool((self.gate_codes[:, 0] == FIRST_EXPONENTIAL).any())
+
+    @once
+    def token_limit(self) -> float:
+        """The least limit on the log-ratio of a token; one that no token of a row reaches changes nothing there."""
+        codes, numbers = [*self.gate_codes, self.weight_codes], [*self.gate_numbers, self.weight_numbers]
+        found = [float(number[-1]) for code, number in zip(codes, numbers, strict=True) if int(code[-1]) == 1]
+        return min(found, default=torch.inf)
+
 
 def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
+    unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)
+    if unknown is not None:
+        return unknown
     if rule.normalize is not None:
         return "normalize"
     if len(rule.gates) > MOST_GATES:
@@ -55,6 +107,19 @@ def misfit(rule: Correction) -> str | None:
     if rule.weight is not None and rule.weight.level not in LEVELS:
         return "a segment weight"
     return next((found for gate in rule.gates if (found := _gate_misfit(gate, rule)) is not None), None)
+
+
+def _parts(rule: Correction) -> list[Config]:
+    """A rule and every setting within it."""
+    inner = [*rule.gates, *([] if rule.weight is None else [rule.weight])]
+    limits = [part.limit for part in inner if part.limit is not None]
+    return [rule, *inner, *limits]
+
+
+def _unknown_setting(part: Config) -> str | None:
+    """A setting that the pass knows nothing of and that was set."""
+    known, fields = _KNOWN.get(type(part), frozenset[str]()), type(part).model_fields
+    return next((name for name in fields if name not in known and getattr(part, name) != fields[name].default), None)
 
 
 def _gate_misfit(gate: Gate, rule: Correction) -> str | None:
