@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import Clip
+from trimtab.config.losses import Clip, Objective
 from trimtab.config.presets import preset
-from trimtab.core.batch import check_unchanged, per_token
+from trimtab.core.batch import check_unchanged, edits, per_token
 from trimtab.core.checks import rounding
 from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
@@ -26,16 +26,27 @@ from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
 from trimtab.core.fast.switch import is_in_memory, pass_fits
 from trimtab.core.observe import Metrics
-from trimtab.core.once import once
+from trimtab.core.once import of_identity, once
 from trimtab.core.reduce import Denominator, denominator_of, share
+from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
 from trimtab.losses.metrics import Measured, PolicyMetrics
 from trimtab.losses.terms import Surrogate, Terms
 
 NOTHING = preset("off")
 """Without a correction every token that has its log-probs is kept, at weight 1."""
-DRIFT = ("policy/k1", "policy/k3", "policy/ratio")
+DRIFT = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
 """Metrics that come last, as in the plain form."""
+SELECTION = frozenset(
+    [
+        "advantage/missing_fraction",
+        "selection/kept_given_positive",
+        "selection/kept_given_negative",
+        "selection/net_advantage",
+        "selection/mean_advantage",
+    ]
+)
+"""Metrics of a correction that look at advantages."""
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
 
 
@@ -92,101 +103,137 @@ class QuickPolicyMetrics(PolicyMetrics):
 
 
 class _Written(torch.autograd.Function):
-    """A loss whose gradient was written beside it. A second derivative goes through the plain form."""
+    """A loss whose slopes were written beside it, to be scaled where they lie. What needs them again goes through the plain form."""
 
     @staticmethod
     def forward(
-        current: Tensor, value: Tensor, grad: Tensor, factor: Tensor, plain: Callable[[Tensor], Tensor]
+        current: Tensor, value: Tensor, slopes: list[Tensor], factor: Tensor, plain: Callable[[Tensor], Tensor]
     ) -> Tensor:
         return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(inputs[0], inputs[2], inputs[3])
-        ctx.plain = inputs[4]
+        ctx.save_for_backward(inputs[0], inputs[3])
+        ctx.slopes, ctx.plain = inputs[2], inputs[4]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        current, grad, factor = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            (found,) = torch.autograd.grad(ctx.plain(current), current, gradients[0], create_graph=True)
-            return found, None, None, None, None
-        return grad * (gradients[0] * factor), None, None, None, None
+        current, factor = ctx.saved_tensors
+        twice = torch.is_grad_enabled()  # a second derivative is asked for
+        if ctx.slopes and not twice:
+            return ctx.slopes.pop().mul_(gradients[0] * factor), None, None, None, None
+        with torch.enable_grad():
+            leaf = current if twice else current.detach().requires_grad_()
+            (found,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
+        return found, None, None, None, None
 
 
 def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
     """The loss and its metrics by one pass; None where the call or the batch does not fit. `plain` is the same by the plain form."""
     if not loss_fits(call):
         return None
-    current, anchor = call.policies["current"], call.policies[call.anchor]
-    rule, advantages = _rule_of(call), per_token(call.advantages, call.mask, call.layout)
-    quick = run_pass(rule, call.policies, f"current/{call.anchor}", call.mask, call.layout)
-    if quick is None:
+    clipped = _clip_pass(call)
+    if clipped is None:
         return None
-    found = _clip_pass(call, quick, current, anchor, advantages)
-    if found is None:
-        return None
-    grad, sums, tops = found
+    rule, quick = _rule_of(call), clipped.quick
     lengths = quick.found.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
     step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
     factor = share(call.reduction, lengths, step, None).factor
-    value = (sums[0] * factor.double()).to(torch.float32)
+    value = (clipped.total * factor.double()).to(torch.float32).reshape(())
 
     def plain_value(leaf: Tensor) -> Tensor:
         return plain(call, leaf)[0]
 
-    loss: Tensor = _Written.apply(current, value, grad, factor, plain_value)  # pyright: ignore[reportAssignmentType]
-    return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
+    given = (call.policies["current"], value, [clipped.slopes], factor, plain_value)
+    loss: Tensor = _Written.apply(*given)  # pyright: ignore[reportAssignmentType]
+    return loss, _metrics(call, clipped, value / step.averaged_over, plain)
 
 
-def _clip_pass(
-    call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor, advantages: Tensor
-) -> tuple[Tensor, Tensor, Tensor] | None:
+@dataclass(frozen=True, eq=False)
+class ClippedPass:
+    """What a pass made of a loss: Σ loss, its slope in each log-prob, and the arrays its metrics are worked out from when read."""
+
+    quick: QuickDecisions
+    total: Tensor
+    slopes: Tensor
+    arrays: tuple[Any, ...]
+    advantages: Tensor
+    edits: int | None
+
+    @once
+    def sums(self) -> tuple[list[float], list[float]]:
+        """The sums and extremes of `clip_rows.clip_sums`."""
+        from trimtab.core.fast import clip_rows
+
+        self.quick.check_unchanged()
+        if self.edits != edits(self.advantages):
+            raise InputError(
+                "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
+        sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
+        clip_rows.clip_sums(*self.arrays, sums.numpy(), tops.numpy())
+        return sums.tolist(), tops.tolist()
+
+
+def _clip_pass(call: LossCall) -> ClippedPass | None:
+    """The correction and the clip. Every trained token is taken to have its current log-prob until one is found that does not."""
     from trimtab.core.fast import clip_rows
 
-    assert isinstance(call.loss, Clip)
-    dual = torch.inf if call.loss.dual is None else call.loss.dual
-    settings = torch.tensor([1.0 - call.loss.low, 1.0 + call.loss.high, dual], dtype=torch.float32)
-    scratch = torch.empty(clip_rows.PARTS * clip_rows.BLOCK, dtype=torch.float32)
-    grad = torch.empty_like(current)
-    sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
+    rule, also = _rule_of(call), f"current/{call.anchor}"
+    current, anchor = call.policies["current"], call.policies[call.anchor]
+    advantages = per_token(call.advantages, call.mask, call.layout)
     spread = advantages.to(torch.float32).expand_as(current).contiguous()
-    given = (current, anchor, spread, quick.found.weight, quick.found.trained, quick.found.kept)
-    arrays = [each.detach().view(-1).numpy() for each in (*given, settings, scratch, grad)]
-    return (grad, sums, tops) if clip_rows.clip_rows(*arrays, sums.numpy(), tops.numpy()) else None
+    for complete in (True, False):
+        quick = run_pass(rule, call.policies, also, call.mask, call.layout, complete=complete, observes=False)
+        if quick is None:
+            return None
+        out, total, slopes = quick.found, torch.zeros(1, dtype=torch.float64), torch.empty_like(current)
+        flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
+        given = (current, anchor, spread, out.weight, *flags)
+        arrays = (*(each.detach().view(-1).numpy() for each in given), _settings(call.loss))
+        state = clip_rows.clip_slopes(*arrays, slopes.detach().view(-1).numpy(), total.numpy())
+        if state == clip_rows.SLOPED:
+            return ClippedPass(quick, total, slopes.detach(), arrays, call.advantages, edits(call.advantages))
+        if state == clip_rows.LEFT:
+            return None
+    return None
 
 
-def _metrics(
-    call: LossCall,
-    quick: QuickDecisions,
-    value: Tensor,
-    sums: list[float],
-    tops: list[float],
-    plain: Plain,
-) -> PolicyMetrics:
+@of_identity
+def _settings(loss: Objective) -> Any:
+    """1 − low, 1 + high and the dual bound, as compiled code takes them."""
+    assert isinstance(loss, Clip)
+    dual = torch.inf if loss.dual is None else loss.dual
+    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual], dtype=torch.float32).numpy()
+
+
+def _metrics(call: LossCall, clipped: ClippedPass, value: Tensor, plain: Plain) -> PolicyMetrics:
     """Every metric of the call, under the names and in the order of the plain form."""
+    quick = clipped.quick
 
     @torch.no_grad()
     def made() -> PolicyMetrics:
-        for name, log_probs in call.policies.items():
-            check_unchanged(name, log_probs, quick.before[name])
+        quick.check_unchanged()
         return plain(replace(call, mask=quick.masked), call.policies["current"].detach())[1]
 
-    valid = float(quick.found.sums[1])
-    own = _own_figures(call, sums, tops, valid)
+    def own() -> dict[str, Tensor]:
+        return as_tensors(_own_figures(call, *clipped.sums, float(quick.found.sums[1])))
+
+    assert isinstance(call.loss, Clip)
+    marks = ["clip_high", "clip_low", *(["clip_dual"] if call.loss.dual is not None else [])]
+    doubtful = ("positive_fraction", "partial_fraction")
     table: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}}
-    measured = partial(as_tensors, own)
-    table |= dict.fromkeys(own, measured)
-    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), partial(_doubtful, call, quick))
-    order = [
-        *[name for name in table if not name.startswith(DRIFT)],
-        *[name for name in table if name.startswith(DRIFT)],
-    ]
-    table = {name: table[name] for name in order}
+    table |= dict.fromkeys([*(f"policy/{name}" for name in marks), "advantage/missing_fraction"], own)
+    table |= dict.fromkeys(doubtful, partial(_doubtful, call, quick))
+    table |= dict.fromkeys([f"policy/{name}" for name in DRIFT], own)
     found = QuickPolicyMetrics(table, {}, made)
     if isinstance(call.correction, Correction):
-        selected = _selection(sums, valid)
-        known = quick.sections() | dict.fromkeys(selected, lambda: as_tensors(selected))
+
+        def known(name: str) -> dict[str, Tensor] | None:
+            if name in SELECTION:
+                return as_tensors(_selection(clipped.sums[0], float(quick.found.sums[1])))
+            return quick.known_section(name)
 
         def decisions() -> Decisions:
             assert isinstance(found.made.correction, Metrics)

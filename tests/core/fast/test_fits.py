@@ -55,11 +55,11 @@ def test_what_of_a_rule_the_pass_cannot_do(name: str) -> None:
 
 
 def test_a_setting_that_the_pass_does_not_know_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Correction(denominator="kept")
+    rule = Correction(gates=(RATIO,), denominator="kept")
     known = program._KNOWN
     monkeypatch.setattr(program, "_KNOWN", known | {Correction: known[Correction] - {"denominator"}})
     assert misfit(rule) == "denominator"
-    assert misfit(Correction()) is None  # left at its default, it asks for nothing
+    assert misfit(Correction(gates=(RATIO,))) is None  # left at its default, it asks for nothing
 
 
 def tensors(kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

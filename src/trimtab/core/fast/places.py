@@ -9,3 +9,5 @@ ROW, ROW_GATE = 7, 5
 TOKEN_SUMS, GATE_SUMS, TOKEN_TOPS = 25, 9, 10
 FIRST_EXPONENTIAL = 6
 """From this code on a divergence is an exponential, which two programs round differently: a token at a bound could go either way."""
+DONE, PLAIN, TOKENS = range(3)
+"""What became of a row or a batch: decided, left to the plain form, or to be decided again with a look at tokens."""

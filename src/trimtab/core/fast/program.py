@@ -11,7 +11,7 @@ from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
 from trimtab.core.fast.places import FIRST_EXPONENTIAL
 from trimtab.core.gate import gate_bounds
-from trimtab.core.once import once
+from trimtab.core.once import of_identity, once
 from trimtab.core.ratio import log_bound
 
 METRIC_CODES: dict[tuple[str, str | None], int] = {
@@ -74,27 +74,48 @@ class RowProgram:
     weight_numbers: Tensor
 
     @once
+    def gates(self) -> list[tuple[list[int], list[float]]]:
+        """Codes and numbers of each gate."""
+        return list(zip(self.gate_codes.tolist(), self.gate_numbers.tolist(), strict=True))
+
+    @once
+    def weight(self) -> tuple[list[int], list[float]]:
+        """Codes and numbers of the weight."""
+        return self.weight_codes.tolist(), self.weight_numbers.tolist()
+
+    @once
     def is_by_rows(self) -> bool:
-        """Whether the sums and extremes of a row say all that is asked of it."""
-        known = ((int(code[0]), int(code[1]), int(code[2])) for code in self.gate_codes)
-        return float(self.weight_numbers[0]) <= _LARGE and all(
-            level == 1 and (metric in BY_ROW or (metric == FIRST_EXPONENTIAL and agg < 2))
-            for metric, level, agg in known
-        )
+        """Whether the sums and extremes of a row say all that is asked of it, as long as tokens pass the gates on them."""
+        return self.weight[1][0] <= _LARGE and all(_is_by_row(*codes) for codes, _ in self.gates)
 
     @once
     def needs_k3(self) -> bool:
         """Whether a gate gathers k3."""
-        return bool((self.gate_codes[:, 0] == FIRST_EXPONENTIAL).any())
+        return any(codes[0] == FIRST_EXPONENTIAL for codes, _ in self.gates)
+
+    @once
+    def has_token_gates(self) -> bool:
+        """Whether a gate looks at tokens."""
+        return any(codes[1] == 0 for codes, _ in self.gates)
+
+    @once
+    def zeroes(self) -> bool:
+        """Whether a gate zeroes what it turns away."""
+        return any(codes[3] == ACTIONS.index("zero") for codes, _ in self.gates)
 
     @once
     def token_limit(self) -> float:
         """The least limit on the log-ratio of a token; one that no token of a row reaches changes nothing there."""
-        codes, numbers = [*self.gate_codes, self.weight_codes], [*self.gate_numbers, self.weight_numbers]
-        found = [float(number[-1]) for code, number in zip(codes, numbers, strict=True) if int(code[-1]) == 1]
-        return min(found, default=torch.inf)
+        return min((numbers[-1] for codes, numbers in [*self.gates, self.weight] if codes[-1] == 1), default=torch.inf)
 
 
+def _is_by_row(metric: int, level: int, agg: int, action: int, scope: int, limit: int) -> bool:
+    if level == 0:
+        return metric in BY_ROW and limit != 2
+    return metric in BY_ROW or (metric == FIRST_EXPONENTIAL and agg < 2)
+
+
+@of_identity
 def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
     unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)

@@ -17,6 +17,7 @@ from trimtab.core.fast.by_rows import decide_row
 from trimtab.core.fast.by_tokens import K3, RATIO, judge_chunk, of_scratch, weigh_chunk
 from trimtab.core.fast.exponential import ratios_and_k3
 from trimtab.core.fast.machine import BLOCK, ZERO, compiled, f32, f64, inlined
+from trimtab.core.fast.places import DONE, PLAIN, TOKENS
 from trimtab.core.fast.tokens import (
     add_moments,
     count_bytes,
@@ -29,8 +30,6 @@ from trimtab.core.fast.totals import sum_of_chunk
 
 CHUNK = 2048
 """Tokens (and rows) of a chunk of short rows; a longer row is a chunk of its own."""
-DONE, PLAIN, TOKENS = range(3)
-"""What became of a batch: decided, left to the plain form, or to be decided again with a look at tokens."""
 FAR, HUGE = f32(20.0), f32(80.0)
 
 
@@ -73,8 +72,9 @@ def decide_rows(
                 if per_row:
                     k3 = sum_of_chunk(scratch[low:high])
                 tokens = x[low:high], here[low:high], stays[low:high], out[low:high]
-                if not decide_row(own[row], tokens, k3, gates, bounds, weighs, limits, sums, tops):
-                    return PLAIN
+                state = decide_row(own[row], tokens, k3, gates, bounds, weighs, limits, sums, tops)
+                if state != DONE:
+                    return state
         elif stop > start:
             _exponentials_of_chunk(x, b[start:stop], scratch, plan[1] != 0, sums, tops)
             sound = judge_chunk(x, part, here, gates, bounds, scratch, own, sums, tops)

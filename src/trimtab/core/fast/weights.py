@@ -93,3 +93,11 @@ def count_beyond(x, trained, lower, upper):
         above += i32((trained[i] != 0) & (x[i] > upper))
         below += i32((trained[i] != 0) & (x[i] < lower))
     return above, below
+
+
+@compiled()
+@no_type_check
+def take_out(x, lower, upper, kept):
+    """Take the tokens outside of bounds out of what is kept."""
+    for i in range(len(kept)):
+        kept[i] = kept[i] & i32((x[i] >= lower) & (x[i] <= upper))
