@@ -215,6 +215,7 @@ def _metrics(call: LossCall, clipped: ClippedPass, value: Tensor, plain: Plain) 
     @torch.no_grad()
     def made() -> PolicyMetrics:
         quick.check_unchanged()
+        quick.check_mask()
         return plain(replace(call, mask=quick.masked), call.policies["current"].detach())[1]
 
     def own() -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from trimtab.core.fast import program
 from trimtab.core.fast.program import misfit
 from trimtab.core.fast.switch import form_in_use, pass_fits
 from trimtab.core.layout import Packed, Padded
-from trimtab.errors import ConfigWarning
+from trimtab.errors import ConfigWarning, InputError
 from trimtab.losses.onepass import QuickPolicyMetrics
 from trimtab.losses.policy import policy_loss
 
@@ -146,4 +146,14 @@ def test_a_changed_tensor_is_an_error_where_the_plain_form_has_to_read_it(monkey
     log_probs.add_(1.0)
     assert float(out.metrics["ratio/mean"]) == 1.0  # from the sums
     with pytest.raises(Exception, match="changed in place since"):
+        _ = out.metrics.decisions
+
+
+def test_a_changed_mask_is_an_error_where_the_plain_form_has_to_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    log_probs, mask = tensors()
+    out = correct("token-tis", behavior=log_probs, proximal=log_probs.clone(), mask=mask)
+    mask.fill_(False)
+    assert float(out.metrics["tokens"]) == 6.0  # from the sums
+    with pytest.raises(InputError, match="Metrics need the mask"):
         _ = out.metrics.decisions

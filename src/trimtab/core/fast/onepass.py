@@ -19,6 +19,7 @@ from trimtab.core.fast.switch import pass_fits
 from trimtab.core.layout import Layout
 from trimtab.core.observe import Metrics, gate_name
 from trimtab.core.once import of_identity, once
+from trimtab.errors import InputError
 
 SMALL = 4096
 """Tokens of which every metric is worked out faster than it takes to ask for one after the other."""
@@ -26,7 +27,7 @@ SMALL = 4096
 
 @dataclass(frozen=True, eq=False)
 class QuickDecisions:
-    """What the pass decided about a batch. `masked` is a copy of the mask, from which the plain form can be made later."""
+    """What the pass decided about a batch. From `masked` the plain form can be made later, if nobody changed it since."""
 
     rule: Correction
     layout: Layout
@@ -48,12 +49,21 @@ class QuickDecisions:
 
     def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
         self.check_unchanged()
+        self.check_mask()
         return plain(self.masked)
 
     def check_unchanged(self) -> None:
         """The log-probs are what they were when the pass read them."""
         for name, log_probs in self.policies.items():
             check_unchanged(name, log_probs, self.before[name])
+
+    def check_mask(self) -> None:
+        """The mask is what it was when the pass read it."""
+        if self.before["mask"] != edits(self.masked):
+            raise InputError(
+                "Metrics need the mask they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
 
     def known_section(self, name: str) -> dict[str, Tensor] | None:
         """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once."""
@@ -136,7 +146,9 @@ def run_pass(
     `complete`: every token of the rule's own pair is known to have those. `observes`: with the moments; else they are worked out when
     one is read. Without policies of its own (it looks at none), a rule is run on that pair.
     """
-    masked = as_mask(mask)
+    # Over ranks every metric is the plain form's, and a tensor of inference mode does not count its changes: a copy there.
+    own = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
+    masked = mask.detach() if own else as_mask(mask)
     pair = rule.pair if all(name in policies for name in rule.pair.split("/")) else also
     target, base = (policies[name] for name in pair.split("/"))
     whole = complete or pair == also
@@ -148,7 +160,7 @@ def run_pass(
     if not whole:  # the tokens asked for, with and without log-probs
         found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
-    before = {name: edits(log_probs) for name, log_probs in policies.items()}
+    before = {name: edits(each) for name, each in (*policies.items(), ("mask", masked))}
     return QuickDecisions(rule, layout, policies, pair, masked, partial, found, observes, before)
 
 
