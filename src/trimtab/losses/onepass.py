@@ -18,7 +18,7 @@ from torch import Tensor
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.config.presets import preset
-from trimtab.core.batch import check_unchanged, edits, per_token
+from trimtab.core.batch import edits, per_token
 from trimtab.core.checks import rounding
 from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
@@ -103,59 +103,56 @@ class QuickPolicyMetrics(PolicyMetrics):
 
 
 class _Written(torch.autograd.Function):
-    """A loss whose slopes were written beside it, to be scaled where they lie. What needs them again goes through the plain form."""
+    """A loss whose gradient was written beside it. Who asks for it again, or for a second derivative, gets it from the plain form."""
 
     @staticmethod
-    def forward(
-        current: Tensor, value: Tensor, slopes: list[Tensor], factor: Tensor, plain: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def forward(current: Tensor, value: Tensor, written: list[Tensor], plain: Callable[[Tensor], Tensor]) -> Tensor:
         return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(inputs[0], inputs[3])
-        ctx.slopes, ctx.plain = inputs[2], inputs[4]
+        ctx.save_for_backward(inputs[0])
+        ctx.written, ctx.plain = inputs[2], inputs[3]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        current, factor = ctx.saved_tensors
+        (current,) = ctx.saved_tensors
         twice = torch.is_grad_enabled()  # a second derivative is asked for
-        if ctx.slopes and not twice:
-            return ctx.slopes.pop().mul_(gradients[0] * factor), None, None, None, None
+        if ctx.written and not twice:
+            gradient, factor = ctx.written.pop(), gradients[0]
+            return gradient if float(factor) == 1.0 else gradient.mul_(factor), None, None, None
         with torch.enable_grad():
             leaf = current if twice else current.detach().requires_grad_()
             (found,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
-        return found, None, None, None, None
+        return found, None, None, None
 
 
 def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
     """The loss and its metrics by one pass; None where the call or the batch does not fit. `plain` is the same by the plain form."""
     if not loss_fits(call):
         return None
-    clipped = _clip_pass(call)
+    written: list[
+        Tensor
+    ] = []  # the only reference: torch then takes the gradient as it is, where it would copy a shared one
+    clipped = _clip_pass(call, written)
     if clipped is None:
         return None
-    rule, quick = _rule_of(call), clipped.quick
-    lengths = quick.found.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
-    step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
-    factor = share(call.reduction, lengths, step, None).factor
-    value = (clipped.total * factor.double()).to(torch.float32).reshape(())
 
     def plain_value(leaf: Tensor) -> Tensor:
         return plain(call, leaf)[0]
 
-    given = (call.policies["current"], value, [clipped.slopes], factor, plain_value)
+    given = (call.policies["current"], clipped.loss, written, plain_value)
     loss: Tensor = _Written.apply(*given)  # pyright: ignore[reportAssignmentType]
-    return loss, _metrics(call, clipped, value / step.averaged_over, plain)
+    return loss, _metrics(call, clipped, plain)
 
 
 @dataclass(frozen=True, eq=False)
 class ClippedPass:
-    """What a pass made of a loss: Σ loss, its slope in each log-prob, and the arrays its metrics are worked out from when read."""
+    """What a pass made of a loss: its value, and the arrays its metrics are worked out from when read."""
 
     quick: QuickDecisions
-    total: Tensor
-    slopes: Tensor
+    loss: Tensor
+    averaged_over: int
     arrays: tuple[Any, ...]
     advantages: Tensor
     edits: int | None
@@ -176,8 +173,11 @@ class ClippedPass:
         return sums.tolist(), tops.tolist()
 
 
-def _clip_pass(call: LossCall) -> ClippedPass | None:
-    """The correction and the clip. Every trained token is taken to have its current log-prob until one is found that does not."""
+def _clip_pass(call: LossCall, written: list[Tensor]) -> ClippedPass | None:
+    """The correction and the clip, whose gradient goes to `written`.
+
+    Every trained token is taken to have its current log-prob until one is found that does not.
+    """
     from trimtab.core.fast import clip_rows
 
     rule, also = _rule_of(call), f"current/{call.anchor}"
@@ -188,13 +188,23 @@ def _clip_pass(call: LossCall) -> ClippedPass | None:
         quick = run_pass(rule, call.policies, also, call.mask, call.layout, complete=complete, observes=False)
         if quick is None:
             return None
-        out, total, slopes = quick.found, torch.zeros(1, dtype=torch.float64), torch.empty_like(current)
+        out, total, gradient = (
+            quick.found,
+            torch.zeros(1, dtype=torch.float64),
+            torch.empty_like(current, requires_grad=False),
+        )
+        lengths = out.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
+        step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
+        factor = share(call.reduction, lengths, step, None).factor
         flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
         given = (current, anchor, spread, out.weight, *flags)
         arrays = (*(each.detach().view(-1).numpy() for each in given), _settings(call.loss))
-        state = clip_rows.clip_slopes(*arrays, slopes.detach().view(-1).numpy(), total.numpy())
+        scale = factor.numpy()[()]  # a number of float32, as compiled code takes it
+        state = clip_rows.clip_slopes(*arrays, scale, gradient.view(-1).numpy(), total.numpy())
         if state == clip_rows.SLOPED:
-            return ClippedPass(quick, total, slopes.detach(), arrays, call.advantages, edits(call.advantages))
+            written.append(gradient)
+            loss, edited = (total[0] * factor).to(torch.float32), edits(call.advantages)
+            return ClippedPass(quick, loss, step.averaged_over, arrays, call.advantages, edited)
         if state == clip_rows.LEFT:
             return None
     return None
@@ -208,9 +218,9 @@ def _settings(loss: Objective) -> Any:
     return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual], dtype=torch.float32).numpy()
 
 
-def _metrics(call: LossCall, clipped: ClippedPass, value: Tensor, plain: Plain) -> PolicyMetrics:
+def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetrics:
     """Every metric of the call, under the names and in the order of the plain form."""
-    quick = clipped.quick
+    quick, value = clipped.quick, clipped.loss / clipped.averaged_over
 
     @torch.no_grad()
     def made() -> PolicyMetrics:
@@ -278,11 +288,14 @@ def _doubtful(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]:
     """How much of what is trained came with log-probs above 0, or with a mask of neither 0 nor 1."""
     from trimtab.core.fast import clip_rows
 
+    quick.check_unchanged()
+    far, certain = float(quick.found.tops[0]), float(quick.found.tops[6])
+    below = quick.pair.split("/") if max(certain, certain + far) <= rounding(torch.float32) else []
     marked = torch.zeros_like(quick.found.trained)
     for name, log_probs in call.policies.items():
-        check_unchanged(name, log_probs, quick.before[name])
-        arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
-        clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
+        if name not in below:  # those of the rule's own pair are known from their extremes
+            arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
+            clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
     valid, partials = float(quick.found.sums[1]), 0.0 if quick.partial is None else float(quick.partial)
     positive = float(marked.view(torch.uint8).sum(dtype=torch.int64))
     return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})

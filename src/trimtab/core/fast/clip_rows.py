@@ -26,6 +26,7 @@ from trimtab.core.fast.machine import (
     one_of,
     where_marked,
 )
+from trimtab.core.fast.tokens import count_bytes
 
 SUMS = 16
 FAR, LARGE = f32(20.0), f32(1e15)
@@ -61,14 +62,15 @@ def _clip(rho, advantage, low, high, dual):
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _slope_block(current, anchor, given, weight, trained, kept, low, high, dual, grad):
+def _slope_block(current, anchor, given, weight, trained, kept, settings, factor, grad):
+    low, high, dual = settings[0], settings[1], settings[2]
     loss, far, large, missing = ZERO, i32(0), i32(0), i32(0)
     for i in range(len(grad)):
         apart, mark = current[i] - anchor[i], -i32(kept[i])
         x, advantage = where_marked(apart, mark), where_marked(given[i], _finite(given[i]) & mark)
         _, _, rho = exponential_parts(x)
         value, slope = _clip(rho, advantage, low, high, dual)
-        grad[i] = slope * weight[i]
+        grad[i] = slope * weight[i] * factor
         loss += value * weight[i]
         far = max(far, i32(f32(x).view(i32) & SIGN))
         large = max(large, i32(f32(advantage).view(i32) & SIGN))
@@ -82,23 +84,17 @@ SLOPED, LEFT, MISSING = range(3)
 
 @compiled()
 @no_type_check
-def clip_slopes(current, anchor, given, weight, trained, kept, settings, grad, loss):
-    """Add the loss to loss[0], and write its slope in each log-prob. `settings`: 1 − low, 1 + high, dual."""
-    low, high, dual = settings[0], settings[1], settings[2]
+def clip_slopes(current, anchor, given, weight, trained, kept, settings, factor, grad, loss):
+    """Add the loss to loss[0], and write its slope in each log-prob, times a factor. `settings`: 1 − low, 1 + high, dual."""
     for start in range(0, len(current), BLOCK):
         to = min(start + BLOCK, len(current))
-        flags = trained[start:to], kept[start:to]
+        out, here, stays = grad[start:to], trained[start:to], kept[start:to]
+        if count_bytes(here) == 0:
+            out[:] = ZERO
+            continue
+        given_here = current[start:to], anchor[start:to], given[start:to], weight[start:to]
         found = _slope_block(
-            current[start:to],
-            anchor[start:to],
-            given[start:to],
-            weight[start:to],
-            flags[0],
-            flags[1],
-            low,
-            high,
-            dual,
-            grad[start:to],
+            given_here[0], given_here[1], given_here[2], given_here[3], here, stays, settings, factor, out
         )
         if found[3] != 0:
             return MISSING
@@ -181,6 +177,8 @@ def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, top
     """
     for start in range(0, len(current), BLOCK):
         to = min(start + BLOCK, len(current))
+        if count_bytes(trained[start:to]) == 0:
+            continue
         a, b, own, w = current[start:to], anchor[start:to], given[start:to], weight[start:to]
         ratios = _ratio_block(a, b, kept[start:to])
         sums[1] += ratios[0]

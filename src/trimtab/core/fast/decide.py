@@ -104,7 +104,7 @@ def _run(
     from trimtab.core.fast import by_tokens, machine, places, rows
 
     number, gates = len(offsets) - 1, len(loaded.arrays[0])
-    log_r, weight = torch.empty_like(masked, dtype=torch.float32), torch.empty_like(masked, dtype=torch.float32)
+    log_r, weight = _pair_like(masked)
     trained, kept = torch.empty_like(masked), torch.empty_like(masked)
     by_row = torch.zeros(number, places.ROW + gates * places.ROW_GATE, dtype=torch.float64)
     sums = torch.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS, dtype=torch.float64)
@@ -115,6 +115,19 @@ def _run(
     found = (_flat(log_r), _flat(weight), _bytes(trained), _bytes(kept), by_row.numpy(), sums.numpy(), tops.numpy())
     state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], scratch, *found)
     return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
+
+
+def _pair_like(masked: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors of numbers that lie one behind the other, in storages of their own.
+
+    The system gets large pieces back once enough of them are free at the end of the heap, and their pages cost as much as the pass
+    when they come again. It keeps twice the largest piece: one of both sizes, and all that a call frees stays.
+    """
+    import numpy as np
+
+    number = masked.numel()
+    both = np.empty(2 * number, dtype=np.float32)
+    return torch.from_numpy(both[:number]).view(masked.shape), torch.from_numpy(both[number:]).view(masked.shape)
 
 
 def _offsets(masked: Tensor, layout: Layout) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trimtab.core.fast.by_rows import decide_row
 from trimtab.core.fast.by_tokens import K3, RATIO, judge_chunk, of_scratch, weigh_chunk
-from trimtab.core.fast.exponential import ratios_and_k3
+from trimtab.core.fast.exponential import exponential, ratios_and_k3
 from trimtab.core.fast.machine import BLOCK, ZERO, compiled, f32, f64, inlined
 from trimtab.core.fast.places import DONE, PLAIN, TOKENS
 from trimtab.core.fast.tokens import (
@@ -139,9 +139,11 @@ def _exponentials(x, base, out, scratch, several, weighs_tokens, plan, sums, top
             found = measure_block(x[start:to], base[start:to], ratio, k3)
             add_moments(found, sums, tops)
             total += f64(found[2])
-        else:
+        elif plan[2] != 0:
             ratios_and_k3(x[start:to], ratio, k3)
             total += sum_of_chunk(k3)
+        else:
+            exponential(x[start:to], ratio)
     return total
 
 

@@ -120,8 +120,9 @@ def observe_tokens(log_r, target, base, trained, scratch, sums, tops):
     """The moments of a batch whose log-ratios and extremes (tops[0] and tops[6]) are known. `scratch`: two blocks."""
     for start in range(0, len(log_r), BLOCK):
         to = min(start + BLOCK, len(log_r))
-        ratio, k3 = scratch[: to - start], scratch[BLOCK : BLOCK + to - start]
-        add_moments(measure_block(log_r[start:to], base[start:to], ratio, k3), sums, tops)
+        if count_bytes(trained[start:to]) > 0:
+            ratio, k3 = scratch[: to - start], scratch[BLOCK : BLOCK + to - start]
+            add_moments(measure_block(log_r[start:to], base[start:to], ratio, k3), sums, tops)
     sums[10] += positive_tokens(target, base, trained, tops[0], tops[6])
 
 
