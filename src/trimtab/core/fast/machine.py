@@ -9,6 +9,7 @@ go by integers, whose order is that of the floats and whose maximum needs no rul
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, no_type_check
 
 import numba
@@ -26,6 +27,8 @@ TOP, BOTTOM = (
 BLOCK = 1024
 """Tokens whose float32 sum keeps its digits: 16 or more partial sums, a few dozen numbers in each."""
 SUMMED, CONTRACTED = {"reassoc", "contract"}, {"contract"}
+FOLDER = tuple((each.name, each.stat().st_mtime_ns) for each in sorted(Path(__file__).parent.glob("*.py")))
+"""The files that compiled code is made of, and when each was written."""
 
 
 def compiled(**options: Any) -> Any:
@@ -33,11 +36,19 @@ def compiled(**options: Any) -> Any:
 
     def decorate(function: Any) -> Any:
         try:
-            return numba.njit(cache=True, error_model="numpy", **options)(function)
+            return _by_folder(numba.njit(cache=True, error_model="numpy", **options)(function))
         except RuntimeError:  # nowhere to keep it: it is compiled in each process
             return numba.njit(error_model="numpy", **options)(function)
 
     return decorate
+
+
+def _by_folder(function: Any) -> Any:
+    """Keep machine code as long as no file of this folder changes. numba looks at a function's own, and its parts stand in others."""
+    kept = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    if kept is not None:
+        kept._source_stamp = kept._source_stamp, FOLDER
+    return function
 
 
 def inlined(function: Any) -> Any:
