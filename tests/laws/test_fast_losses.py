@@ -14,6 +14,7 @@ from tests.laws.batches import Sample, samples
 from tests.laws.test_fast import fitting_rules, on_a_grid, spoil
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip
+from trimtab.core.fast import decide
 from trimtab.errors import ConfigWarning, InputError
 from trimtab.losses.onepass import QuickPolicyMetrics
 from trimtab.losses.policy import PolicyLoss, policy_loss
@@ -26,6 +27,7 @@ def run(tensors: dict[str, Tensor], fast: bool, **settings: object) -> tuple[Pol
     with pytest.MonkeyPatch.context() as monkeypatch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
+        monkeypatch.setattr(decide, "SHORT", 0)  # else rows as short as these are all judged by chunks
         current = tensors["current"].clone().requires_grad_()
         found = policy_loss(**(tensors | {"current": current}), **settings)
         (gradient,) = torch.autograd.grad(found.loss, current)

@@ -14,6 +14,9 @@ from trimtab.core.fast.program import RowProgram, row_program
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.once import of_identity
 
+SHORT = 64
+"""Rows of fewer tokens on average are judged by chunks: a vector is longer than they are."""
+
 
 @dataclass(frozen=True, eq=False)
 class RowPass:
@@ -87,7 +90,8 @@ def row_pass(
     from trimtab.core.fast import fold, places  # compiled code is loaded when it is first needed
 
     loaded, offsets = load_program(rule), _offsets(masked, layout)
-    state, found = _run(loaded, loaded.program.is_by_rows, target, base, masked, offsets, observes)
+    by_rows = loaded.program.is_by_rows and masked.numel() >= SHORT * (len(offsets) - 1)
+    state, found = _run(loaded, by_rows, target, base, masked, offsets, observes)
     if state == places.TOKENS:
         state, found = _run(loaded, False, target, base, masked, offsets, observes)
     if state != places.DONE:
