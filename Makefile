@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
+.PHONY: demo test test-plain test-slow check lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -14,6 +14,10 @@ demo: .venv/ready
 WORKERS ?= auto
 test: .venv/ready
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+
+# The same tests with the pass turned off: the plain form alone, as without the extra [fast].
+test-plain: .venv/ready
+	TRIMTAB_FAST=0 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/core tests/losses tests/laws tests/advantage tests/diagnostics
 
 # What takes minutes, such as runs killed again and again at random moments.
 test-slow: .venv/ready

@@ -143,7 +143,7 @@ def test_a_warning_that_is_not_ours_is_left_alone(monkeypatch):
     def deprecated(*_: object) -> None:
         warnings.warn("elsewhere", DeprecationWarning, stacklevel=1)
 
-    monkeypatch.setattr("trimtab.cli.app.to_yaml", deprecated)
+    monkeypatch.setattr("trimtab.cli.explain.to_yaml", deprecated)
     with pytest.raises(DeprecationWarning, match="elsewhere"):
         CliRunner().invoke(app, ["explain", "geo-rs", "--yaml"], catch_exceptions=False)
 
@@ -266,7 +266,7 @@ def test_an_interruption_is_silent(monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trimtab.cli.theirs.correction_from", interrupted)
+    monkeypatch.setattr("trimtab.cli.own.correction_from", interrupted)
     ran = run("explain", "geo-rs")
     assert (ran.exit_code, ran.output) == (130, "")
 

@@ -74,7 +74,7 @@ def test_the_commands_load_no_torch():
 
 
 def test_the_commands_start_fast():
-    """By processor time, since neighbours at work stretch the clock: about 0.4 s, where torch alone takes over 1.5 s."""
+    """By processor time, since neighbours at work stretch the clock: about 0.25 s, where torch alone takes over 1.5 s."""
     best = float("inf")
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

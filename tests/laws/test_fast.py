@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset, preset_names
 from trimtab.core import correct as correct_module
 from trimtab.core.correct import Corrected, correct
+from trimtab.core.fast import decide
 from trimtab.core.fast.program import misfit
 from trimtab.errors import ConfigError, ConfigWarning
 
@@ -53,6 +54,7 @@ def on_a_grid(sample: Sample) -> Sample:
 
 def run(rule: Correction, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch, fast: bool) -> Corrected:
     monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
+    monkeypatch.setattr(decide, "SHORT", 0)  # else rows as short as these are all judged by chunks
     return correct(rule, **tensors)
 
 
@@ -90,10 +92,28 @@ def test_its_metrics_are_those_of_the_plain_form_in_float64(
             fast, exact = run(rule, tensors, monkeypatch, True), run(rule, wide, monkeypatch, False)
             assert list(fast.metrics) == list(exact.metrics)
             if not torch.equal(fast.kept, exact.kept):
-                continue  # a bound is met to the last digit of one type and not of the other
+                continue  # a bound is met to the last digit of one type and not of the other: rare, see below
             for name, value in exact.metrics.items():
                 near = 1e-5 * max(1.0, abs(float(value)))
                 assert abs(float(fast.metrics[name]) - float(value)) <= near, name
+
+
+def test_float32_and_float64_seldom_decide_differently() -> None:
+    """How often the law above passes over metrics: of 400 batches none to three, each with a bound met to the last digit."""
+    apart: list[bool] = []
+
+    @settings(max_examples=200, database=None, derandomize=True)
+    @given(fitting_rules(), samples(), st.sampled_from(HARMFUL))
+    def compare(rule: Correction, sample: Sample, harm: float | None) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            for tensors in layouts(spoil(on_a_grid(sample), harm)):
+                wide = {name: each.double() if each.is_floating_point() else each for name, each in tensors.items()}
+                fast, exact = run(rule, tensors, monkeypatch, True), run(rule, wide, monkeypatch, False)
+                apart.append(not torch.equal(fast.kept, exact.kept))
+
+    compare()
+    assert len(apart) >= 200
+    assert sum(apart) <= len(apart) / 100
 
 
 @given(fitting_rules(), samples(spread=0.05))

@@ -14,7 +14,8 @@ from tests.laws.batches import Sample, samples
 from tests.laws.test_fast import fitting_rules, on_a_grid, spoil
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip
-from trimtab.errors import ConfigWarning
+from trimtab.core.fast import decide
+from trimtab.errors import ConfigWarning, InputError
 from trimtab.losses.onepass import QuickPolicyMetrics
 from trimtab.losses.policy import PolicyLoss, policy_loss
 
@@ -26,6 +27,7 @@ def run(tensors: dict[str, Tensor], fast: bool, **settings: object) -> tuple[Pol
     with pytest.MonkeyPatch.context() as monkeypatch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
+        monkeypatch.setattr(decide, "SHORT", 0)  # else rows as short as these are all judged by chunks
         current = tensors["current"].clone().requires_grad_()
         found = policy_loss(**(tensors | {"current": current}), **settings)
         (gradient,) = torch.autograd.grad(found.loss, current)
@@ -106,3 +108,31 @@ def test_what_the_plain_form_works_out_can_still_be_read(monkeypatch: pytest.Mon
     assert isinstance(out.metrics, QuickPolicyMetrics)
     torch.testing.assert_close(out.metrics.terms.weight, torch.full((1, 2), 0.05).exp())
     assert out.metrics.surrogate.value.shape == (1, 2)
+
+
+def test_a_gradient_asked_for_twice_is_the_same_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first takes the slopes that the pass wrote, where they lie; the second is made by the plain form."""
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    draw = torch.Generator().manual_seed(0)
+    proximal = -torch.rand(3, 5, generator=draw)
+    current = (proximal + 0.3 * torch.randn(3, 5, generator=draw)).requires_grad_()
+    advantages, mask = torch.tensor([1.0, -2.0, 0.5]), torch.ones(3, 5).bool()
+    out = policy_loss(Clip(), current=current, proximal=proximal, advantages=advantages, mask=mask)
+    assert isinstance(out.metrics, QuickPolicyMetrics)
+    (first,) = torch.autograd.grad(out.loss, current, retain_graph=True)
+    before = first.clone()
+    (second,) = torch.autograd.grad(2 * out.loss, current)
+    assert float(before.abs().max()) > 0
+    assert torch.equal(first, before)  # nobody wrote into what was handed out
+    torch.testing.assert_close(second, 2 * first)
+
+
+def test_metrics_after_a_change_in_place_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    behavior, advantages, mask = torch.full((2, 3), -1.0), torch.ones(2, 3), torch.ones(2, 3).bool()
+    given = {"proximal": behavior + 0.1, "behavior": behavior, "mask": mask, "correction": "token-tis"}
+    for changed in (advantages, behavior):
+        out = policy_loss(Clip(), current=(behavior + 0.1).requires_grad_(), advantages=advantages, **given)
+        changed.add_(0.5)
+        with pytest.raises(InputError, match="changed in place since"):
+            _ = out.metrics["policy/k3"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from trimtab.cli import show
+from trimtab.cli.own import own_or_theirs
 from trimtab.config.algebra import Correction
 from trimtab.config.files import is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
@@ -17,6 +20,80 @@ from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
+from trimtab.errors import ConfigError
+
+
+def _presets_from(start: str) -> list[str]:
+    """For the shell: presets that begin so."""
+    return [name for name in PRESETS if name.startswith(start)]
+
+
+def explain(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="A preset (see `trimtab presets`) or a file of settings.",
+            autocompletion=_presets_from,
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="key=value", help="Parameters of the preset, or dotted keys of the file (gates.0.upper=2)."
+        ),
+    ] = None,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="NAME", help="The framework the file is written for. Recognised if you leave it out."
+        ),
+    ] = None,
+    documented: Annotated[
+        bool,
+        typer.Option(
+            "--documented", help="A framework's file: read what its documentation promises, where the code differs."
+        ),
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="A framework's file: print every remark in full, and where ours departs.")
+    ] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A framework's file: set one of its keys on top; repeatable."),
+    ] = None,
+) -> None:
+    """Explain a correction: words, formulas, examples.
+
+    Shows what each gate tests and what happens outside its bounds, what a token weighs, a few tokens worked by hand, and what each
+    framework calls it. Numbers are read as in YAML: 1e-4 is a number, null leaves a bound open.
+
+    The file can also be a framework's: YAML, TOML, JSON, a launch script (.sh) or a Python script. Nothing in it is run. You see what
+    it computes, then what is wrong with that, the worst first. If it leaves something open that matters, say it with --set. If a part
+    cannot be read, the rest is explained and the exit code is 3.
+    """
+    if metrics:
+        show.put(
+            show.table(("METRIC", "DIRECTION", "FORMULA", "ON-POLICY", "MEANING"), metric_rows()),
+            "",
+            "ℓ = log_r, r = e^ℓ; p and q: probability under the target and under the base of the pair, by default "
+            "proximal/behavior.",
+        )
+        return
+    if name is None:
+        raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
+    rule = None if framework is not None else own_or_theirs(name, changes or [])
+    if rule is None:
+        from trimtab.cli.theirs import explain_file  # with the frameworks
+
+        explain_file(name, framework, documented, sets or [], everything)
+        return
+    if yaml:
+        show.put_raw(to_yaml(rule))
+        return
+    show.put(*explanation(rule, name, changes or []))
 
 
 def explanation(rule: Correction, name: str, changes: Sequence[str]) -> list[RenderableType]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -15,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.config.visible import visible
-from trimtab.config.words import Passage
+
+if TYPE_CHECKING:  # which would load every setting
+    from trimtab.config.words import Passage
 
 UNCUT = 10_000
 """Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""

@@ -6,7 +6,7 @@ Only valid units count: sequences without tokens never do, tokens without log-pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
@@ -15,36 +15,31 @@ from trimtab.config.algebra import Correction, Gate
 from trimtab.core import measures
 from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
-from trimtab.core.once import LazyMetrics, once
+from trimtab.core.once import LazyMetrics, of_identity, once
 
-Section = Callable[[], dict[str, Tensor]]
+Known = Callable[[str], dict[str, Tensor] | None]
+"""Sections that were worked out, or can be, without the decisions of the plain form; None: this one cannot."""
 
 
 class Metrics(LazyMetrics):
-    """The metrics of one correction, from the decisions of the plain form.
-
-    `known` are sections that were worked out, or can be, without them; then those are made only for what is left.
-    """
+    """The metrics of one correction, from the decisions of the plain form; with `known`, those are made only for what is left."""
 
     def __init__(
-        self,
-        rule: Correction,
-        decide: Callable[[], Decisions],
-        *,
-        valued: bool,
-        known: Mapping[str, Section] | None = None,
+        self, rule: Correction, decide: Callable[[], Decisions], *, valued: bool, known: Known | None = None
     ) -> None:
-        plain = {name: partial(self._measure, measure) for name, measure in _measures(rule, valued=valued).items()}
-        super().__init__(plain | dict(known or {}))
-        self._decide = decide
+        super().__init__(_measures(rule) | _VALUED if valued else _measures(rule))
+        self._decide, self._known = decide, known
 
     @once
     def decisions(self) -> Decisions:
         """Everything a correction worked out on its way."""
         return self._decide()
 
-    def _measure(self, measure: Measure) -> dict[str, Tensor]:
-        return measure(self.decisions)
+    def section_of(self, name: str) -> dict[str, Tensor]:
+        """A metric worked out, with the others of its section."""
+        measure = self.sections[name]
+        found = None if self._known is None else self._known(name)
+        return measure(self.decisions) if found is None else found
 
 
 class WeightMetrics(LazyMetrics):
@@ -64,8 +59,9 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
-def _measures(rule: Correction, *, valued: bool) -> dict[str, Measure]:
-    """Each metric's name and the section it is worked out in; known from the rule alone. `valued`: there are advantages."""
+@of_identity
+def _measures(rule: Correction) -> dict[str, Measure]:
+    """Each metric's name and the section it is worked out in; known from the rule alone."""
     table: dict[str, Measure] = {}
 
     def add(names: str, section: Measure, prefix: str = "") -> None:
@@ -90,7 +86,14 @@ def _measures(rule: Correction, *, valued: bool) -> dict[str, Measure]:
         add("mean std min max", measures.gate_statistic(index, name), name)
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
         add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
-    if valued:
-        add("missing_fraction", measures.advantage_gaps, "advantage/")
-        add("kept_given_positive kept_given_negative net_advantage mean_advantage", measures.selection, "selection/")
     return table
+
+
+_VALUED: dict[str, Measure] = {
+    "advantage/missing_fraction": measures.advantage_gaps,
+    "selection/kept_given_positive": measures.selection,
+    "selection/kept_given_negative": measures.selection,
+    "selection/net_advantage": measures.selection,
+    "selection/mean_advantage": measures.selection,
+}
+"""What is known where there are advantages."""

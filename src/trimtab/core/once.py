@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 Value = TypeVar("Value")
+_KEPT = 256
+"""Objects that `of_identity` holds on to."""
 
 
 class once(Generic[Value]):  # noqa: N801 - reads as a decorator, like `property`
@@ -35,18 +38,42 @@ class once(Generic[Value]):  # noqa: N801 - reads as a decorator, like `property
 class LazyMetrics(Mapping[str, Tensor]):
     """A read-only dict of 0-d tensors; a value is worked out, with the others of its section, when it is first read."""
 
-    def __init__(self, sections: Mapping[str, Callable[[], dict[str, Tensor]]]) -> None:
+    def __init__(self, sections: Mapping[str, Callable[..., dict[str, Tensor]]]) -> None:
         self.sections = sections
         self._found: dict[str, Tensor] = {}
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self._found:
-            with torch.no_grad():
-                self._found.update(self.sections[name]())
+        known = self._found.get(name)
+        if known is not None:
+            return known
+        with torch.no_grad():
+            self._found.update(self.section_of(name))
         return self._found[name]
+
+    def section_of(self, name: str) -> dict[str, Tensor]:
+        """A metric worked out, with the others of its section."""
+        return self.sections[name]()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.sections)
 
     def __len__(self) -> int:
         return len(self.sections)
+
+
+def of_identity(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """A decorator: what is made of a frozen value is made once for each object. A value's own hash reads all of its fields."""
+    known: dict[int, tuple[object, Value]] = {}
+
+    @wraps(make)
+    def found(thing: Any) -> Value:
+        if torch.compiler.is_compiling():  # a graph knows no identities
+            return make(thing)
+        entry = known.get(id(thing))
+        if entry is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            entry = known[id(thing)] = thing, make(thing)  # with the thing, so that no other gets its id
+        return entry[1]
+
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.config.losses import Clip
+from trimtab.config.losses import Clip, Objective
 from trimtab.config.presets import preset
-from trimtab.core.batch import check_unchanged, per_token
+from trimtab.core.batch import edits, per_token
 from trimtab.core.checks import rounding
 from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
@@ -26,16 +26,27 @@ from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
 from trimtab.core.fast.switch import is_in_memory, pass_fits
 from trimtab.core.observe import Metrics
-from trimtab.core.once import once
+from trimtab.core.once import of_identity, once
 from trimtab.core.reduce import Denominator, denominator_of, share
+from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
 from trimtab.losses.metrics import Measured, PolicyMetrics
 from trimtab.losses.terms import Surrogate, Terms
 
 NOTHING = preset("off")
 """Without a correction every token that has its log-probs is kept, at weight 1."""
-DRIFT = ("policy/k1", "policy/k3", "policy/ratio")
+DRIFT = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
 """Metrics that come last, as in the plain form."""
+SELECTION = frozenset(
+    [
+        "advantage/missing_fraction",
+        "selection/kept_given_positive",
+        "selection/kept_given_negative",
+        "selection/net_advantage",
+        "selection/mean_advantage",
+    ]
+)
+"""Metrics of a correction that look at advantages."""
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
 
 
@@ -92,101 +103,148 @@ class QuickPolicyMetrics(PolicyMetrics):
 
 
 class _Written(torch.autograd.Function):
-    """A loss whose gradient was written beside it. A second derivative goes through the plain form."""
+    """A loss whose gradient was written beside it. Who asks for it again, or for a second derivative, gets it from the plain form."""
 
     @staticmethod
-    def forward(
-        current: Tensor, value: Tensor, grad: Tensor, factor: Tensor, plain: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def forward(current: Tensor, value: Tensor, written: list[Tensor], plain: Callable[[Tensor], Tensor]) -> Tensor:
         return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(inputs[0], inputs[2], inputs[3])
-        ctx.plain = inputs[4]
+        ctx.save_for_backward(inputs[0])
+        ctx.written, ctx.plain = inputs[2], inputs[3]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        current, grad, factor = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            (found,) = torch.autograd.grad(ctx.plain(current), current, gradients[0], create_graph=True)
-            return found, None, None, None, None
-        return grad * (gradients[0] * factor), None, None, None, None
+        (current,) = ctx.saved_tensors
+        twice = torch.is_grad_enabled()  # a second derivative is asked for
+        if ctx.written and not twice:
+            gradient, factor = ctx.written.pop(), gradients[0]
+            return gradient if float(factor) == 1.0 else gradient.mul_(factor), None, None, None
+        with torch.enable_grad():
+            leaf = current if twice else current.detach().requires_grad_()
+            (found,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
+        return found, None, None, None
 
 
 def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
     """The loss and its metrics by one pass; None where the call or the batch does not fit. `plain` is the same by the plain form."""
     if not loss_fits(call):
         return None
-    current, anchor = call.policies["current"], call.policies[call.anchor]
-    rule, advantages = _rule_of(call), per_token(call.advantages, call.mask, call.layout)
-    quick = run_pass(rule, call.policies, f"current/{call.anchor}", call.mask, call.layout)
-    if quick is None:
+    written: list[
+        Tensor
+    ] = []  # the only reference: torch then takes the gradient as it is, where it would copy a shared one
+    clipped = _clip_pass(call, written)
+    if clipped is None:
         return None
-    found = _clip_pass(call, quick, current, anchor, advantages)
-    if found is None:
-        return None
-    grad, sums, tops = found
-    lengths = quick.found.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
-    step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
-    factor = share(call.reduction, lengths, step, None).factor
-    value = (sums[0] * factor.double()).to(torch.float32)
 
     def plain_value(leaf: Tensor) -> Tensor:
         return plain(call, leaf)[0]
 
-    loss: Tensor = _Written.apply(current, value, grad, factor, plain_value)  # pyright: ignore[reportAssignmentType]
-    return loss, _metrics(call, quick, value / step.averaged_over, sums.tolist(), tops.tolist(), plain)
+    given = (call.policies["current"], clipped.loss, written, plain_value)
+    loss: Tensor = _Written.apply(*given)  # pyright: ignore[reportAssignmentType]
+    return loss, _metrics(call, clipped, plain)
 
 
-def _clip_pass(
-    call: LossCall, quick: QuickDecisions, current: Tensor, anchor: Tensor, advantages: Tensor
-) -> tuple[Tensor, Tensor, Tensor] | None:
+@dataclass(frozen=True, eq=False)
+class ClippedPass:
+    """What a pass made of a loss: its value, and the arrays its metrics are worked out from when read."""
+
+    quick: QuickDecisions
+    loss: Tensor
+    averaged_over: int
+    arrays: tuple[Any, ...]
+    advantages: Tensor
+    edits: int | None
+
+    @once
+    def sums(self) -> tuple[list[float], list[float]]:
+        """The sums and extremes of `clip_rows.clip_sums`."""
+        from trimtab.core.fast import clip_rows
+
+        self.quick.check_unchanged()
+        if self.edits != edits(self.advantages):
+            raise InputError(
+                "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
+        sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
+        clip_rows.clip_sums(*self.arrays, sums.numpy(), tops.numpy())
+        return sums.tolist(), tops.tolist()
+
+
+def _clip_pass(call: LossCall, written: list[Tensor]) -> ClippedPass | None:
+    """The correction and the clip, whose gradient goes to `written`.
+
+    Every trained token is taken to have its current log-prob until one is found that does not.
+    """
     from trimtab.core.fast import clip_rows
 
-    assert isinstance(call.loss, Clip)
-    dual = torch.inf if call.loss.dual is None else call.loss.dual
-    settings = torch.tensor([1.0 - call.loss.low, 1.0 + call.loss.high, dual], dtype=torch.float32)
-    scratch = torch.empty(clip_rows.PARTS * clip_rows.BLOCK, dtype=torch.float32)
-    grad = torch.empty_like(current)
-    sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
+    rule, also = _rule_of(call), f"current/{call.anchor}"
+    current, anchor = call.policies["current"], call.policies[call.anchor]
+    advantages = per_token(call.advantages, call.mask, call.layout)
     spread = advantages.to(torch.float32).expand_as(current).contiguous()
-    given = (current, anchor, spread, quick.found.weight, quick.found.trained, quick.found.kept)
-    arrays = [each.detach().view(-1).numpy() for each in (*given, settings, scratch, grad)]
-    return (grad, sums, tops) if clip_rows.clip_rows(*arrays, sums.numpy(), tops.numpy()) else None
+    for complete in (True, False):
+        quick = run_pass(rule, call.policies, also, call.mask, call.layout, complete=complete, observes=False)
+        if quick is None:
+            return None
+        out, total, gradient = (
+            quick.found,
+            torch.zeros(1, dtype=torch.float64),
+            torch.empty_like(current, requires_grad=False),
+        )
+        lengths = out.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
+        step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
+        factor = share(call.reduction, lengths, step, None).factor
+        flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
+        given = (current, anchor, spread, out.weight, *flags)
+        arrays = (*(each.detach().view(-1).numpy() for each in given), _settings(call.loss))
+        scale = factor.numpy()[()]  # a number of float32, as compiled code takes it
+        state = clip_rows.clip_slopes(*arrays, scale, gradient.view(-1).numpy(), total.numpy())
+        if state == clip_rows.SLOPED:
+            written.append(gradient)
+            loss, edited = (total[0] * factor).to(torch.float32), edits(call.advantages)
+            return ClippedPass(quick, loss, step.averaged_over, arrays, call.advantages, edited)
+        if state == clip_rows.LEFT:
+            return None
+    return None
 
 
-def _metrics(
-    call: LossCall,
-    quick: QuickDecisions,
-    value: Tensor,
-    sums: list[float],
-    tops: list[float],
-    plain: Plain,
-) -> PolicyMetrics:
+@of_identity
+def _settings(loss: Objective) -> Any:
+    """1 − low, 1 + high and the dual bound, as compiled code takes them."""
+    assert isinstance(loss, Clip)
+    dual = torch.inf if loss.dual is None else loss.dual
+    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual], dtype=torch.float32).numpy()
+
+
+def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetrics:
     """Every metric of the call, under the names and in the order of the plain form."""
+    quick, value = clipped.quick, clipped.loss / clipped.averaged_over
 
     @torch.no_grad()
     def made() -> PolicyMetrics:
-        for name, log_probs in call.policies.items():
-            check_unchanged(name, log_probs, quick.before[name])
+        quick.check_unchanged()
+        quick.check_mask()
         return plain(replace(call, mask=quick.masked), call.policies["current"].detach())[1]
 
-    valid = float(quick.found.sums[1])
-    own = _own_figures(call, sums, tops, valid)
+    def own() -> dict[str, Tensor]:
+        return as_tensors(_own_figures(call, *clipped.sums, float(quick.found.sums[1])))
+
+    assert isinstance(call.loss, Clip)
+    marks = ["clip_high", "clip_low", *(["clip_dual"] if call.loss.dual is not None else [])]
+    doubtful = ("positive_fraction", "partial_fraction")
     table: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}}
-    measured = partial(as_tensors, own)
-    table |= dict.fromkeys(own, measured)
-    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), partial(_doubtful, call, quick))
-    order = [
-        *[name for name in table if not name.startswith(DRIFT)],
-        *[name for name in table if name.startswith(DRIFT)],
-    ]
-    table = {name: table[name] for name in order}
+    table |= dict.fromkeys([*(f"policy/{name}" for name in marks), "advantage/missing_fraction"], own)
+    table |= dict.fromkeys(doubtful, partial(_doubtful, call, quick))
+    table |= dict.fromkeys([f"policy/{name}" for name in DRIFT], own)
     found = QuickPolicyMetrics(table, {}, made)
     if isinstance(call.correction, Correction):
-        selected = _selection(sums, valid)
-        known = quick.sections() | dict.fromkeys(selected, lambda: as_tensors(selected))
+
+        def known(name: str) -> dict[str, Tensor] | None:
+            if name in SELECTION:
+                return as_tensors(_selection(clipped.sums[0], float(quick.found.sums[1])))
+            return quick.known_section(name)
 
         def decisions() -> Decisions:
             assert isinstance(found.made.correction, Metrics)
@@ -230,11 +288,14 @@ def _doubtful(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]:
     """How much of what is trained came with log-probs above 0, or with a mask of neither 0 nor 1."""
     from trimtab.core.fast import clip_rows
 
+    quick.check_unchanged()
+    far, certain = float(quick.found.tops[0]), float(quick.found.tops[6])
+    below = quick.pair.split("/") if max(certain, certain + far) <= rounding(torch.float32) else []
     marked = torch.zeros_like(quick.found.trained)
     for name, log_probs in call.policies.items():
-        check_unchanged(name, log_probs, quick.before[name])
-        arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
-        clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
+        if name not in below:  # those of the rule's own pair are known from their extremes
+            arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
+            clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
     valid, partials = float(quick.found.sums[1]), 0.0 if quick.partial is None else float(quick.partial)
     positive = float(marked.view(torch.uint8).sum(dtype=torch.int64))
     return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})

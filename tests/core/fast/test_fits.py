@@ -11,10 +11,11 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
+from trimtab.core.fast import program
 from trimtab.core.fast.program import misfit
 from trimtab.core.fast.switch import form_in_use, pass_fits
 from trimtab.core.layout import Packed, Padded
-from trimtab.errors import ConfigWarning
+from trimtab.errors import ConfigWarning, InputError
 from trimtab.losses.onepass import QuickPolicyMetrics
 from trimtab.losses.policy import policy_loss
 
@@ -51,6 +52,14 @@ RULES: dict[str, tuple[Correction, str | None]] = {
 def test_what_of_a_rule_the_pass_cannot_do(name: str) -> None:
     rule, wanted = RULES[name]
     assert misfit(rule) == wanted
+
+
+def test_a_setting_that_the_pass_does_not_know_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Correction(gates=(RATIO,), denominator="kept")
+    known = program._KNOWN
+    monkeypatch.setattr(program, "_KNOWN", known | {Correction: known[Correction] - {"denominator"}})
+    assert misfit(rule) == "denominator"
+    assert misfit(Correction(gates=(RATIO,))) is None  # left at its default, it asks for nothing
 
 
 def tensors(kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -137,4 +146,14 @@ def test_a_changed_tensor_is_an_error_where_the_plain_form_has_to_read_it(monkey
     log_probs.add_(1.0)
     assert float(out.metrics["ratio/mean"]) == 1.0  # from the sums
     with pytest.raises(Exception, match="changed in place since"):
+        _ = out.metrics.decisions
+
+
+def test_a_changed_mask_is_an_error_where_the_plain_form_has_to_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    log_probs, mask = tensors()
+    out = correct("token-tis", behavior=log_probs, proximal=log_probs.clone(), mask=mask)
+    mask.fill_(False)
+    assert float(out.metrics["tokens"]) == 6.0  # from the sums
+    with pytest.raises(InputError, match="Metrics need the mask"):
         _ = out.metrics.decisions

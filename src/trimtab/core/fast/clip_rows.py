@@ -1,5 +1,5 @@
 # pyright: basic
-"""PPO's clip over the tokens of a batch: its sum, its slope in each log-prob, and the sums its metrics are made of.
+"""PPO's clip over the tokens of a batch: its sum and its slope in each log-prob, and the sums its metrics are made of.
 
 The formulas are those of `losses/clip.py`, with the slope written out beside the value.
 """
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-from trimtab.core.fast.elements import (
-    ONE,
+from trimtab.core.fast.exponential import exponential_parts
+from trimtab.core.fast.machine import (
+    BLOCK,
+    BOTTOM,
+    SIGN,
+    SUMMED,
+    TOP,
     ZERO,
+    between,
+    bits_in_order,
     compiled,
-    exponentials,
-    extremes,
     f32,
     f64,
+    float_at,
     i32,
-    inlined,
-    product_sum,
-    sum_of_chunk,
+    one_of,
+    where_marked,
 )
+from trimtab.core.fast.tokens import count_bytes
 
-BLOCK, PARTS, SUMS = 1024, 8, 20
+SUMS = 16
 FAR, LARGE = f32(20.0), f32(1e15)
 
 
@@ -37,147 +43,164 @@ def mask_missing(current, anchor, mask, out):
 
 @compiled()
 @no_type_check
-def _finite_advantages(given, trained, out):
-    for i in range(len(out)):
-        out[i] = given[i] if (trained[i] != 0) & ((given[i] - given[i]) == ZERO) else ZERO
+def _finite(given):
+    """A mark where a number is finite."""
+    return -i32((given - given) == ZERO)
 
 
 @compiled()
 @no_type_check
-def _missing_advantages(given, trained):
-    number = i32(0)
-    for i in range(len(given)):
-        number += i32((trained[i] != 0) & ((given[i] - given[i]) != ZERO))
-    return number
+def _clip(rho, advantage, low, high, dual):
+    """The loss of a token, and its slope in log ρ; `dual` infinite: none."""
+    free, fixed = advantage * rho, advantage * between(rho, low, high)
+    gain = free if free <= fixed else fixed
+    least = -dual * abs(advantage)
+    capped = gain < least
+    moves = (free <= fixed) | ((rho >= low) & (rho <= high))
+    return -least if capped else -gain, where_marked(-free, -i32(moves & (not capped)))
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _slope_block(current, anchor, given, weight, trained, kept, settings, factor, grad):
+    low, high, dual = settings[0], settings[1], settings[2]
+    loss, far, large, missing = ZERO, i32(0), i32(0), i32(0)
+    for i in range(len(grad)):
+        apart, mark = current[i] - anchor[i], -i32(kept[i])
+        x, advantage = where_marked(apart, mark), where_marked(given[i], _finite(given[i]) & mark)
+        _, _, rho = exponential_parts(x)
+        value, slope = _clip(rho, advantage, low, high, dual)
+        grad[i] = slope * weight[i] * factor
+        loss += value * weight[i]
+        far = max(far, i32(f32(x).view(i32) & SIGN))
+        large = max(large, i32(f32(advantage).view(i32) & SIGN))
+        missing |= ~_finite(apart) & i32(trained[i])
+    return loss, i32(far).view(f32), i32(large).view(f32), missing
+
+
+SLOPED, LEFT, MISSING = range(3)
+"""What became of a loss: its slope is written, it is left to the plain form, or a trained token lacks a log-prob."""
 
 
 @compiled()
 @no_type_check
-def _kept_ratio(current, anchor, kept, out):
-    for i in range(len(out)):
-        out[i] = current[i] - anchor[i] if kept[i] != 0 else ZERO
+def clip_slopes(current, anchor, given, weight, trained, kept, settings, factor, grad, loss):
+    """Add the loss to loss[0], and write its slope in each log-prob, times a factor. `settings`: 1 − low, 1 + high, dual."""
+    for start in range(0, len(current), BLOCK):
+        to = min(start + BLOCK, len(current))
+        out, here, stays = grad[start:to], trained[start:to], kept[start:to]
+        if count_bytes(here) == 0:
+            out[:] = ZERO
+            continue
+        given_here = current[start:to], anchor[start:to], given[start:to], weight[start:to]
+        found = _slope_block(
+            given_here[0], given_here[1], given_here[2], given_here[3], here, stays, settings, factor, out
+        )
+        if found[3] != 0:
+            return MISSING
+        if found[1] > FAR or found[2] > LARGE:
+            return LEFT
+        loss[0] += f64(found[0])
+    return SLOPED
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _ratio_block(current, anchor, kept):
+    """Of the kept: how many, Σ log ρ, Σk3, Σ(ρ − 1), the least and the greatest log ρ."""
+    number, log, third, linear, least, greatest = i32(0), ZERO, ZERO, ZERO, TOP, BOTTOM
+    for i in range(len(kept)):
+        mark = -i32(kept[i])
+        x = where_marked(current[i] - anchor[i], mark)
+        excess, k3, _ = exponential_parts(x)
+        number -= mark
+        log += x
+        third += k3
+        linear += excess
+        order = bits_in_order(x)
+        least = min(least, one_of(mark, order, TOP))
+        greatest = max(greatest, one_of(mark, order, BOTTOM))
+    return number, log, third, linear, least, greatest
 
 
 @compiled()
 @no_type_check
-def _as_marks(flags, out):
-    for i in range(len(out)):
-        out[i] = ONE if flags[i] != 0 else ZERO
-
-
-@compiled()
-@no_type_check
-def _positive_marks(value, out):
-    for i in range(len(out)):
-        out[i] = ONE if value[i] > ZERO else ZERO
-
-
-@compiled()
-@no_type_check
-def _clip(rho, advantage, low, high, dual, value, steep):
-    """The loss of each token, and its slope in ρ; `dual` infinite: none."""
-    for i in range(len(rho)):
-        r, a = rho[i], advantage[i]
-        bounded = low if r < low else (high if r > high else r)
-        free, fixed = a * r, a * bounded
-        gain = free if free <= fixed else fixed
-        least = -dual * abs(a)
-        capped = gain < least
-        value[i] = -least if capped else -gain
-        moves = (free <= fixed) | ((r >= low) & (r <= high))
-        steep[i] = -a if moves & (not capped) else ZERO
-
-
-@compiled()
-@no_type_check
-def _slope(steep, rho, weight, out):
-    """In the log-prob, with the correction's weight."""
-    for i in range(len(out)):
-        out[i] = steep[i] * rho[i] * weight[i]
-
-
-@compiled()
-@no_type_check
-def _clip_counts(rho, advantage, marks, low, high, dual):
-    """Where the clip takes the gradient away."""
+def _clip_counts(current, anchor, given, kept, low, high, dual):
+    """Where the clip takes the gradient away: above, below, and by the dual bound."""
     above, below, cut = i32(0), i32(0), i32(0)
-    for i in range(len(rho)):
-        above += i32((marks[i] > ZERO) & (rho[i] > high) & (advantage[i] > ZERO))
-    for i in range(len(rho)):
-        below += i32((marks[i] > ZERO) & (rho[i] < low) & (advantage[i] < ZERO))
-    for i in range(len(rho)):
-        cut += i32((marks[i] > ZERO) & (rho[i] > dual) & (advantage[i] < ZERO))
+    for i in range(len(kept)):
+        mark = -i32(kept[i])
+        _, _, rho = exponential_parts(where_marked(current[i] - anchor[i], mark))
+        advantage = where_marked(given[i], _finite(given[i]) & mark)
+        above += i32((rho > high) & (advantage > ZERO))
+        below += i32((rho < low) & (advantage < ZERO))
+        cut += i32((rho > dual) & (advantage < ZERO))
     return above, below, cut
 
 
 @compiled()
 @no_type_check
-def _selected(advantage, acts):
-    """Tokens whose advantage is positive and negative: all of them, and those that act."""
-    up, up_acts, down, down_acts = i32(0), i32(0), i32(0), i32(0)
-    for i in range(len(acts)):
-        up += i32(advantage[i] > ZERO)
-        down += i32(advantage[i] < ZERO)
-    for i in range(len(acts)):
-        up_acts += i32((advantage[i] > ZERO) & (acts[i] > ZERO))
-        down_acts += i32((advantage[i] < ZERO) & (acts[i] > ZERO))
-    return up, up_acts, down, down_acts
+def _signs(given, weight, trained):
+    """Trained tokens without an advantage; with a positive one, all and acting; with a negative one; and all that act."""
+    missing, up, up_acts, down, down_acts, acts = i32(0), i32(0), i32(0), i32(0), i32(0), i32(0)
+    for i in range(len(trained)):
+        here, active = trained[i] != 0, weight[i] > ZERO
+        value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
+        missing += i32(here & ((given[i] - given[i]) != ZERO))
+        up += i32(value > ZERO)
+        up_acts += i32((value > ZERO) & active)
+        down += i32(value < ZERO)
+        down_acts += i32((value < ZERO) & active)
+        acts += i32(active)
+    return missing, up, up_acts, down, down_acts, acts
 
 
-@inlined
+@compiled(fastmath=SUMMED)
 @no_type_check
-def _of(scratch, part, n):
-    start = part * BLOCK
-    return scratch[start : start + n]
+def _advantage_block(given, weight, trained):
+    """ΣA of the trained, and of those that act."""
+    whole = acting = ZERO
+    for i in range(len(trained)):
+        value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
+        whole += value
+        acting += where_marked(value, -i32(weight[i] > ZERO))
+    return whole, acting
 
 
 @compiled()
 @no_type_check
-def clip_rows(current, anchor, given, weight, trained, kept, settings, scratch, grad, sums, tops):
-    """Write the slope of the summed loss in each log-prob. False: a ratio or an advantage too far out for any form but the plain one.
+def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, tops):
+    """What the metrics of a loss are made of.
 
-    `settings`: 1 − low, 1 + high, dual. `sums`: 0 loss, 1 kept, 2 log ρ, 3 k3, 4 ρ − 1, 5 to 7 clipped high, low and dual, 8 tokens without
-    advantage, 9 to 12 of positive and negative advantage (all, acting), 13 acting, 14 ΣA, 15 ΣA of the acting. `tops`: log ρ, −log ρ.
+    `sums`: 1 kept, 2 log ρ, 3 k3, 4 ρ − 1, 5 to 7 clipped high, low and dual, 8 tokens without advantage, 9 to 12 of positive and
+    negative advantage (all, acting), 13 acting, 14 ΣA, 15 ΣA of the acting. `tops`: log ρ, −log ρ.
     """
-    low, high, dual = settings[0], settings[1], settings[2]
     for start in range(0, len(current), BLOCK):
-        stop = min(start + BLOCK, len(current))
-        n = stop - start
-        marks, value, steep = _of(scratch, 0, n), _of(scratch, 1, n), _of(scratch, 2, n)
-        advantage, log = _of(scratch, 3, n), _of(scratch, 4, n)
-        excess, k3, rho = _of(scratch, 5, n), _of(scratch, 6, n), _of(scratch, 7, n)
-        _as_marks(kept[start:stop], marks)
-        _finite_advantages(given[start:stop], trained[start:stop], advantage)
-        _kept_ratio(current[start:stop], anchor[start:stop], kept[start:stop], log)
-        least, greatest = extremes(log, marks)
-        below, above = extremes(advantage, marks)
-        if max(-least, greatest) > FAR or max(-below, above) > LARGE:
-            return False
-        exponentials(log, excess, k3, rho)
-        _clip(rho, advantage, low, high, dual, value, steep)
-        _slope(steep, rho, weight[start:stop], grad[start:stop])
-        sums[0] += product_sum(value, weight[start:stop])
-        sums[1] += sum_of_chunk(marks)
-        sums[2] += sum_of_chunk(log)
-        sums[3] += sum_of_chunk(k3)
-        sums[4] += sum_of_chunk(excess)
-        counts = _clip_counts(rho, advantage, marks, low, high, dual)
+        to = min(start + BLOCK, len(current))
+        if count_bytes(trained[start:to]) == 0:
+            continue
+        a, b, own, w = current[start:to], anchor[start:to], given[start:to], weight[start:to]
+        ratios = _ratio_block(a, b, kept[start:to])
+        sums[1] += ratios[0]
+        sums[2] += f64(ratios[1])
+        sums[3] += f64(ratios[2])
+        sums[4] += f64(ratios[3])
+        tops[0] = max(tops[0], f64(float_at(ratios[5])))
+        tops[1] = max(tops[1], -f64(float_at(ratios[4])))
+        counts = _clip_counts(a, b, own, kept[start:to], settings[0], settings[1], settings[2])
         sums[5] += counts[0]
         sums[6] += counts[1]
         sums[7] += counts[2]
-        sums[8] += _missing_advantages(given[start:stop], trained[start:stop])
-        _positive_marks(weight[start:stop], steep)
-        counted = _selected(advantage, steep)
-        sums[9] += counted[0]
-        sums[10] += counted[1]
-        sums[11] += counted[2]
-        sums[12] += counted[3]
-        sums[13] += sum_of_chunk(steep)
-        sums[14] += sum_of_chunk(advantage)
-        sums[15] += product_sum(advantage, steep)
-        tops[0] = max(tops[0], f64(greatest))
-        tops[1] = max(tops[1], f64(-least))
-    return True
+        signs = _signs(own, w, trained[start:to])
+        sums[8] += signs[0]
+        sums[9] += signs[1]
+        sums[10] += signs[2]
+        sums[11] += signs[3]
+        sums[12] += signs[4]
+        sums[13] += signs[5]
+        advantages = _advantage_block(own, w, trained[start:to])
+        sums[14] += f64(advantages[0])
+        sums[15] += f64(advantages[1])
 
 
 @compiled()

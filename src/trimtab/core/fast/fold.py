@@ -1,5 +1,5 @@
 # pyright: basic
-"""What rows add to the sums of a batch, and exact order statistics of its tokens by two counts of bins."""
+"""What rows add to the sums of a batch, and what gates measured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import no_type_check
 
 import numpy as np
 
-from trimtab.core.fast.elements import compiled, f32, i32
-from trimtab.core.fast.rows import GATE_SUMS, ROW, ROW_GATE, TOKEN_SUMS, TOKEN_TOPS
+from trimtab.core.fast.exponential import exponential_of
+from trimtab.core.fast.machine import SUMMED, compiled, f32, f64, i32, where_marked
+from trimtab.core.fast.places import GATE_SUMS, ROW, ROW_GATE, TOKEN_SUMS, TOKEN_TOPS
 
 LIMIT, MOST = 20.0, 1e38
 LOG_MOST = math.log(MOST)
@@ -66,68 +67,34 @@ def shown_value(low, high, lower, upper, is_log):
 
 @compiled()
 @no_type_check
-def shown_values(rows, g, is_log, lower, upper, out):
-    """The same for all rows with tokens; how many there are."""
-    number = 0
-    for row in range(len(rows)):
-        own = rows[row, ROW + g * ROW_GATE :]
-        if own[0] > 0:
-            out[number] = shown_value(own[1], own[2], lower, upper, is_log)
-            number += 1
-    return number
+def observe_gates(log_r, trained, offsets, rows, gates, sums):
+    """Add Σ and Σ² of what gates on tokens measured in whole rows, where the moments of all tokens are known."""
+    for g in range(len(gates)):
+        at = sums[TOKEN_SUMS + g * GATE_SUMS :]
+        if gates[g, 1] == 1:
+            continue
+        if gates[g, 0] == 0 and at[4] == sums[1]:
+            at[5] += sums[1] + sums[3]
+            at[6] += sums[1] + 2.0 * sums[3] + sums[4]
+            continue
+        for row in range(len(rows)):
+            if rows[row, ROW + g * ROW_GATE] > 0:
+                low, high = offsets[row], offsets[row + 1]
+                first, second = _token_sums(log_r[low:high], trained[low:high], gates[g, 0] == 0)
+                at[5] += -first if gates[g, 0] == 1 else first
+                at[6] += second
 
 
-@compiled()
+@compiled(fastmath=SUMMED)
 @no_type_check
-def order_statistics(bits, marks, ranks, magnitude, coarse, fine, found):
-    """The values of the given ranks (from 1, rising) among the marked ones, as bits in order; `magnitude`: of |value|.
-
-    Bits are those of float32 numbers. One count by their upper halves finds the bin of each rank, one by the lower halves of those
-    bins the value.
-    """
-    coarse[:] = 0
-    for i in range(len(bits)):
-        if marks[i]:
-            coarse[_upper(bits[i], magnitude)] += 1
-    before, bin_, done = 0, 0, 0
-    slots = np.full(65536, -1, np.int8)
-    bins, rest = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
-    while done < len(ranks) and bin_ < 65536:
-        if before + coarse[bin_] >= ranks[done]:
-            slots[bin_] = done if slots[bin_] < 0 else slots[bin_]
-            bins[done], rest[done] = bin_, ranks[done] - before
-            done += 1
-        else:
-            before += coarse[bin_]
-            bin_ += 1
-    fine[:] = 0
-    for i in range(len(bits)):
-        if marks[i]:
-            slot = slots[_upper(bits[i], magnitude)]
-            if slot >= 0:
-                fine[slot, _ordered(bits[i], magnitude) & 0xFFFF] += 1
-    for k in range(len(ranks)):
-        place, left = 0, rest[k]
-        while left > fine[slots[bins[k]], place]:
-            left -= fine[slots[bins[k]], place]
-            place += 1
-        found[k] = i32(((bins[k] - 32768) << 16) + place)
-
-
-@compiled()
-@no_type_check
-def _ordered(bits, magnitude):
-    """The bits of a float32 as an integer in the same order; −0 and 0 are one value."""
-    if magnitude:
-        return bits & i32(0x7FFFFFFF)
-    return i32(0) if bits == i32(-2147483648) else i32(bits ^ i32(i32(bits >> i32(31)) & i32(0x7FFFFFFF)))
-
-
-@compiled()
-@no_type_check
-def _upper(bits, magnitude):
-    """The bin of a number by the upper half of its bits."""
-    return (_ordered(bits, magnitude) >> 16) + 32768
+def _token_sums(x, trained, is_log):
+    """Σ and Σ² of log r or of the ratio over the trained tokens."""
+    first = second = 0.0
+    for i in range(len(x)):
+        value = where_marked(exponential_of(x[i]) if is_log else x[i], -i32(trained[i]))
+        first += f64(value)
+        second += f64(value) * f64(value)
+    return first, second
 
 
 @compiled()

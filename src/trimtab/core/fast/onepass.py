@@ -13,23 +13,30 @@ from torch import Tensor
 from trimtab.config.algebra import Correction
 from trimtab.core.batch import as_mask, check_unchanged, edits
 from trimtab.core.decisions import Decisions
-from trimtab.core.fast import figures
+from trimtab.core.fast import figures, points
 from trimtab.core.fast.decide import RowPass, row_pass
 from trimtab.core.fast.switch import pass_fits
 from trimtab.core.layout import Layout
-from trimtab.core.observe import Metrics, Section, gate_name
+from trimtab.core.observe import Metrics, gate_name
+from trimtab.core.once import of_identity, once
+from trimtab.errors import InputError
+
+SMALL = 4096
+"""Tokens of which every metric is worked out faster than it takes to ask for one after the other."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuickDecisions:
-    """What the pass decided about a batch. `masked` is a copy of the mask, from which the plain form can be made later."""
+    """What the pass decided about a batch. From `masked` the plain form can be made later, if nobody changed it since."""
 
     rule: Correction
     layout: Layout
     policies: Mapping[str, Tensor]
+    pair: str
     masked: Bool[Tensor, "*tokens"]
     partial: Float[Tensor, ""] | None
     found: RowPass
+    observes: bool
     before: Mapping[str, int | None]
 
     def metrics(self, plain: Callable[[Tensor], Decisions]) -> Metrics:
@@ -37,59 +44,124 @@ class QuickDecisions:
 
         Over ranks all of them are made so: each rank has to send what the others wait for, and another may have had to be plain.
         """
-        known = {} if self.layout.ranks.whole is not None else self.sections()
+        known = None if self.layout.ranks.whole is not None else self.known_section
         return Metrics(self.rule, partial(self._decisions, plain), valued=False, known=known)
 
     def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
-        for name, log_probs in self.policies.items():
-            check_unchanged(name, log_probs, self.before[name])
+        self.check_unchanged()
+        self.check_mask()
         return plain(self.masked)
 
-    def sections(self) -> dict[str, Section]:
-        """Metrics by name that are worked out from the sums and the decisions of the pass."""
-        names = [gate_name(index, gate) for index, gate in enumerate(self.rule.gates)]
-        moments = partial(figures.figures, self.rule, names, self.found, self.partial, self.layout.ranks)
-        found: dict[str, Section] = dict.fromkeys(figures.moment_names(self.rule, names), moments)
-        points = [f"ratio/{point}" for point in figures.POINTS]
-        found |= dict.fromkeys([*points, "drift/abs_log_r_p50"], partial(figures.ratio_points, self.found))
-        if self.rule.weighs:
-            weights = partial(figures.weight_points, self.found)
-            found |= dict.fromkeys([f"weight/{point}" for point in figures.POINTS], weights)
-        for index, (name, gate) in enumerate(zip(names, self.rule.gates, strict=True)):
-            measure = figures.gate_points if gate.level == "sequence" else figures.token_gate_points
-            found |= dict.fromkeys(
-                [f"{name}/{point}" for point in figures.POINTS], partial(measure, self.found, index, name)
+    def check_unchanged(self) -> None:
+        """The log-probs are what they were when the pass read them."""
+        for name, log_probs in self.policies.items():
+            check_unchanged(name, log_probs, self.before[name])
+
+    def check_mask(self) -> None:
+        """The mask is what it was when the pass read it."""
+        if self.before["mask"] != edits(self.masked):
+            raise InputError(
+                "Metrics need the mask they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
             )
-        return found
+
+    def known_section(self, name: str) -> dict[str, Tensor] | None:
+        """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once."""
+        sections = _sections(self.rule)
+        if name not in sections:
+            return None
+        if self.masked.numel() > SMALL:
+            return figures.as_tensors(sections[name](self))
+        values: dict[str, float] = {}
+        for section in dict.fromkeys(sections.values()):
+            values |= section(self)
+        return figures.as_tensors(values)
+
+    @once
+    def measured(self) -> RowPass:
+        """What the pass found, with the moments."""
+        if not self.observes:
+            self.check_unchanged()
+            target, base = self.pair.split("/")
+            self.found.observe(self.policies[target], self.policies[base])
+        return self.found
+
+    def moments(self) -> dict[str, float]:
+        """Every metric but quantiles."""
+        return figures.figures(self.rule, self.measured, self.partial)
+
+    def ratio_points(self) -> dict[str, float]:
+        """The quantiles of the ratio."""
+        return points.ratio_points(self.found)
+
+    def weight_points(self) -> dict[str, float]:
+        """The quantiles of the weight."""
+        return points.weight_points(self.found)
+
+
+PassSection = Callable[[QuickDecisions], dict[str, float]]
+
+
+@of_identity
+def _sections(rule: Correction) -> dict[str, PassSection]:
+    """Metrics by name that are worked out from the sums and the decisions of the pass."""
+    found: dict[str, PassSection] = dict.fromkeys(figures.moment_names(rule), QuickDecisions.moments)
+    ratios = [*(f"ratio/{point}" for point in points.POINTS), "drift/abs_log_r_p50"]
+    found |= dict.fromkeys(ratios, QuickDecisions.ratio_points)
+    if rule.weighs:
+        found |= dict.fromkeys([f"weight/{point}" for point in points.POINTS], QuickDecisions.weight_points)
+    for index, gate in enumerate(rule.gates):
+        name = gate_name(index, gate)
+        measure = points.gate_points if gate.level == "sequence" else points.token_gate_points
+        section = partial(_gate_section, measure, index, name)
+        found |= dict.fromkeys([f"{name}/{point}" for point in points.POINTS], section)
+    return found
+
+
+def _gate_section(
+    measure: Callable[[RowPass, int, str], dict[str, float]], index: int, name: str, quick: QuickDecisions
+) -> dict[str, float]:
+    return measure(quick.found, index, name)
 
 
 def one_pass(rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout) -> QuickDecisions | None:
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
     if not pass_fits(rule, tuple(policies.values()), mask, layout):
         return None
-    return run_pass(rule, policies, rule.pair, mask, layout)
+    return run_pass(rule, policies, rule.pair, mask, layout, complete=True, observes=True)
 
 
 def run_pass(
-    rule: Correction, policies: Mapping[str, Tensor], also: str, mask: Tensor, layout: Layout
+    rule: Correction,
+    policies: Mapping[str, Tensor],
+    also: str,
+    mask: Tensor,
+    layout: Layout,
+    *,
+    complete: bool,
+    observes: bool,
 ) -> QuickDecisions | None:
     """The decisions of a rule that fits, about the tokens that have the log-probs of the pair `also` too.
 
-    Without policies of its own (it looks at none), a rule is run on that pair.
+    `complete`: every token of the rule's own pair is known to have those. `observes`: with the moments; else they are worked out when
+    one is read. Without policies of its own (it looks at none), a rule is run on that pair.
     """
-    masked = as_mask(mask)
+    # Over ranks every metric is the plain form's, and a tensor of inference mode does not count its changes: a copy there.
+    own = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
+    masked = mask.detach() if own else as_mask(mask)
     pair = rule.pair if all(name in policies for name in rule.pair.split("/")) else also
     target, base = (policies[name] for name in pair.split("/"))
-    found = row_pass(rule, target, base, masked if pair == also else _with_both(policies, also, masked), layout)
+    whole = complete or pair == also
+    found = row_pass(
+        rule, target, base, masked if whole else _with_both(policies, also, masked), layout, observes=observes
+    )
     if found is None:
         return None
-    if pair != also:
-        found.sums[0] = masked.view(torch.uint8).sum(
-            dtype=torch.int64
-        )  # the tokens asked for, with and without log-probs
+    if not whole:  # the tokens asked for, with and without log-probs
+        found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
-    before = {name: edits(log_probs) for name, log_probs in policies.items()}
-    return QuickDecisions(rule, layout, policies, masked, partial, found, before)
+    before = {name: edits(each) for name, each in (*policies.items(), ("mask", masked))}
+    return QuickDecisions(rule, layout, policies, pair, masked, partial, found, observes, before)
 
 
 def _with_both(policies: Mapping[str, Tensor], pair: str, masked: Bool[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:

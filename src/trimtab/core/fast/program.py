@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit
+from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.base import Config
+from trimtab.core.fast.places import FIRST_EXPONENTIAL
 from trimtab.core.gate import gate_bounds
+from trimtab.core.once import of_identity, once
 from trimtab.core.ratio import log_bound
 
 METRIC_CODES: dict[tuple[str, str | None], int] = {
@@ -24,12 +27,37 @@ METRIC_CODES: dict[tuple[str, str | None], int] = {
     ("ratio_deviation", None): 9,
     ("mult_prob_error", None): 10,
 }
-FIRST_EXPONENTIAL = 6
-"""From here on a divergence is an exponential, which two programs round differently: a token at a bound could go either way."""
+BY_ROW = (0, 1, 2)
+"""Codes whose sums and extremes over a row are those of its log-ratio."""
 AGGS = ("mean", "sum", "max", "min", "every")
 ACTIONS = ("reject", "zero", "observe")
 LEVELS = ("one", "token", "geometric", "sequence")
 MOST_GATES = 8
+_KNOWN: dict[type[Config], frozenset[str]] = {
+    Correction: frozenset(["policies", "gates", "weight", "normalize", "denominator", "applies_to"]),
+    Gate: frozenset(
+        [
+            "metric",
+            "level",
+            "agg",
+            "lower",
+            "upper",
+            "action",
+            "when",
+            "advantage_of",
+            "strict",
+            "pair",
+            "direction",
+            "scope",
+            "limit",
+        ]
+    ),
+    Weight: frozenset(["level", "lower", "upper", "outside", "scope", "limit"]),
+    Limit: frozenset(["bound", "at"]),
+}
+"""The settings the pass was written for. Another one has to be left at its default: what it asks for, only the plain form can know."""
+_LARGE = 1e15
+"""A lower bound on the weight whose square float32 still holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +73,54 @@ class RowProgram:
     weight_codes: Tensor
     weight_numbers: Tensor
 
+    @once
+    def gates(self) -> list[tuple[list[int], list[float]]]:
+        """Codes and numbers of each gate."""
+        return list(zip(self.gate_codes.tolist(), self.gate_numbers.tolist(), strict=True))
 
+    @once
+    def weight(self) -> tuple[list[int], list[float]]:
+        """Codes and numbers of the weight."""
+        return self.weight_codes.tolist(), self.weight_numbers.tolist()
+
+    @once
+    def is_by_rows(self) -> bool:
+        """Whether the sums and extremes of a row say all that is asked of it, as long as tokens pass the gates on them."""
+        return self.weight[1][0] <= _LARGE and all(_is_by_row(*codes) for codes, _ in self.gates)
+
+    @once
+    def needs_k3(self) -> bool:
+        """Whether a gate gathers k3."""
+        return any(codes[0] == FIRST_EXPONENTIAL for codes, _ in self.gates)
+
+    @once
+    def has_token_gates(self) -> bool:
+        """Whether a gate looks at tokens."""
+        return any(codes[1] == 0 for codes, _ in self.gates)
+
+    @once
+    def zeroes(self) -> bool:
+        """Whether a gate zeroes what it turns away."""
+        return any(codes[3] == ACTIONS.index("zero") for codes, _ in self.gates)
+
+    @once
+    def token_limit(self) -> float:
+        """The least limit on the log-ratio of a token; one that no token of a row reaches changes nothing there."""
+        return min((numbers[-1] for codes, numbers in [*self.gates, self.weight] if codes[-1] == 1), default=torch.inf)
+
+
+def _is_by_row(metric: int, level: int, agg: int, action: int, scope: int, limit: int) -> bool:
+    if level == 0:
+        return metric in BY_ROW and limit != 2
+    return metric in BY_ROW or (metric == FIRST_EXPONENTIAL and agg < 2)
+
+
+@of_identity
 def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
+    unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)
+    if unknown is not None:
+        return unknown
     if rule.normalize is not None:
         return "normalize"
     if rule.centering is not None:
@@ -57,6 +130,19 @@ def misfit(rule: Correction) -> str | None:
     if rule.weight is not None and rule.weight.level not in LEVELS:
         return "a segment weight"
     return next((found for gate in rule.gates if (found := _gate_misfit(gate, rule)) is not None), None)
+
+
+def _parts(rule: Correction) -> list[Config]:
+    """A rule and every setting within it."""
+    inner = [*rule.gates, *([] if rule.weight is None else [rule.weight])]
+    limits = [part.limit for part in inner if part.limit is not None]
+    return [rule, *inner, *limits]
+
+
+def _unknown_setting(part: Config) -> str | None:
+    """A setting that the pass knows nothing of and that was set."""
+    known, fields = _KNOWN.get(type(part), frozenset[str]()), type(part).model_fields
+    return next((name for name in fields if name not in known and getattr(part, name) != fields[name].default), None)
 
 
 def _gate_misfit(gate: Gate, rule: Correction) -> str | None:

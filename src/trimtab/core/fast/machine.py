@@ -1,0 +1,93 @@
+# pyright: basic
+"""Numbers as the processor sees them, and how a loop becomes machine code.
+
+A loop becomes vector instructions only where the compiler sees no branch in it, so choices are made with bits: a token is marked by a
+word of ones or of zeros. Only sums may be reordered (`SUMMED`): float64 ones change by nothing above 1e-15, float32 ones run over at
+most BLOCK tokens. A product and a sum may be rounded once (`CONTRACTED`) in the exponential, which no decision depends on. Extremes
+go by integers, whose order is that of the floats and whose maximum needs no rule for NaN.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, no_type_check
+
+import numba
+import numpy as np
+
+f32, f64, i32 = np.float32, np.float64, np.int32
+
+ZERO, ONE, HALF = f32(0), f32(1), f32(0.5)
+INFINITY, LARGEST = f32(np.inf), np.finfo(np.float32).max
+SIGN = i32(0x7FFFFFFF)
+TOP, BOTTOM = (
+    i32(0x7F800000),
+    i32(-0x7F800001),
+)  # +inf and −inf in order; the ends of int32 would be folded into branches
+BLOCK = 1024
+"""Tokens whose float32 sum keeps its digits: 16 or more partial sums, a few dozen numbers in each."""
+SUMMED, CONTRACTED = {"reassoc", "contract"}, {"contract"}
+FOLDER = tuple((each.name, each.stat().st_mtime_ns) for each in sorted(Path(__file__).parent.glob("*.py")))
+"""The files that compiled code is made of, and when each was written."""
+
+
+def compiled(**options: Any) -> Any:
+    """A decorator: machine code, kept on disk where a folder can be written."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            return _by_folder(numba.njit(cache=True, error_model="numpy", **options)(function))
+        except RuntimeError:  # nowhere to keep it: it is compiled in each process
+            return numba.njit(error_model="numpy", **options)(function)
+
+    return decorate
+
+
+def _by_folder(function: Any) -> Any:
+    """Keep machine code as long as no file of this folder changes. numba looks at a function's own, and its parts stand in others."""
+    kept = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    if kept is not None:
+        kept._source_stamp = kept._source_stamp, FOLDER
+    return function
+
+
+def inlined(function: Any) -> Any:
+    """A decorator for parts of the pass, which become one function with their caller: each level would be optimised again."""
+    return numba.njit(inline="always", error_model="numpy")(function)
+
+
+@compiled()
+@no_type_check
+def bits_in_order(value):
+    """A float32 as an integer in the same order."""
+    bits = f32(value).view(i32)
+    return i32(bits ^ i32(i32(bits >> i32(31)) & SIGN))
+
+
+@compiled()
+@no_type_check
+def float_at(order):
+    """The float32 that has this place in the order."""
+    return i32(order ^ i32(i32(order >> i32(31)) & SIGN)).view(f32)
+
+
+@compiled()
+@no_type_check
+def where_marked(value, mark):
+    """The value where the mark is ones, 0 where it is zeros, whatever the value is."""
+    return i32(f32(value).view(i32) & mark).view(f32)
+
+
+@compiled()
+@no_type_check
+def one_of(mark, value, other):
+    """One integer where the mark is ones, the other where it is zeros."""
+    return i32((value & mark) | (other & ~mark))
+
+
+@compiled()
+@no_type_check
+def between(value, lower, upper):
+    """The value within bounds; NaN is the lower one."""
+    value = value if value > lower else lower
+    return value if value < upper else upper

@@ -1,0 +1,134 @@
+"""The quantiles of a correction from its pass: each the least value with at least that share of the counted ones at or below it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trimtab.core.decisions import MOST
+from trimtab.core.fast.decide import RowPass
+
+POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
+SHARES = tuple(POINTS.values())
+
+
+def ratio_points(found: RowPass) -> dict[str, float]:
+    """The raw ratio where one token cannot own the figure, and the middle of |ℓ|."""
+    number = int(found.sums[1])
+    values = [math.exp(each) for each in _values(found, found.log_r, found.trained, number, SHARES)]
+    middle = _values(found, found.log_r, found.trained, number, (0.5,), magnitude=True)
+    return _named("ratio", values) | {"drift/abs_log_r_p50": sum(middle)}
+
+
+def _named(prefix: str, values: list[float]) -> dict[str, float]:
+    """The points by name; 0 where there is nothing to count."""
+    return {f"{prefix}/{point}": value for point, value in zip(POINTS, values or [0.0] * len(POINTS), strict=True)}
+
+
+def weight_points(found: RowPass) -> dict[str, float]:
+    """The weight where one token cannot own the figure."""
+    return _named("weight", [min(value, MOST) for value in _weights(found, int(found.sums[11]))])
+
+
+def _weights(found: RowPass, number: int) -> list[float]:
+    from trimtab.core.fast import bins, exponential
+
+    (level, drops, _, _), (lower, upper, *_) = found.program.weight
+    if number and found.by_rows and level > 1:
+        values = torch.empty(len(SHARES), dtype=torch.float64)
+        bins.row_weights(found.rows.numpy(), _ranks(number, SHARES), values.numpy())
+        return values.tolist()
+    if not (found.by_rows and level == 1 and not drops and not found.program.zeroes):
+        return _values(found, found.weight, found.kept, number, SHARES)
+    # A truncated weight rises with its ratio, so that both have the same order, and the ratios are counted already.
+    kept = found.trained if number == int(found.sums[1]) else found.kept
+    logs = _values(found, found.log_r, kept, number, SHARES)
+    return [min(max(float(exponential.exponential_of(torch.tensor(log).numpy()[()])), lower), upper) for log in logs]
+
+
+def gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
+    """What a gate measured in sequences, where one of them cannot own the figure."""
+    from trimtab.core.fast import bins
+
+    codes, (lower, upper, _) = found.program.gates[index]
+    values = torch.empty(len(SHARES), dtype=torch.float32)
+    bins.gate_values(found.rows.numpy(), index, codes[0] == 0, lower, upper, SHARES, values.numpy())
+    return _named(name, values.tolist())
+
+
+def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
+    """The same of a gate on tokens."""
+    value, scope = _measured_again(found, index)
+    number = int(scope.view(torch.uint8).sum(dtype=torch.int64))
+    values = _values(found, value, scope, number, SHARES)
+    return _named(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
+
+
+def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:
+    """What a gate on tokens measured, and which tokens it looked at."""
+    from trimtab.core.fast import bins, fold, places
+
+    codes = found.program.gates[index][0]
+    if found.by_rows and codes[0] != 1:  # the log-ratio, of whole rows
+        column = places.ROW + index * places.ROW_GATE
+        if bool((found.rows[:, column] == found.rows[:, 0]).all()):
+            return found.log_r, found.trained
+        scope = found.trained.clone()
+        bins.clear_rows(found.offsets, found.rows.numpy(), column, scope.view(torch.uint8).view(-1).numpy())
+        return found.log_r, scope
+    value, scope = torch.empty_like(found.log_r), torch.empty_like(found.trained)
+    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows.numpy())
+    program = (found.program.gate_codes.numpy(), found.program.gate_numbers.numpy())
+    fold.measured_again(index, *given, *program, value.view(-1).numpy(), scope.view(-1).numpy())
+    return value, scope
+
+
+def _ranks(number: int, shares: tuple[float, ...]) -> tuple[int, ...]:
+    return tuple(max(math.ceil(share * number), 1) for share in shares)
+
+
+def _values(
+    found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], *, magnitude: bool = False
+) -> list[float]:
+    """The shares of so many counted values; none where none counts."""
+    from trimtab.core.fast import bins, machine
+
+    if number == 0:
+        return []
+    ranks, out = _ranks(number, shares), torch.empty(len(shares), dtype=torch.float32)
+    numbers, marks = value.view(-1), counted.view(torch.uint8).view(-1).numpy()
+    if numbers.numel() <= bins.FEW:
+        bins.sorted_values(numbers.numpy(), marks, ranks, magnitude, out.numpy())
+        return out.tolist()
+    keys = torch.empty(machine.BLOCK, dtype=torch.int32).numpy()
+    bits = numbers.view(torch.int32).numpy()
+    counts = _counts(found, value, counted, bits, marks, keys)
+    if magnitude:
+        folded = torch.empty(bins.BINS + 1, dtype=torch.int32).numpy()
+        bins.fold_signs(counts, folded)
+        counts = folded
+    bins.values_at(bits, marks, counts, ranks, machine.i32(-1 if magnitude else 0), keys, out.numpy())
+    return out.tolist()
+
+
+def _counts(found: RowPass, value: Tensor, counted: Tensor, bits: Any, marks: Any, keys: Any) -> Any:
+    """How many counted values lie in each bin; those of trained log-ratios are counted once."""
+    from trimtab.core.fast import bins
+
+    if value is not found.log_r or not found.by_rows:
+        counts = torch.zeros(bins.BINS + 1, dtype=torch.int32).numpy()
+        bins.count_bins(bits, marks, keys, 1, counts)
+        return counts
+    trained = found.trained.view(torch.uint8).view(-1).numpy()
+    if not found.counts:
+        counts = torch.zeros(bins.BINS + 1, dtype=torch.int32).numpy()
+        bins.count_bins(bits, trained, keys, 1, counts)
+        found.counts.append(counts)
+    if counted is found.trained:
+        return found.counts[0]
+    left, lost = found.counts[0].copy(), (found.trained ^ counted).view(torch.uint8).view(-1).numpy()
+    bins.count_bins(bits, lost, keys, -1, left)
+    return left

@@ -1,0 +1,163 @@
+# pyright: basic
+"""What is worked out for every token, whatever a rule asks for: its log-ratio, its exponentials, and the sums of both."""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+from trimtab.core.fast.exponential import HIGHEST, LOWEST, exponential_of, exponential_parts, k3_reversed
+from trimtab.core.fast.machine import (
+    BLOCK,
+    BOTTOM,
+    INFINITY,
+    SUMMED,
+    TOP,
+    ZERO,
+    between,
+    bits_in_order,
+    compiled,
+    f32,
+    f64,
+    float_at,
+    i32,
+    one_of,
+    where_marked,
+)
+
+POSITIVE = f32(0.01)
+_STRIDE = 512
+
+
+@compiled()
+@no_type_check
+def _apart(target, base, mask):
+    """log target − log base, and a mark where a token counts and both are finite."""
+    apart = target - base
+    return -i32((mask != 0) & ((apart - apart) == ZERO)), apart
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _split_block(target, base, mask, log_r, trained, kept):
+    number, total, base_total, low, high, top = i32(0), 0.0, ZERO, TOP, BOTTOM, BOTTOM
+    for i in range(len(log_r)):
+        mark, apart = _apart(target[i], base[i], mask[i])
+        x, own = where_marked(apart, mark), where_marked(base[i], mark)
+        log_r[i] = x
+        trained[i] = mark & 1
+        kept[i] = mark & 1
+        number -= mark
+        total += f64(x)
+        base_total += own
+        order = bits_in_order(x)
+        low = min(low, one_of(mark, order, TOP))
+        high = max(high, one_of(mark, order, BOTTOM))
+        top = max(top, one_of(mark, bits_in_order(own), BOTTOM))
+    return number, total, base_total, low, high, top
+
+
+@compiled()
+@no_type_check
+def split_row(target, base, mask, log_r, trained, kept):
+    """Write the log-ratio of a row (0 where a token does not count) and its marks, twice: `kept` starts as what is trained.
+
+    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log base; the extremes of nothing are +inf and −inf.
+    """
+    number, total, base_total, low, high, top = 0, 0.0, 0.0, INFINITY, -INFINITY, -INFINITY
+    for start in range(0, len(log_r), BLOCK):
+        to = min(start + BLOCK, len(log_r))
+        out = log_r[start:to], trained[start:to], kept[start:to]
+        found = _split_block(target[start:to], base[start:to], mask[start:to], out[0], out[1], out[2])
+        number += found[0]
+        total += found[1]
+        base_total += f64(found[2])
+        low, high, top = min(low, float_at(found[3])), max(high, float_at(found[4])), max(top, float_at(found[5]))
+    return number, total, base_total, low, high, top
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def measure_block(x, base, ratio, k3):
+    """Σ(r−1), Σ(r−1)², Σk3, Σk3 reversed, Σ(r−1)ℓ, Σ|ℓ|, Σ|p−q| and the greatest |p−q| of at most BLOCK tokens; r and k3 are written.
+
+    Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
+    """
+    linear = square = third = back = weighted = distance = probability = ZERO
+    peak = i32(0)
+    for i in range(len(x)):
+        excess, estimate, r = exponential_parts(x[i])
+        linear += excess
+        square += excess * excess
+        third += estimate
+        back += k3_reversed(x[i], excess, estimate, r)
+        weighted += excess * x[i]
+        distance += abs(x[i])
+        moved = abs(exponential_of(between(base[i], LOWEST, HIGHEST)) * excess)
+        probability += moved
+        peak = max(peak, f32(moved).view(i32))
+        ratio[i] = r
+        k3[i] = estimate
+    return linear, square, third, back, weighted, distance, probability, i32(peak).view(f32)
+
+
+@compiled()
+@no_type_check
+def add_moments(found, sums, tops):
+    """Add what `measure_block` found to sums[3:10] and tops[3]."""
+    sums[3] += f64(found[0])
+    sums[4] += f64(found[1])
+    sums[5] += f64(found[2])
+    sums[6] += f64(found[3])
+    sums[7] += f64(found[4])
+    sums[8] += f64(found[5])
+    sums[9] += f64(found[6])
+    tops[3] = max(tops[3], f64(found[7]))
+
+
+@compiled()
+@no_type_check
+def observe_tokens(log_r, target, base, trained, scratch, sums, tops):
+    """The moments of a batch whose log-ratios and extremes (tops[0] and tops[6]) are known. `scratch`: two blocks."""
+    for start in range(0, len(log_r), BLOCK):
+        to = min(start + BLOCK, len(log_r))
+        if count_bytes(trained[start:to]) > 0:
+            ratio, k3 = scratch[: to - start], scratch[BLOCK : BLOCK + to - start]
+            add_moments(measure_block(log_r[start:to], base[start:to], ratio, k3), sums, tops)
+    sums[10] += positive_tokens(target, base, trained, tops[0], tops[6])
+
+
+@compiled()
+@no_type_check
+def positive_tokens(target, base, trained, far, certain):
+    """How many trained tokens have a log-prob above 0, beyond rounding, under one policy or the other.
+
+    `far`: the greatest |log r|, `certain`: the greatest log base, which together may rule it out.
+    """
+    number = i32(0)
+    if max(certain, certain + far) <= POSITIVE:
+        return number
+    for i in range(len(trained)):
+        number += i32((trained[i] != 0) & ((target[i] > POSITIVE) | (base[i] > POSITIVE)))
+    return number
+
+
+@compiled()
+@no_type_check
+def count_bytes(x):
+    """How many are not 0."""
+    total = i32(0)
+    for i in range(len(x)):
+        total += i32(x[i] != 0)
+    return total
+
+
+@compiled()
+@no_type_check
+def last_counted(mask):
+    """One past the last token that counts: what comes after is padding."""
+    n = len(mask)
+    while n >= _STRIDE and count_bytes(mask[n - _STRIDE : n]) == 0:
+        n -= _STRIDE
+    while n > 0 and mask[n - 1] == 0:
+        n -= 1
+    return n

@@ -1,0 +1,103 @@
+# pyright: basic
+"""The weight of tokens by their own ratio, in place: the ratios of a block become weights, and their sums are found on the way."""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+from trimtab.core.fast.machine import (
+    BLOCK,
+    ONE,
+    SUMMED,
+    TOP,
+    between,
+    compiled,
+    f32,
+    f64,
+    float_at,
+    i32,
+    where_marked,
+)
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _truncate_block(weight, trained, lower, upper):
+    linear = square = f32(0)
+    low, high = TOP, i32(0)  # no weight is negative: its bits are in order
+    for i in range(len(weight)):
+        mark = -i32(trained[i])
+        value = between(weight[i], lower, upper)
+        excess = where_marked(value - ONE, mark)
+        linear += excess
+        square += excess * excess
+        bits = i32(f32(value).view(i32) & mark)
+        weight[i] = bits.view(f32)
+        high = max(high, bits)
+        low = min(low, i32(bits | (TOP & ~mark)))
+    return linear, square, low, high
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _drop_block(weight, log_r, trained, lower, upper):
+    linear = square = f32(0)
+    low, high = TOP, i32(0)
+    for i in range(len(weight)):
+        mark = -i32(trained[i])
+        inside = -i32((log_r[i] >= lower) & (log_r[i] <= upper))
+        value = where_marked(weight[i], inside)
+        excess = where_marked(value - ONE, mark)
+        linear += excess
+        square += excess * excess
+        bits = i32(f32(value).view(i32) & mark)
+        weight[i] = bits.view(f32)
+        high = max(high, bits)
+        low = min(low, i32(bits | (TOP & ~mark)))
+    return linear, square, low, high
+
+
+@compiled()
+@no_type_check
+def weigh_tokens(weight, log_r, trained, drops, limits, sums, tops):
+    """Ratios to weights of the trained tokens: held at the bounds or, where `drops`, 0 beyond them; their sums and extremes added.
+
+    `limits`: bounds, and their logarithms. sums[12:14]: Σ(w−1) and Σ(w−1)², which near 1 keep the digits that Σw² loses.
+    """
+    for start in range(0, len(weight), BLOCK):
+        to = min(start + BLOCK, len(weight))
+        if drops:
+            found = _drop_block(weight[start:to], log_r[start:to], trained[start:to], limits[2], limits[3])
+        else:
+            found = _truncate_block(weight[start:to], trained[start:to], limits[0], limits[1])
+        sums[12] += f64(found[0])
+        sums[13] += f64(found[1])
+        tops[4] = max(tops[4], f64(float_at(found[3])))
+        tops[5] = max(tops[5], -f64(float_at(found[2])))
+
+
+@compiled()
+@no_type_check
+def fill_marked(trained, value, out):
+    """One value on the trained tokens, 0 elsewhere."""
+    for i in range(len(out)):
+        out[i] = where_marked(value, -i32(trained[i]))
+
+
+@compiled()
+@no_type_check
+def count_beyond(x, trained, lower, upper):
+    """How many trained values lie above the upper bound, and below the lower one."""
+    above, below = i32(0), i32(0)
+    for i in range(len(x)):
+        above += i32((trained[i] != 0) & (x[i] > upper))
+        below += i32((trained[i] != 0) & (x[i] < lower))
+    return above, below
+
+
+@compiled()
+@no_type_check
+def take_out(x, lower, upper, kept):
+    """Take the tokens outside of bounds out of what is kept."""
+    for i in range(len(kept)):
+        kept[i] = kept[i] & i32((x[i] >= lower) & (x[i] <= upper))
