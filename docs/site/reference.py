@@ -13,7 +13,7 @@ from run_blocks import Block, blocks  # docs/ is on the path: the hooks put it t
 
 import trimtab
 from trimtab import errors
-from trimtab.cli.app import app
+from trimtab.cli.app import COMMANDS, app, load_command
 from trimtab.dialects import DIALECTS
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +71,7 @@ def _first_line(value: Any) -> str:
 def commands() -> dict[str, str]:
     """A page per command, from what `--help` knows."""
     group: Any = typer.main.get_command(app)
+    group.commands = {name: load_command(name) for name in COMMANDS}  # they are loaded when they are called
     return dict(sorted(_commands("trimtab", group)))
 
 

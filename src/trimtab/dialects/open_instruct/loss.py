@@ -52,5 +52,5 @@ def _reduction(given: Given) -> Reduction:
 def _kl(given: Given) -> KlPenalty | None:
     if not given["beta"] or not given["load_ref_policy"] or not given.has("beta", "kl_estimator"):
         return None
-    name = given["kl_estimator"]
+    name: str = given["kl_estimator"]
     return KlPenalty(coefficient=given["beta"], input_limit=40.0, **KL_ESTIMATORS[FIRST_NAMES.get(name, name)])
