@@ -99,7 +99,7 @@ def test_its_metrics_are_those_of_the_plain_form_in_float64(
 
 
 def test_float32_and_float64_seldom_decide_differently() -> None:
-    """How often the law above passes over metrics: of 400 batches none to three, each with a bound met to the last digit."""
+    """How often the law above passes over metrics: at most one batch in a hundred, where a bound is met to the last digit."""
     apart: list[bool] = []
 
     @settings(max_examples=200, database=None, derandomize=True)
