@@ -168,7 +168,7 @@ def test_a_batch_split_over_ranks_is_the_batch(world: int, job: Any) -> None:
 
 def test_a_segment_needs_its_whole_sequence() -> None:
     rule = Correction(weight=Weight(level="segment"))
-    with pytest.raises(ValueError, match="A segment level needs whole sequences"):
+    with pytest.raises(ValueError, match="A segment or prefix level needs whole sequences"):
         correct(
             rule, **{name: tensor for name, tensor in tensors().items() if name != "current"}, context_group=_Anything()
         )  # type: ignore[arg-type]
