@@ -50,3 +50,8 @@ def _listen(config: pytest.Config) -> None:
     os.write(2, b"\nNo test has ended for a long time: the suite hangs. Where it stands:\n")
     faulthandler.dump_traceback(2)
     os._exit(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes and wait for them go first, so that the last worker is not left alone with them."""
+    items.sort(key=lambda item: "tests/train/" not in item.path.as_posix())

@@ -121,3 +121,33 @@ def test_a_run_whose_section_is_no_mapping_is_not_resumed(section: str, value: o
     assert done.exit_code == 2, done.output
     assert done.stderr.startswith("error: ")
     assert section in done.stderr
+
+
+@pytest.mark.parametrize("key", ["name", "self", "parameters", "upper"])
+def test_a_parameter_of_any_name_is_one_sentence(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"correction: {{preset: icepop, {key}: x}}\n")
+    for words in (["explain", "icepop", f"{key}=x"], ["train", str(file), "--dry-run"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 2, done.output
+        assert done.stderr.startswith("error: ")
+        assert key in done.stderr
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "3", "{}", "[icepop]", ".nan"])
+def test_a_preset_that_is_no_name_is_one_sentence(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"correction: {{preset: {value}}}\n")
+    done = CliRunner().invoke(app, ["train", str(file), "--dry-run"])
+    assert done.exit_code == 2, done.output
+    assert "preset needs a name" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["!!float .", "!!int x", "!!bool 3", "[", "2001-99-99"])
+def test_a_setting_of_check_that_is_no_value_is_one_sentence(value: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "def loss(current, proximal, behavior, mask, advantages):\n    return current.sum()\n"
+    )
+    done = CliRunner().invoke(app, ["check", "mine:loss", "--cases", "1", "--law", "weight", "--set", f"a={value}"])
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)

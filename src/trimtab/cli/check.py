@@ -16,6 +16,7 @@ from trimtab.cli import show
 from trimtab.cli.live import LiveBar
 from trimtab.cli.write import write_file
 from trimtab.config.algebra import Correction
+from trimtab.config.bounded import settings_of
 from trimtab.config.files import correction_from
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -156,8 +157,8 @@ def _settings(sets: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise ConfigError(f"--set needs KEY=VALUE, got {each!r}.")
         try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            found[key] = settings_of(value)
+        except (yaml.YAMLError, ValueError):
             raise ConfigError(f"--set {key} needs a value that reads as YAML, got {value!r}.") from None
     return found
 

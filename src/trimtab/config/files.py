@@ -11,7 +11,7 @@ from yaml import YAMLError
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, excerpt
 from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, reason, settings_of, text_of, yaml_of
-from trimtab.config.presets import preset, preset_names
+from trimtab.config.presets import preset_names, preset_with
 from trimtab.config.references import escape_references, step_into, steps, without_references
 from trimtab.errors import ConfigError, ConfigFileError
 
@@ -135,7 +135,7 @@ def correction_from(name_or_file: str, overrides: Iterable[str] = ()) -> Correct
             return Correction.from_settings(inner)
         return load(Correction, name_or_file, chosen)
     parameters = _override({}, chosen, name_or_file)
-    return preset(name_or_file, **{str(key): value for key, value in parameters.items()})
+    return preset_with(name_or_file, {str(key): value for key, value in parameters.items()})
 
 
 def is_file_name(name: str) -> bool:

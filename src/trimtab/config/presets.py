@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ class Preset:
         """Name and default of each number it takes."""
         return {name: parameter.default for name, parameter in inspect.signature(self.build).parameters.items()}
 
-    def __call__(self, **parameters: Any) -> Correction:
+    def __call__(self, /, **parameters: Any) -> Correction:
         """The correction with these numbers in place of the defaults."""
         for given in parameters:
             if given not in self.parameters:
@@ -66,6 +66,13 @@ class Preset:
 
 def preset(name: str, **parameters: Any) -> Correction:
     """The correction of that name, its numbers changed by `parameters`; `bypass-NAME` compares current with behavior."""
+    return preset_with(name, parameters)
+
+
+def preset_with(name: object, parameters: Mapping[str, Any]) -> Correction:
+    """The same with what a file or a command line says, where a name and a key may be anything."""
+    if not isinstance(name, str):
+        raise ConfigError(f"A preset needs a name, got {excerpt(name)}. `trimtab presets` lists them.")
     if name in PRESETS:
         return PRESETS[name](**parameters)
     plain = name.removeprefix(BYPASS)

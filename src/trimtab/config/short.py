@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from trimtab.config.losses import Reduction
-from trimtab.config.presets import preset
+from trimtab.config.presets import preset, preset_with
 
 
 def correction_of_name(given: object) -> object:
@@ -15,7 +15,7 @@ def correction_of_name(given: object) -> object:
         return preset("off")
     if isinstance(given, Mapping) and "preset" in given:
         parameters = {str(key): value for key, value in cast("Mapping[object, Any]", given).items()}
-        return preset(parameters.pop("preset"), **parameters)
+        return preset_with(parameters.pop("preset"), parameters)
     return preset(given) if isinstance(given, str) else given
 
 
