@@ -18,7 +18,7 @@ def test_claims_are_listed_without_running_anything(tmp_path: Path):
     found = RUN.invoke(app, ["lab", "--claims", "--out", str(tmp_path / "none")])
     assert found.exit_code == 0, found.output
     assert "k3-rs-beats-off" in found.output
-    assert "needs score centering" in found.output
+    assert "centering-beats-tis-stale" in found.output
     assert "cells of 400 steps" in found.output
     assert not (tmp_path / "none").exists()
 
