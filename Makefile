@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow check lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
+.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -13,6 +13,7 @@ demo: .venv/ready
 # Whole files in parallel; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= auto
 test: .venv/ready
+	+@echo "== $@"
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 # The same tests with the pass turned off: the plain form alone, as without the extra [fast].
@@ -23,26 +24,36 @@ test-plain: .venv/ready
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -q -m slow
 
-check: lint types imports test examples docs site parity plugins
+# Everything that CI runs, two targets side by side: each says when it begins, and shows what it printed when it has ended.
+check: .venv/ready
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target everything
+
+everything: lint types imports test parity plugins site docs examples
 
 lint: .venv/ready
+	+@echo "== $@"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: .venv/ready
+	+@echo "== $@"
 	$(BIN)/basedpyright
 
 imports: .venv/ready
+	+@echo "== $@"
 	$(BIN)/lint-imports
 
 examples: .venv/ready
+	+@echo "== $@"
 	for file in examples/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 docs: .venv/ready
+	+@echo "== $@"
 	$(BIN)/python docs/run_blocks.py README.md CONTRIBUTING.md docs/*.md
 
 # The documentation as a site in build/site, which opens from disk: notebooks run, warnings are errors, links and search are tried.
 site: .venv/ready
+	+@echo "== $@"
 	$(BIN)/python docs/site/live.py build/live
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(BIN)/python docs/site/check.py build/site
@@ -50,12 +61,14 @@ site: .venv/ready
 # The real frameworks on made-up batches and their recorded outputs, against ours read from their settings; ends with a table
 # of what was compared and a list of what was not.
 parity: .venv-parity/ready
+	+@echo "== $@"
 	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity tests/dialects/test_vectors.py
 
 # trimtab inside the real frameworks: a step of each with its own correction, with ours in its place, and with none. Each has a process
 # of its own, since they change what they share; ends with how near the steps came and how far the uncorrected one was.
 PLUGINS ?= recorded verl trl skyrl areal openrlhf swift
 plugins: .venv-parity/ready
+	+@echo "== $@"
 	for name in $(PLUGINS); do echo "== $$name"; \
 		.venv-parity/bin/python -m pytest -q -c tests/plugins/pytest.ini --rootdir . tests/plugins/test_$$name.py || exit 1; done
 
