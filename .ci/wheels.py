@@ -1,9 +1,10 @@
 """Build the wheel and try it as a user has it: every Python here, every extra, every command. `make wheels` runs it.
 
-For each interpreter a fresh environment outside the tree gets the wheel without extras, then one extra after the other; after
-each, every command runs in an empty folder. A command passes if it does its work, or, where its extra is not installed yet,
-if it says so in one line with exit code 2. Versions are not pinned, but for what `--constraint` says. Without torch
-(`--without-torch`) only what needs none is installed and the commands that need it must say so.
+For each interpreter a fresh environment outside the tree gets the wheel without extras, then one extra after the other. After
+each, the commands that it is for run in an empty folder, and every command without extras, with `train` and with all of them. A command
+passes if it does its work, or, where its extra is not installed yet, if it says so in one line with exit code 2. Versions are not
+pinned, but for what `--constraint` says. Without torch (`--without-torch`) only what needs none is installed and the commands that
+need it must say so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("report", "check", "train", "tensorboard", "wandb", "trackio", "mlflow")
+EXTRAS = ("report", "check", "fast", "train", "lora", "ray", "tensorboard", "wandb", "trackio", "mlflow")
 TINY = (
     *("steps=2", "backend=lockstep", "task.options.size=2", "model.warm_start=null", "evaluate.problems=4"),
     *("rollout.groups=2", "rollout.samples=2"),
@@ -60,6 +61,10 @@ COMMANDS = (
     Command("lab", ("lab", "--steps", "2", "--seeds", "1", "--scenario", "stale", "--correction", "off", *TINY[2:]), ("train",)),
     Command("demo", ("demo", "--steps", "2"), ("train",)),
 )  # fmt: skip
+TRAININGS = (
+    Command("train lora", ("train", *TINY, "learner.lora.rank=2", "--out", "run-lora"), ("lora",)),
+    Command("train ray", ("train", *TINY, "backend=ray", "--out", "run-ray"), ("ray",)),
+)
 LOGGERS = tuple(
     Command(f"log {name}", ("train", *TINY, f"record.loggers=[{name}]", "--out", f"run-{name}"), (name,))
     for name in ("tensorboard", "wandb", "trackio", "mlflow")
@@ -143,10 +148,12 @@ def tried(version: str, wheel: Path, given: argparse.Namespace) -> dict[str, dic
                 installed.add(extra)
             place = Path(folder) / f"with-{extra}"
             place.mkdir()
-            if installed == {"report"}:  # nothing can train yet
+            if "report" in installed and "train" not in installed:  # nothing can make a run yet
                 subprocess.run([environment.python, "-c", RUN], cwd=place, check=True)
-            # Loggers need a run, and so `train`; before that their lines would say what the line of train says.
-            commands = COMMANDS + (LOGGERS if "train" in installed else ())
+            # Trainings and loggers need `train` too; before that their lines would say what the line of train says.
+            known = COMMANDS + (TRAININGS + LOGGERS if "train" in installed else ())
+            whole = extra in ("none", "train", EXTRAS[-1])
+            commands = [each for each in known if whole or extra in each.needs]
             found[extra] = {
                 each.name: environment.outcome(each, installed, place, not given.without_torch) for each in commands
             }
