@@ -27,7 +27,9 @@ def scorer_of(
     if trained:
         _train_every_row(model)
         if settings.gradient_checkpointing:
-            cast("Any", model).gradient_checkpointing_enable({"use_reentrant": False})
+            given = cast("Any", model)
+            enable = getattr(given, "activation_checkpointing_enable", None)  # its name from transformers 5.23 on
+            (enable or given.gradient_checkpointing_enable)({"use_reentrant": False})
     else:
         model.requires_grad_(False)
     autocast = settings.autocast == "bf16"

@@ -112,7 +112,8 @@ class SharedPrefix:
 def shared_prefix(model: PreTrainedModel) -> SharedPrefix | None:
     """The fast trunk of a model it knows and agrees with on a few tokens; None for any other."""
     config: Any = model.config
-    if not fits(model) or config.attention_dropout or model.is_gradient_checkpointing:
+    checkpointing = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    if not fits(model) or config.attention_dropout or checkpointing:
         return None
     linears = [module for name, module in model.base_model.named_modules() if name.endswith("_proj")]
     if any(type(each) is not nn.Linear for each in linears):  # adapters, quantised weights
