@@ -204,7 +204,9 @@ class GRPOTrainer(trl.GRPOTrainer):
             denominator=self._denominator(inputs),
         )
         theirs = logged(replace(own, correction=None, loss=loss), found.metrics)
-        ours = chosen(plan, found.metrics, frozenset({"mean", "max", "min"}))  # sums would be averaged over micro-batches
+        ours = chosen(
+            plan, found.metrics, frozenset({"mean", "max", "min"})
+        )  # sums would be averaged over micro-batches
         self._log({"entropy": found.metrics["policy/entropy"]} | theirs | ours)
         if not self.aux_loss_enabled:
             return found.loss

@@ -118,7 +118,8 @@ def versions(gap: Gap) -> RungResult:
     known = _of_commonest_age(gap.where(gap.age >= 0))
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
         return cannot_tell(
-            "batch of several steps", "Tokens of one age are all of one step; a gap that grows over steps cannot be seen."
+            "batch of several steps",
+            "Tokens of one age are all of one step; a gap that grows over steps cannot be seen.",
         )
     size, step = _by_sequence(known, known.step)
     low, high = np.quantile(step, [1 / 3, 2 / 3])
