@@ -283,6 +283,13 @@ def test_slimes_whole_loss_takes_what_is_left_out_from_slimes_arguments(slime: A
     assert "trimtab/kept_fraction" in with_bonus.metrics
 
 
+@pytest.mark.parametrize("key", ["use_score_centering", "custom_pg_loss_reducer_function_path"])
+def test_what_acts_inside_slimes_own_loss_is_refused_beside_the_whole_one(slime: Any, key: str):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    with pytest.raises(ConfigError, match=rf"without --{key.replace('_', '-')}, got it.*slime\.tis goes beside it"):
+        slime_loss(slime, case, slime_args(trimtab={"correction": "token-tis", "loss": "cispo"}, **{key: "my.own"}))
+
+
 def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
     """Rewards 9 (rejected), 1 and 0 of one prompt: ±0.5 about the mean of those that are kept; with all voting −7/3 and −10/3."""
     from trimtab.plugins.slime import sample_advantages
