@@ -63,7 +63,8 @@ class TrimtabActorWorker(ActorWorker):
                 f"{LOSS.place} needs train_infer_correction off beside a correction, got it on. Two corrections would multiply."
             )
         said = {key: value for key in LOSS_KEYS if (value := getattr(config, key, None)) is not None}
-        if (variant := getattr(getattr(config, "actor_train", None), "pg_variant", None)) is not None:
+        variant = getattr(getattr(config, "actor_train", None), "pg_variant", None)
+        if variant is not None and self.plan.loss is None:
             said["actor_train"] = {"pg_variant": variant}
         own = read("roll", said | ({"train_infer_correction": correction} if correction else {}))
         for refused in own.refused:
