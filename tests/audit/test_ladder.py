@@ -10,6 +10,7 @@ from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
 from trimtab.audit.rungs.drawing import tempered
 from trimtab.audit.rungs.numerics import bias_measure
+from trimtab.audit.rungs.origins import versions
 from trimtab.audit.statistics import mean_with_error, rank_correlation
 from trimtab.errors import InputError
 from trimtab.records.saved import SavedBatch
@@ -148,6 +149,20 @@ def test_a_gap_that_grows_over_steps_at_one_age_is_versions_that_lie():
     noise = np.random.default_rng(5).normal(size=len(batch.trained)) * np.repeat(0.05 * step, 45)
     lying = replace(moved(batch, noise), step=step, learner_version=step, versions=np.repeat(step, 45))
     assert found(lying) == ["versions"]
+
+
+def test_tokens_that_are_further_apart_for_being_older_are_no_versions_that_lie():
+    """Age 0 throughout, and in the last steps many of age 3 that are far apart: at one age the gap stays flat."""
+    batch = made.batch(noise=0.02)
+    step = np.arange(64) // 11
+    old = (step >= 4) & (np.arange(64) % 4 != 0)
+    noise = np.random.default_rng(5).normal(size=len(batch.trained)) * np.repeat(0.5 * old, 45)
+    honest = replace(
+        moved(batch, noise), step=step, learner_version=step, versions=np.repeat(np.where(old, step - 3, step), 45)
+    )
+    assert versions(gap_of(honest)).verdict == "ruled out"
+    mixed = replace(honest, versions=np.repeat(step, 45))  # the same, said to be fresh
+    assert versions(gap_of(mixed)).verdict == "found"
 
 
 @pytest.mark.parametrize(("slope", "word"), [(1, "length"), (-1, "prefix cache")])

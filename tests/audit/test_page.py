@@ -10,6 +10,8 @@ from tests.report.chromium import Chromium, Page, installed
 from tests.report.test_browser import is_quiet
 from tests.report.test_page import HOSTILE
 from trimtab.audit.audit import Audit, audit_batch
+from trimtab.audit.charts import gap_charts
+from trimtab.audit.gap import gap_of
 from trimtab.audit.page import audit_html
 from trimtab.audit.tables import json_of, markdown_of
 from trimtab.records.saved import Origin
@@ -43,6 +45,11 @@ def test_nothing_of_a_file_is_markup_in_the_page_or_in_markdown(hostile: Audit):
     assert "<img" not in audit_html(hostile)
     assert "<script" not in markdown_of(hostile).replace("\\<", "")
     assert json_of(hostile)["origin"]["framework"] == HOSTILE
+
+
+def test_responses_of_one_length_are_one_band_of_that_length():
+    by_length = next(each for each in gap_charts(gap_of(made.batch(noise=0.2))) if each.id == "by-length")
+    assert list(by_length.classes) == ["40"]
 
 
 def test_an_audit_of_a_clean_batch_has_a_page_too():

@@ -39,6 +39,19 @@ def test_a_token_rule_is_counted_by_hand():
     assert (each.short, each.long) == (1.0, pytest.approx(3 / 4))
 
 
+def test_a_row_without_a_reward_is_neither_right_nor_wrong():
+    # The third row has no reward, and its one token, at ratio 4, goes: of the wrong ones three of four still stay.
+    batch = small()
+    proximal = np.append(batch.proximal, np.float32(-3 + np.log(4)))
+    more = replace(
+        batch, offsets=np.array([0, 2, 6, 7]), trained=np.ones(7, bool), behavior=np.full(7, -3.0, np.float32),
+        proximal=proximal, advantage=np.append(batch.advantage, np.float32(0)), reward=np.array([1.0, 0.0, np.nan]),
+    )  # fmt: skip
+    each = outcome("token-mis(upper=2)", more)
+    assert (each.right, each.wrong) == (1.0, pytest.approx(3 / 4))
+    assert each.curves[0].points[-1][3] == outcome("token-mis(upper=2)").curves[0].points[-1][3]
+
+
 def test_the_step_is_what_the_weights_leave_of_it():
     # seq-tis at 2: the product of the second is 4, cut to 2; (1 + 1 + 4 · 2) / 6 = 10/6, and its sample (10)² / (2 + 16) / 6.
     each = outcome("seq-tis(upper=2)")

@@ -126,6 +126,22 @@ def test_parity_passes_for_equal_scorings_and_fails_for_others(noisy: str, tmp_p
     assert json.loads(run("parity", noisy, other, *columns, "--json").stdout)["passes"] is False
 
 
+def test_a_token_that_one_side_lacks_does_not_pass_parity_and_the_worst_is_the_worst(noisy: str, tmp_path: Path):
+    """64 sequences of 40 trained tokens: 4 that are missing in each are a tenth; one is 50 nats off."""
+    batch = made.batch(noise=0.05)
+    behavior = batch.behavior.copy()
+    behavior.reshape(64, 45)[:, -4:] = np.nan
+    behavior[5] -= 50
+    other = write(tmp_path / "holes.jsonl", SavedBatch(**{**vars(batch), "behavior": behavior}))
+    columns = ("--columns", "tokens=ids,trained=m,behavior=q", "--max-k3", "1e9")
+    ran = run("parity", noisy, other, *columns)
+    assert ran.exit_code == 1
+    assert "10.04% outside" in ran.stdout  # (256 + 1) / 2560
+    assert "the worst |ℓ| is 50" in ran.stdout
+    assert "256 trained tokens have a log-prob on one side only" in " ".join(ran.stderr.split())
+    assert run("parity", noisy, other, *columns, "--max-outside", "0.11").exit_code == 0
+
+
 def test_parity_refuses_other_tokens(noisy: str, tmp_path: Path):
     other = write(tmp_path / "other.jsonl", made.batch(noise=0.05, seed=1))
     ran = run("parity", noisy, other, "--columns", "tokens=ids,trained=m,behavior=q")

@@ -275,6 +275,7 @@ def test_a_reduction_a_loss_and_a_rule_that_areal_does_not_have(actor: Actor):
         ({"entropy_bonus": 0.1}, {}, "needs a plan without entropy_bonus"),
         ({"advantage": "grpo"}, {}, "needs a plan without advantage"),
         ({"reduction": "prompt-mean"}, {}, "got reduction prompt-mean"),
+        ({"reduction": "token-sum"}, {}, "got reduction token-sum.*weighted mean over micro-batches"),
         ("m2po", {}, "a correction of single sequences"),
         ({}, {"m2_threshold": 0.1}, "needs denominator trained, got denominator kept"),
         (

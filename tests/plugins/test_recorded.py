@@ -283,6 +283,13 @@ def test_slimes_whole_loss_takes_what_is_left_out_from_slimes_arguments(slime: A
     assert "trimtab/kept_fraction" in with_bonus.metrics
 
 
+@pytest.mark.parametrize("key", ["use_score_centering", "custom_pg_loss_reducer_function_path"])
+def test_what_acts_inside_slimes_own_loss_is_refused_beside_the_whole_one(slime: Any, key: str):
+    case = next(case for case in cases("correction") if case.framework == "slime")
+    with pytest.raises(ConfigError, match=rf"without --{key.replace('_', '-')}, got it.*slime\.tis goes beside it"):
+        slime_loss(slime, case, slime_args(trimtab={"correction": "token-tis", "loss": "cispo"}, **{key: "my.own"}))
+
+
 def test_slimes_estimator_takes_the_vote_from_a_rejected_row():
     """Rewards 9 (rejected), 1 and 0 of one prompt: ±0.5 about the mean of those that are kept; with all voting −7/3 and −10/3."""
     from trimtab.plugins.slime import sample_advantages
@@ -436,12 +443,22 @@ def roll(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def roll_step(
-    plugin: Any, case: Case, plan: Any, *, config: Any = None, parts: tuple[slice, ...] = (slice(None),)
+    plugin: Any,
+    case: Case,
+    plan: Any,
+    *,
+    config: Any = None,
+    parts: tuple[slice, ...] = (slice(None),),
+    out: int | None = None,
+    ahead: float = 0.0,
 ) -> Step:
-    """On policy with advantage 1, as for NeMo-RL; the strategy hands out the log-probs in place of a model's."""
+    """With advantage 1, as for NeMo-RL; the strategy hands out the log-probs in place of a model's.
+
+    `out` is a row that ROLL's own masks take out; the policy is `ahead` of the proximal one.
+    """
     x, worker = case.inputs, plugin.actor_worker(plan)()
     worker.pipeline_config = config or SimpleNamespace()
-    leaf = x["proximal"].clone().requires_grad_()
+    leaf = (x["proximal"] + ahead).requires_grad_()
     first = torch.zeros(len(leaf), 1)
     columns = {
         "input_ids": torch.zeros(len(leaf), leaf.shape[1] + 1, dtype=torch.long),
@@ -450,13 +467,20 @@ def roll_step(
         "infer_logprobs": x["behavior"],
         "advantages": torch.ones_like(x["proximal"]),
     }
-    counts = {"batch_num_tokens": x["mask"].sum(), "global_valid_samples": x["mask"].any(1).sum()}
+    masks = {"response_mask": x["mask"]}
+    if out is not None:
+        masks["final_response_mask"] = columns["final_response_mask"] = x["mask"].clone()
+        masks["final_response_mask"][out] = False
+    counts = {
+        "batch_num_tokens": {name: mask.sum() for name, mask in masks.items()},
+        "global_valid_samples": {name: mask.any(1).sum() for name, mask in masks.items()},
+    }
     total, logged = 0.0, {}
     for part in parts:
         worker.strategy = SimpleNamespace(op_compute_log_probs=lambda logits, **_: logits)
         data = SimpleNamespace(
             batch={name: value[part] for name, value in columns.items()},
-            meta_info={name: {"response_mask": value} for name, value in counts.items()},
+            meta_info=counts,
         )
         loss, metrics = worker.loss_func(data, leaf[part])
         loss.backward()
@@ -510,6 +534,35 @@ def test_what_a_plan_leaves_out_is_as_rolls_own_keys_say(roll: Any):
     )
     by_hand.loss.backward()
     torch.testing.assert_close(step.gradient, leaf.grad)
+
+
+def test_a_row_that_rolls_own_masks_take_out_is_not_trained_and_not_counted(roll: Any):
+    """RLVR's max_len_mask and difficulty_mask act in final_response_mask alone; response_mask still has those rows."""
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    plan = {"correction": "token-tis", "reduction": "token-mean"}
+    whole = roll_step(roll, case, plan)
+    step = roll_step(roll, case, plan, out=0)
+    mask = case.inputs["mask"].clone()
+    mask[0] = False
+    assert step.gradient[0].abs().max() == 0 < whole.gradient[0].abs().max()
+    scale = case.inputs["mask"].sum() / mask.sum()  # the others share what its tokens counted
+    torch.testing.assert_close(step.gradient[1:], whole.gradient[1:] * scale)
+
+
+def test_the_variant_of_rolls_own_loss_acts_where_a_plan_names_none(roll: Any):
+    case = next(case for case in cases("correction") if case.framework == "roll")
+    config = SimpleNamespace(
+        loss_agg_mode="seq-mean-token-mean", actor_train=SimpleNamespace(pg_variant="cispo"), sequence_length=16
+    )
+    theirs = roll_step(roll, case, "token-tis", config=config, ahead=0.5)
+    named = {"correction": "token-tis", "loss": {"kind": "cispo", "lower": 0.9, "upper": 1.1}}
+    torch.testing.assert_close(theirs.gradient, roll_step(roll, case, named, ahead=0.5).gradient)
+    clipped = roll_step(roll, case, "token-tis", ahead=0.5)
+    assert (theirs.gradient - clipped.gradient).abs().max() > 1e-3
+    topr = SimpleNamespace(actor_train=SimpleNamespace(pg_variant="topr"))
+    with pytest.raises(ConfigError, match="ROLL pg_variant topr cannot be said"):
+        roll_step(roll, case, "token-tis", config=topr)
+    torch.testing.assert_close(theirs.gradient, roll_step(roll, case, named, config=topr, ahead=0.5).gradient)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerC
 from trl.trainer import grpo_trainer
 
 import trimtab
+import trimtab.plugins.trl
 from tests.plugins.comparison import Step, same_metrics, same_step
 from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import EOS, VOCABULARY, save_model
@@ -239,6 +240,27 @@ def test_a_rollout_function_without_vllm_is_corrected_too(model: Path, tmp_path:
 
 def _with_rollout(rollout: Any) -> Any:
     return lambda **given: GRPOTrainer(rollout_func=rollout, **given)
+
+
+def test_a_greatest_ratio_is_the_greatest_of_the_micro_batches_and_counts_are_not_averaged(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """TRL averages what it is handed over the micro-batches of a step, of which there are two here."""
+    seen: list[float] = []
+    theirs = trimtab.plugins.trl.policy_loss
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found = theirs(*given, **named)
+        seen.append(float(found.metrics["ratio/max"]))
+        return found
+
+    monkeypatch.setattr(trimtab.plugins.trl, "policy_loss", watched)
+    plan = {"correction": "token-tis", "loss": "clip", "metrics": "all"}
+    step = run(model, GRPOTrainer, tmp_path, plan, max_steps=1)
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
+    assert step.metrics["trimtab/ratio/max@0"] == pytest.approx(max(seen))
+    assert "trimtab/tokens@0" not in step.metrics
 
 
 def test_how_many_metrics_are_logged_is_a_setting(model: Path, tmp_path: Path):

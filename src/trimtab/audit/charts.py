@@ -82,10 +82,10 @@ def gap_charts(gap: Gap) -> Iterator[BarChart]:
 
 def _banded(gap: Gap, name: str, title: str, note: str, value: Ints, edges: Ints) -> BarChart:
     """Bands between edges, the last one closed."""
-    if len(edges) < 2:
-        edges = np.array([edges[0], edges[0] + 1])
+    if len(edges) < 2:  # all the same
+        return _bars(gap, name, title, note, np.zeros_like(value), [f"{edges[0]}"])
     names = [f"{low}–{high - 1}" if high - low > 1 else f"{low}" for low, high in pairwise(edges)]
-    names[-1] = f"{edges[-2]}–{edges[-1]}" if edges[-1] > edges[-2] else names[-1]
+    names[-1] = f"{edges[-2]}–{edges[-1]}"
     place = np.clip(np.searchsorted(edges, value, "right") - 1, 0, len(names) - 1)
     return _bars(gap, name, title, note, place, names)
 

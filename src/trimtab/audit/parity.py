@@ -23,7 +23,7 @@ class ParityResult:
     k3: float
     """Mean of r − 1 − ℓ."""
     outside: float
-    """Share of tokens whose ratio is outside `BAND`."""
+    """Share of trained tokens whose ratio is outside `BAND`, or that only one side has."""
     worst: float
     """Largest |ℓ|."""
     unmatched: int
@@ -37,14 +37,15 @@ class ParityResult:
 def parity_of(one: NDArray[Any], other: NDArray[Any], trained: NDArray[np.bool_]) -> ParityResult:
     """Parity of two columns of log-probs, token by token."""
     known = np.isfinite(one) & np.isfinite(other) & trained
-    log_r = np.clip(one[known].astype(np.float64) - other[known].astype(np.float64), -20, 20)
+    apart = one[known].astype(np.float64) - other[known].astype(np.float64)
+    log_r = np.clip(apart, -20, 20)
     ratio = np.exp(log_r)
     unmatched = int((trained & (np.isfinite(one) != np.isfinite(other))).sum())
     if not len(log_r):
         return ParityResult(0, float("nan"), float("nan"), float("nan"), unmatched)
-    outside = float(((ratio < BAND[0]) | (ratio > BAND[1])).mean())
+    outside = (int(((ratio < BAND[0]) | (ratio > BAND[1])).sum()) + unmatched) / (len(log_r) + unmatched)
     return ParityResult(
-        len(log_r), float((np.expm1(log_r) - log_r).mean()), outside, float(np.abs(log_r).max()), unmatched
+        len(log_r), float((np.expm1(log_r) - log_r).mean()), outside, float(np.abs(apart).max()), unmatched
     )
 
 

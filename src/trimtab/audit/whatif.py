@@ -85,7 +85,8 @@ class _Inputs:
     bounds: torch.Tensor
     advantage: torch.Tensor | None
     right: Flags | None
-    """By token."""
+    """By token; where there is no reward, neither right nor wrong."""
+    wrong: Flags | None
     short: Flags
     long: Flags
     sequence: NDArray[np.int64]
@@ -143,13 +144,11 @@ def _inputs(saved: SavedBatch) -> _Inputs:
     sequence, trained = saved.sequence, saved.trained
     lengths = np.bincount(sequence[trained], minlength=len(saved))
     low, high = np.quantile(lengths[lengths > 0], [1 / 3, 2 / 3]) if (lengths > 0).any() else (0, 0)
-    right = None
-    if (
-        saved.reward is not None
-        and np.isfinite(saved.reward).any()
-        and np.nanmax(saved.reward) > np.nanmin(saved.reward)
-    ):
-        right = (saved.reward > (np.nanmax(saved.reward) + np.nanmin(saved.reward)) / 2)[sequence]
+    right = wrong = None
+    given = np.empty(0) if saved.reward is None else saved.reward[np.isfinite(saved.reward)]
+    if saved.reward is not None and len(given) and given.max() > given.min():
+        middle = (given.max() + given.min()) / 2
+        right, wrong = ((saved.reward > middle)[sequence], (saved.reward <= middle)[sequence])
     advantage = None if saved.advantage is None else torch.from_numpy(np.asarray(saved.advantage, np.float32))
     return _Inputs(
         present,
@@ -157,6 +156,7 @@ def _inputs(saved: SavedBatch) -> _Inputs:
         torch.from_numpy(saved.offsets.astype(np.int64)),
         advantage,
         right,
+        wrong,
         (lengths <= low)[sequence],
         (lengths >= high)[sequence],
         sequence,
@@ -191,7 +191,7 @@ def _outcome(each: Candidate, inputs: _Inputs, curves: dict[str, KeepCurve]) -> 
         kept=float(counts.sum()) / total,
         sequences=float(alive.sum() / max(present.sum(), 1)),
         right=None if inputs.right is None else _share(counts, trained & inputs.right),
-        wrong=None if inputs.right is None else _share(counts, trained & ~inputs.right),
+        wrong=None if inputs.wrong is None else _share(counts, trained & inputs.wrong),
         net_advantage=net,
         short=_share(counts, trained & inputs.short),
         long=_share(counts, trained & inputs.long),
@@ -232,7 +232,7 @@ def _curve_of(gate: Gate, inputs: _Inputs) -> KeepCurve:
     real = (found.counted > 0).flatten().numpy()
     low, high, tokens = (each.flatten().double().numpy()[real] for each in (found.low, found.high, found.counted))
     distance = gate_distance(gate, low, high)
-    right = _right_by_unit(found, inputs, real, len(distance))
+    right, wrong = (_by_unit(flags, found, inputs, real) for flags in (inputs.right, inputs.wrong))
     order = np.argsort(distance, kind="stable")
     reached = np.cumsum(tokens[order]) / max(tokens.sum(), 1e-300)
 
@@ -248,25 +248,25 @@ def _curve_of(gate: Gate, inputs: _Inputs) -> KeepCurve:
         bound = threshold(share)
         stays = tokens * (distance <= bound)
         of_right, of_wrong = (
-            None if right is None else float(stays[which].sum() / max(tokens[which].sum(), 1e-300))
-            for which in (right, None if right is None else ~right)
+            None if which is None else float(stays[which].sum() / max(tokens[which].sum(), 1e-300))
+            for which in (right, wrong)
         )
         points.append((bound, float(stays.sum() / max(tokens.sum(), 1e-300)), of_right, of_wrong))
     keeping = {f"{share:.0%}": threshold(share) for share in PRINTED_SHARES}
     return KeepCurve(gate_sentence(gate), threshold_form(gate), tuple(points), keeping)
 
 
-def _right_by_unit(found: Any, inputs: _Inputs, real: Flags, many: int) -> Flags | None:
-    """Whether each unit of a gate belongs to a right answer; None where units are neither tokens nor sequences."""
-    if inputs.right is None:
+def _by_unit(flags: Flags | None, found: Any, inputs: _Inputs, real: Flags) -> Flags | None:
+    """The flag of each unit of a gate; None where units are neither tokens nor sequences."""
+    if flags is None:
         return None
     if found.units is None:
-        return inputs.right[real] if len(real) == len(inputs.right) else None
+        return flags[real] if len(real) == len(flags) else None
     rows = len(inputs.bounds) - 1
     if len(real) != rows:
         return None
     by_row = np.zeros(rows, np.bool_)
-    by_row[inputs.sequence] = inputs.right
+    by_row[inputs.sequence] = flags
     return by_row[real]
 
 

@@ -185,7 +185,7 @@ def parity(
     max_outside: Annotated[
         float,
         typer.Option(
-            "--max-outside", min=0.0, max=1.0, help="Largest share of tokens with a ratio outside [0.9, 1.1]."
+            "--max-outside", min=0.0, max=1.0, help="Largest share of tokens outside [0.9, 1.1], or on one side only."
         ),
     ] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -216,6 +216,6 @@ def parity(
             f"most {max_outside:.2%}), over {found.tokens:,} tokens; the worst |ℓ| is {found.worst:.3g}."
         )
         if found.unmatched:
-            show.note(f"{found.unmatched:,} trained tokens have a log-prob on one side only and are not compared.")
+            show.note(f"{found.unmatched:,} trained tokens have a log-prob on one side only; they count as outside.")
     if not passes:
         raise typer.Exit(1)

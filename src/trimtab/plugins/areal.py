@@ -52,8 +52,9 @@ LOSS = Hook(
         "kl": OWN,
         "entropy_bonus": "Entropies arrive without gradient.",
         "advantage": "Set actor.adv_norm and reward_norm.",
+        "reduction": "AReaL takes a weighted mean over micro-batches, by their tokens or rows: a sum has no such weight.",
     },
-    reductions=BY_ROWS_AND_TOKENS,
+    reductions=BY_ROWS_AND_TOKENS - {"token-sum"},
     counts_kept="AReaL weighs a micro-batch by its tokens before the loss is called.",
     whole_step=False,
 )

@@ -63,6 +63,9 @@ class TrimtabActorWorker(ActorWorker):
                 f"{LOSS.place} needs train_infer_correction off beside a correction, got it on. Two corrections would multiply."
             )
         said = {key: value for key in LOSS_KEYS if (value := getattr(config, key, None)) is not None}
+        variant = getattr(getattr(config, "actor_train", None), "pg_variant", None)
+        if variant is not None and self.plan.loss is None:
+            said["actor_train"] = {"pg_variant": variant}
         own = read("roll", said | ({"train_infer_correction": correction} if correction else {}))
         for refused in own.refused:
             if getattr(self.plan, refused.part, None) is None and refused.part != "advantage":
@@ -86,7 +89,8 @@ class TrimtabActorWorker(ActorWorker):
         current = self.strategy.op_compute_log_probs(input_ids=batch["input_ids"], **logits)
         correction, kl = plan.correction or own.correction, plan.kl or own.kl
         bonus = plan.entropy_bonus or own.entropy
-        tokens, rows = (data.meta_info[name]["response_mask"] for name in ("batch_num_tokens", "global_valid_samples"))
+        name, mask = _trained(batch)
+        tokens, rows = (data.meta_info[count][name] for count in ("batch_num_tokens", "global_valid_samples"))
         found = policy_loss(
             cast("Objective", plan.loss or own.loss or Clip()),
             current=current,
@@ -94,7 +98,7 @@ class TrimtabActorWorker(ActorWorker):
             behavior=_behavior(batch, correction is not None and "behavior" in correction.needs),
             reference=batch["ref_log_probs"] if kl is not None else None,
             entropy=None if bonus is None else self.strategy.op_compute_entropy(**logits),
-            mask=batch["response_mask"][:, 1:] > 0,
+            mask=mask,
             advantages=batch["advantages"] * own.advantage_scale,
             correction=correction,
             reduction=plan.reduction or own.reduction or BY_SEQUENCE,
@@ -111,6 +115,17 @@ class TrimtabActorWorker(ActorWorker):
 def actor_worker(plan: Any) -> type[TrimtabActorWorker]:
     """The worker class of a plan: a preset's name, a mapping, or the path of a YAML file."""
     return type("Worker", (TrimtabActorWorker,), {"plan": LOSS.check(Plan.of(plan))})
+
+
+def _trained(batch: Any) -> tuple[str, Tensor]:
+    """The mask that ROLL trains under, and its name among the counts.
+
+    RLVR takes rows out by length and difficulty in `final_response_mask`, which begins at the second token; elsewhere there is none.
+    """
+    final = batch.get("final_response_mask", None)
+    if final is not None:
+        return "final_response_mask", final > 0
+    return "response_mask", batch["response_mask"][:, 1:] > 0
 
 
 def _behavior(batch: Any, needed: bool) -> Tensor | None:

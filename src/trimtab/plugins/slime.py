@@ -82,6 +82,11 @@ OWN_KEYS = (
     *("kl_loss_coef", "kl_loss_type", "use_unbiased_kl", "entropy_coef"),
 )
 """What of slime's arguments says its loss."""
+INSIDE = {
+    "use_score_centering": "The head of the sampler's distribution does not arrive there",
+    "custom_pg_loss_reducer_function_path": "The whole loss is reduced by sample or by token",
+}
+"""What acts inside slime's own loss only, and why not in ours."""
 
 
 def tis(
@@ -125,6 +130,12 @@ def _per_token(plan: Plan, weight: Tensor, kept: Tensor, log_r: Tensor) -> dict[
 def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """slime's custom loss: the plan's, summed over the samples of this micro-batch; what it leaves out is as slime's arguments say."""
     plan = _plan(args, "loss")
+    for key, why in INSIDE.items():
+        if getattr(args, key, None):
+            option = f"--{key.replace('_', '-')}"
+            raise ConfigError(
+                f"{LOSS.place} needs a run without {option}, got it. {why}; trimtab.plugins.slime.tis goes beside it."
+            )
     said = {key: value for key in OWN_KEYS if _is_plain(value := getattr(args, key, None))}
     own = _own(json.dumps(plan.settings()), json.dumps(said))
     correction, kl = plan.correction or own.correction, plan.kl or own.kl

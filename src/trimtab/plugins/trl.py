@@ -25,7 +25,7 @@ from trimtab.core.reduce import Denominator
 from trimtab.diagnostics.logged import logged
 from trimtab.dialects.reading import Reading
 from trimtab.losses.policy import policy_loss
-from trimtab.plugins.logged import chosen
+from trimtab.plugins.logged import PREFIX, chosen
 from trimtab.plugins.presence import require
 from trimtab.plugins.record import recorder_of
 from trimtab.plugins.trl_checks import LOSS, check_trainer, refuse_plan
@@ -204,7 +204,10 @@ class GRPOTrainer(trl.GRPOTrainer):
             denominator=self._denominator(inputs),
         )
         theirs = logged(replace(own, correction=None, loss=loss), found.metrics)
-        self._log({"entropy": found.metrics["policy/entropy"]} | theirs | chosen(plan, found.metrics))
+        ours = chosen(
+            plan, found.metrics, frozenset({"mean", "max", "min"})
+        )  # sums would be averaged over micro-batches
+        self._log({"entropy": found.metrics["policy/entropy"]} | theirs | ours)
         if not self.aux_loss_enabled:
             return found.loss
         self._log({"aux_loss": aux_loss.detach()})
@@ -244,11 +247,14 @@ class GRPOTrainer(trl.GRPOTrainer):
         rows = stacked[None] if whole else self.accelerator.gather(stacked[None])
         lists = self._metrics["train" if self.model.training else "eval"]
         for name, column in zip(metrics, rows.T.tolist(), strict=True):
-            value = {"max": max, "min": min, "sum": sum}.get(combination(name), _average)(column)
-            if last and lists[name]:
-                lists[name][-1] = value
+            ours, way = name.startswith(PREFIX), combination(name.removeprefix(PREFIX))
+            value, seen = {"max": max, "min": min, "sum": sum}.get(way, _average)(column), lists[name]
+            if last and seen:
+                seen[-1] = value
+            elif ours and seen and name.endswith(("max", "min")):
+                seen[:] = [(max if way == "max" else min)(value, *seen)]  # TRL averages the list: it holds one number
             else:
-                lists[name].append(value)
+                seen.append(value)
 
 
 def _average(column: list[float]) -> float:

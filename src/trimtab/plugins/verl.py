@@ -117,8 +117,8 @@ def _decisions(rule: Correction | None, weights: Tensor | None, mask: Tensor) ->
 
 def _settings(config: Any, loss_agg_mode: str) -> tuple[tuple[str, Any], ...]:
     """The actor's own keys that say a loss, under verl's full names."""
-    names = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "loss_scale_factor", "use_kl_loss")
-    given = {name: config.get(name, None) for name in names if name != "use_kl_loss"} | {"loss_agg_mode": loss_agg_mode}
+    names = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "loss_scale_factor")
+    given = {name: config.get(name, None) for name in names} | {"loss_agg_mode": loss_agg_mode}
     return tuple((f"actor_rollout_ref.actor.{name}", value) for name, value in given.items() if value is not None)
 
 

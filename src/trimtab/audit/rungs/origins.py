@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -114,10 +115,11 @@ def versions(gap: Gap) -> RungResult:
         return NOTHING
     if gap.age is None or gap.step is None:
         return cannot_tell("version of each token and step of each sequence")
-    known = gap.where(gap.age >= 0)
+    known = _of_commonest_age(gap.where(gap.age >= 0))
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
         return cannot_tell(
-            "batch of several steps", "All tokens are of one step; a gap that grows over steps cannot be seen."
+            "batch of several steps",
+            "Tokens of one age are all of one step; a gap that grows over steps cannot be seen.",
         )
     size, step = _by_sequence(known, known.step)
     low, high = np.quantile(step, [1 / 3, 2 / 3])
@@ -132,6 +134,12 @@ def versions(gap: Gap) -> RungResult:
         share = 1 - min(1.0, early.size / gap.size)
         return RungResult(verdict="found", statistic=told, share=share, rest=replace(early, blurred=True))
     return RungResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
+
+
+def _of_commonest_age(gap: Gap) -> Gap:
+    """Its tokens of one age: others are further apart for being older."""
+    ages = cast("Ints", gap.age)
+    return gap.where(ages == np.bincount(ages).argmax()) if len(ages) else gap
 
 
 def stale_cache(gap: Gap) -> RungResult:
