@@ -1,0 +1,37 @@
+"""Tunix: rewards within their group, or a critic's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
+from trimtab.dialects.dialect import Given
+from trimtab.dialects.objectives import ALL, AdvantagePart, refuse, row
+from trimtab.dialects.tunix.keys import is_ppo
+from trimtab.dialects.tunix.loss import kl_of
+
+GROUPED: dict[str, Estimator] = {
+    "grpo": Grpo(std=True, eps=1e-6, **ALL),
+    "drgrpo": Grpo(std=False, **ALL),
+    "rloo": Rloo(**ALL),
+}
+TABLE = {name: (lambda each: lambda _: each)(value) for name, value in GROUPED.items()}
+
+
+def advantage_of(given: Given) -> AdvantagePart:
+    """The group's mean subtracted and, for grpo, divided by its deviation; for PPO, GAE whitened over the tokens."""
+    refuse(
+        _is_enabled(given["overlong_buffer"]),
+        "Tunix overlong_buffer",
+        "it counts the characters of an answer where its documentation and ours count tokens. Set enable to false, or shape rewards "
+        "yourself",
+    )
+    if is_ppo(given) or given["advantage_estimator"] == "gae":
+        gae = Gae(gamma=given["gamma"], lam=given["gae_lambda"], gaps="skip", normalise=WHITEN, **ALL)
+        return AdvantagePart(advantage=gae, reward_kl=kl_of(given, "kl_method"))
+    return AdvantagePart(advantage=row(TABLE, "Tunix advantage_estimator", given["advantage_estimator"], given))
+
+
+def _is_enabled(buffer: Any) -> bool:
+    """Whether answers are penalised by their length; a buffer that is written without `enable` is no buffer of Tunix."""
+    return isinstance(buffer, dict) and bool(cast("dict[str, Any]", buffer).get("enable", True))
