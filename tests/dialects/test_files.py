@@ -1,4 +1,4 @@
-"""Files as people have them, in the manner of eleven frameworks' examples: each reads as its keys written down plainly."""
+"""Files as people have them, in the manner of the frameworks' examples: each reads as its keys written down plainly."""
 
 from __future__ import annotations
 
