@@ -161,6 +161,11 @@ class Given:
         """Whether anything was written under a top-level name, ours or not."""
         return any(key.partition(".")[0] == name for key in self._written)
 
+    def place(self, label: str) -> str:
+        """The full name of a key: of several, the one that the user wrote."""
+        written = self.places.get(label, "")
+        return written if label in self._keys and written in self._keys[label].also else self.path(label)
+
     def path(self, label: str) -> str:
         """The full name of a key."""
         return self._keys[label].path if label in self._keys else label
@@ -180,7 +185,7 @@ class Remark:
 
     def finding(self, given: Given) -> Finding:
         """The finding with the user's values filled in."""
-        return Finding(given.path(self.key), self.level, self.text.format_map(_Values(given)))
+        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)))
 
 
 class _Values(dict[str, Any]):

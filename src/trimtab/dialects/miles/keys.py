@@ -20,7 +20,7 @@ REPLAYED = "rollout_top_p"
 NOT_HERE = ("use_score_centering", "pg_loss_type", "tis_binary_kl_threshold", "use_mopd")
 """Keys of slime that no release of miles has; read in order to be refused."""
 KEYS = (
-    *(replace(key, **OTHERWISE.get(key.path, {})) for key in SLIME),
+    *(replace(key, legacy=key.legacy or key.path in NOT_HERE, **OTHERWISE.get(key.path, {})) for key in SLIME),
     Key("partial_rollout", flag, False, part="other"),
     Key("mask_offpolicy_in_partial_rollout", flag, False, part="other"),
     Key("recompute_logprobs_via_prefill", flag, False, part="other"),

@@ -19,9 +19,4 @@ def correction_of(given: Given) -> Correction | None:
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """The losses, where nothing is gated or weighed beside them."""
     if not rule.gates and rule.centering is None and (rule.weight is None or rule.weight.level == "one"):
-        yield {"loss_fn": "importance_sampling"}
-        yield {"loss_fn": "ppo"}
-        for name in ("cispo", "gspo"):
-            bounds = {"loss_fn_config.clip_low_threshold": 0.8, "loss_fn_config.clip_high_threshold": 1.2}
-            yield {"loss_fn": name, **bounds}
-        yield {"loss_fn": "dro", "loss_fn_config.beta": 0.05}
+        yield from ({"loss_fn": name} for name in ("importance_sampling", "ppo", "cispo", "gspo", "dro"))
