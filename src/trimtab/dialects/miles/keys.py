@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from trimtab.dialects.dialect import Key
 from trimtab.dialects.slime.keys import KEYS as SLIME
@@ -10,7 +11,7 @@ from trimtab.dialects.slime.keys import EstimatorName
 from trimtab.dialects.values import flag
 
 ESTIMATORS = ("grpo", "gspo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
-OTHERWISE = {
+OTHERWISE: dict[str, dict[str, Any]] = {
     "advantage_estimator": {"kind": EstimatorName(ESTIMATORS)},
     "tis_batch_normalize": {"default": False},
 }

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse, row
+from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
 from trimtab.dialects.tunix.keys import is_ppo
 from trimtab.dialects.tunix.loss import kl_of
+from trimtab.errors import UnknownNameError, nearest
 
 GROUPED: dict[str, Estimator] = {
     "grpo": Grpo(std=True, eps=1e-6, **ALL),
     "drgrpo": Grpo(std=False, **ALL),
     "rloo": Rloo(**ALL),
 }
-TABLE = {name: (lambda each: lambda _: each)(value) for name, value in GROUPED.items()}
 
 
 def advantage_of(given: Given) -> AdvantagePart:
@@ -29,7 +29,10 @@ def advantage_of(given: Given) -> AdvantagePart:
     if is_ppo(given) or given["advantage_estimator"] == "gae":
         gae = Gae(gamma=given["gamma"], lam=given["gae_lambda"], gaps="skip", normalise=WHITEN, **ALL)
         return AdvantagePart(advantage=gae, reward_kl=kl_of(given, "kl_method"))
-    return AdvantagePart(advantage=row(TABLE, "Tunix advantage_estimator", given["advantage_estimator"], given))
+    name = given["advantage_estimator"]
+    if name not in GROUPED:
+        raise UnknownNameError(f"Tunix advantage_estimator {name!r} cannot be said. {nearest(name, GROUPED)}")
+    return AdvantagePart(advantage=GROUPED[name])
 
 
 def _is_enabled(buffer: Any) -> bool:
