@@ -66,16 +66,21 @@ KEYS = (
 )
 
 
+def has_keys_in(given: Given, section: str) -> bool:
+    """Whether anything stands in a section; one of null or {} holds nothing."""
+    return given.has_section(section) and given.value_of(section, True) not in (None, {})
+
+
 def is_ppo(given: Given) -> bool:
     """Whether PPO with a critic is trained."""
-    return given["policy_loss_fn"] == "ppo" or given["training_mode"] == "ppo" or given.has_section(PPO)
+    return given["policy_loss_fn"] == "ppo" or given["training_mode"] == "ppo" or has_keys_in(given, PPO)
 
 
 def is_agentic(given: Given) -> bool:
     """Whether the agentic learner is meant, which alone compares with the sampler; refused where a file has both sections."""
-    if given.has_section(AGENTIC) and given.has_section(PLAIN):
+    if has_keys_in(given, AGENTIC) and has_keys_in(given, PLAIN):
         raise ConfigError(
             f"Tunix reads {AGENTIC} or {PLAIN} by training_mode, got both. Leave out the one that is not trained with."
         )
-    by_mode = given["training_mode"] == "agentic_grpo" or given.has_section(AGENTIC)
+    by_mode = given["training_mode"] == "agentic_grpo" or has_keys_in(given, AGENTIC)
     return by_mode or given.has("sampler_is", "sampler_is_threshold", "use_rollout_logps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Given, Remark
-from trimtab.dialects.tunix.keys import AGENTIC, is_agentic, is_ppo
+from trimtab.dialects.tunix.keys import AGENTIC, has_keys_in, is_agentic, is_ppo
 
 
 def _is_weighed(given: Given) -> bool:
@@ -37,7 +37,7 @@ REMARKS = (
         "training_mode",
         "surprise",
         "training_mode is not agentic_grpo, so that Tunix does not read agentic_grpo_config at all; it is read here.",
-        lambda given: given.has_section(AGENTIC) and given["training_mode"] != "agentic_grpo",
+        lambda given: has_keys_in(given, AGENTIC) and given["training_mode"] != "agentic_grpo",
     ),
     Remark(
         "num_iterations",
