@@ -23,7 +23,7 @@ def loss_of(given: Given) -> LossPart:
     return LossPart(loss=_loss(given), reduction=Reduction(mode="token-sum"))
 
 
-def bounds_of(given: Given) -> tuple[float, float]:
+def _bounds(given: Given) -> tuple[float, float]:
     """The bounds of the ratio itself; refused where the loss has none that are known and none are written."""
     low, high = given["clip_low_threshold"], given["clip_high_threshold"]
     if given["loss_fn"] == "ppo":
@@ -48,7 +48,7 @@ def _loss(given: Given) -> Objective:
             "its default stands on the service and is not documented. Write it in loss_fn_config",
         )
         return ours.Dro(beta=given["beta"])
-    low, high = bounds_of(given)
+    low, high = _bounds(given)
     if name == "cispo":
         return ours.Cispo(lower=low or None, upper=high)
     if name == "gspo":

@@ -8,7 +8,7 @@ from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
 from trimtab.dialects.tunix.keys import is_ppo
-from trimtab.dialects.tunix.loss import kl_of
+from trimtab.dialects.tunix.loss import reference_kl
 from trimtab.errors import UnknownNameError, nearest
 
 GROUPED: dict[str, Estimator] = {
@@ -28,7 +28,7 @@ def advantage_of(given: Given) -> AdvantagePart:
     )
     if is_ppo(given) or given["advantage_estimator"] == "gae":
         gae = Gae(gamma=given["gamma"], lam=given["gae_lambda"], gaps="skip", normalise=WHITEN, **ALL)
-        return AdvantagePart(advantage=gae, reward_kl=kl_of(given, "kl_method"))
+        return AdvantagePart(advantage=gae, reward_kl=reference_kl(given, "kl_method"))
     name = given["advantage_estimator"]
     if name not in GROUPED:
         raise UnknownNameError(f"Tunix advantage_estimator {name!r} cannot be said. {nearest(name, GROUPED)}")

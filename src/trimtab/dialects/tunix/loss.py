@@ -18,15 +18,15 @@ def loss_of(given: Given) -> LossPart:
     """GRPO, GSPO-token or PPO; the sampler's weight multiplies each token after the clip, and the denominators stay."""
     own = given["policy_loss_fn"]
     refuse(own not in ("grpo", "ppo"), f"Tunix policy_loss_fn {own}", "it is a function that you registered")
-    low, high = bounds_of(given)
+    low, high = _bounds(given)
     if is_ppo(given):
         loss = ours.Clip(low=low, high=high, dual=given["epsilon_c"])
         return LossPart(loss=loss, reduction=Reduction(mode="token-mean"), entropy=bonus(given["entropy_coef"]))
     reduction = reduction_of(REDUCTIONS, "Tunix loss_agg_mode", given["loss_agg_mode"], _width(given))
-    return LossPart(loss=_loss(given, low, high), reduction=reduction, kl=kl_of(given, "kl_loss_mode"))
+    return LossPart(loss=_loss(given, low, high), reduction=reduction, kl=reference_kl(given, "kl_loss_mode"))
 
 
-def bounds_of(given: Given) -> tuple[float, float]:
+def _bounds(given: Given) -> tuple[float, float]:
     """How far the ratio may fall and rise; a bound of 0 counts as not written."""
     width = given["epsilon"]
     low = (given["epsilon_low"] or width) if is_ppo(given) else width
@@ -34,7 +34,7 @@ def bounds_of(given: Given) -> tuple[float, float]:
     return low, width if high is None or (is_ppo(given) and not high) else high
 
 
-def kl_of(given: Given, mode: str) -> KlPenalty | None:
+def reference_kl(given: Given, mode: str) -> KlPenalty | None:
     """beta times the estimate, held within ±kl_clamp_value."""
     if not given["beta"]:
         return None
