@@ -41,7 +41,7 @@ def section(dialect: Dialect) -> str:
     """One framework: its options, its losses and estimators, its keys."""
     rows = [option(dialect, name, settings) for name, settings in dialect.examples.corrections.items()]
     parts = [
-        f"## {dialect.title}\n\nRead: {dialect.version}.\n\n",
+        f"## {dialect.title}\n\nRead: {dialect.version}.{other_versions(dialect)}\n\n",
         table(("option", "computes", "our value", "findings"), rows),
         "\n",
     ]
@@ -74,6 +74,14 @@ def refusals(dialect: Dialect) -> list[tuple[str, str]]:
             raise AssertionError(f"{dialect.title} {name} is read")
         found.append((f"`{name}`", refused[0].removeprefix(dialect.title).lstrip(": ")))
     return found
+
+
+def other_versions(dialect: Dialect) -> str:
+    """The versions that a file shows by its keys, in a sentence."""
+    said = [
+        f"{each.name} (`{'`, `'.join(each.keys)}`{'' if each.is_read else ', not read'})" for each in dialect.versions
+    ]
+    return f" By their keys also: {'; '.join(said)}." if said else ""
 
 
 def option(dialect: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -30,6 +30,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "roll": {"is_weight": {"enabled": True}, "filters": [{"enabled": True}]},
     "open-instruct": {"use_rho_correction": True},
     "prime-rl": {"type": "default"},
+    "miles": {"use_tis": True, "tis_clip": 2.0, "eps_clip": 0.2},
+    "tinker": {"loss_fn": "ppo"},
+    "tunix": {"agentic_grpo_config": {"sampler_is": "token", "epsilon": 0.2, "beta": 0.0}},
 }
 PADDING = ("is_ratio_std", "is_ratio_min", "n_tokens")
 """SkyRL lets padding into these."""

@@ -40,7 +40,10 @@ HARD = {
 }
 """Written because a reader stumbled over their like, often with options few frameworks have: no sample of what is usual."""
 
-UNWRITTEN = {"prime-rl/centred.toml": "its correction is refused, and prime-rl says a loss together with its gate"}
+UNWRITTEN = {
+    "prime-rl/centred.toml": "its correction is refused, and prime-rl says a loss together with its gate",
+    "tunix/ppo.yaml": "PPO has a section of its own, and what is written is the agentic learner's",
+}
 """Files that do not go back to their own framework whole, and why."""
 
 

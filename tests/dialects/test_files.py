@@ -1,4 +1,4 @@
-"""Files as people have them, in the manner of eleven frameworks' examples: each reads as its keys written down plainly."""
+"""Files as people have them, in the manner of the frameworks' examples: each reads as its keys written down plainly."""
 
 from __future__ import annotations
 
@@ -27,6 +27,96 @@ class Expected:
 
 
 EXPECTED: dict[str, Expected] = {
+    "miles/launcher.py": Expected(
+        {
+            "advantage_estimator": "grpo",
+            "eps_clip": 0.2,
+            "eps_clip_high": 0.28,
+            "use_tis": True,
+            "tis_clip": 3.0,
+            "n_samples_per_prompt": 8,
+        }
+    ),
+    "miles/partial.sh": Expected(
+        {
+            "advantage_estimator": "gspo",
+            "eps_clip": 3e-4,
+            "eps_clip_high": 4e-4,
+            "use_tis": True,
+            "n_samples_per_prompt": 8,
+            "partial_rollout": True,
+            "mask_offpolicy_in_partial_rollout": True,
+        },
+        said=("earlier weights drew",),
+    ),
+    "tinker/recipe.sh": Expected(
+        {
+            "group_size": 16,
+            "loss_fn": "ppo",
+            "loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28},
+        }
+    ),
+    "tinker/loop.py": Expected(
+        {"loss_fn": "cispo", "loss_fn_config": {"clip_low_threshold": 0.0, "clip_high_threshold": 4.0}}
+    ),
+    "tinker/config.py": Expected(
+        {"loss_fn": "dro", "loss_fn_config": {"beta": 0.05}, "kl_penalty_coef": 0.0}, said=("takes the mask away",)
+    ),
+    "tinker/undocumented.sh": Expected({"loss_fn": "cispo", "group_size": 8}, ("loss",), ("not documented",)),
+    "tunix/gsm8k.yaml": Expected(
+        {
+            "rollout_config": {"total_generation_steps": 768},
+            "grpo_config": {"num_generations": 2, "num_iterations": 1, "beta": 0.08, "epsilon": 0.2},
+        },
+        said=("the ratio is 1", "pulls nowhere"),
+    ),
+    "tunix/agentic.yaml": Expected(
+        {
+            "training_mode": "agentic_grpo",
+            "agentic_grpo_config": {
+                "num_generations": 8,
+                "beta": 0.0,
+                "epsilon": 0.003,
+                "epsilon_high": 0.005,
+                "loss_algo": "gspo-token",
+                "loss_agg_mode": "sequence-mean-token-mean",
+                "advantage_estimator": "rloo",
+                "sampler_is": "token",
+                "sampler_is_threshold": 2.0,
+            },
+        }
+    ),
+    "tunix/ppo.yaml": Expected(
+        {"ppo_config": {"gamma": 1.0, "gae_lambda": 0.95, "beta": 0.08, "epsilon": 0.2}}, said=("whole numbers",)
+    ),
+    "tunix/launch.sh": Expected(
+        {
+            "training_mode": "agentic_grpo",
+            "agentic_grpo_config": {
+                "num_generations": 8,
+                "beta": 0.0,
+                "epsilon": 0.2,
+                "epsilon_high": 0.28,
+                "loss_agg_mode": "token-mean",
+                "sampler_is": "token",
+            },
+        }
+    ),
+    "tunix/script.py": Expected(
+        {"num_generations": 4, "num_iterations": 2, "beta": 0.08, "epsilon": 0.2, "kl_loss_mode": "low_var_kl"}
+    ),
+    "tunix/dapo.py": Expected(
+        {
+            "num_generations": 8,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            "beta": 0.0,
+            "loss_agg_mode": "token-mean",
+            "overlong_buffer": {"enable": True},
+        },
+        ("advantage",),
+        ("counts the characters",),
+    ),
     "open-instruct/first_names.sh": Expected(
         {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},
         said=("kl1 to kl4 became 0 to 3",),

@@ -151,6 +151,13 @@ A = "trainer.algorithm"
 SKYRL: list[Row] = [
     (
         "skyrl",
+        {"generator": {"sampling_params": {"top_p": 0.9}}, "tis_ratio_type": "token"},
+        "top_p",
+        "surprise",
+        "no sampling mask",
+    ),
+    (
+        "skyrl",
         {f"{A}.policy_loss_type": "kl_cov", f"{A}.off_policy_correction.outlier_token_is_threshold_low": 1e-4},
         "policy_loss_type",
         "surprise",
@@ -230,6 +237,14 @@ SWIFT: list[Row] = [
 MIS = {"use_tis": True, "tis_batch_normalize": False}
 SLIME: list[Row] = [
     ("slime", {"use_score_centering": True}, "use_score_centering", "note", "score_centering_top_k likeliest ids"),
+    (
+        "slime",
+        {"use_score_centering": True, "rollout_top_p": 0.9},
+        "use_score_centering",
+        "note",
+        "ids that top-p kept, which is exact",
+    ),
+    ("slime", {"use_tis": True, "rollout_top_p": 0.9}, "rollout_top_p", "note", "as `support`"),
     ("slime", MIS | {"tis_mode": "clip", "tis_lower_bound": None}, "tis_lower_bound", "note", "null means"),
     ("slime", MIS | {"use_rs": True}, "rs_veto_threshold", "note", "low side"),
     ("slime", MIS | {"tis_level": "sequence"}, "tis_level", "surprise", "product"),
@@ -303,6 +318,13 @@ ROLL: list[Row] = [
 ]
 PRIME: list[Row] = [
     ("prime-rl", {"type": "custom"}, "type", "note", "of your own"),
+    (
+        "prime-rl",
+        {"type": "ipo", "orchestrator": {"train": {"sampling": {"top_p": 0.95}}}},
+        "top_p",
+        "note",
+        "at most top_k of them",
+    ),
     ("prime-rl", {"orchestrator": {"algo": {"type": "grpo"}}}, "type", "surprise", "No loss is named"),
     ("prime-rl", {"type": "icepop", "kl_tau": 0.1}, "kl_tau", "surprise", "has no penalty"),
     ("prime-rl", {"type": "ppo"}, "type", "surprise", "to the sampler"),
@@ -337,6 +359,74 @@ OPEN_INSTRUCT: list[Row] = [
     ("open-instruct", {OI: "max_rl"}, OI, "surprise", "flips signs"),
     ("open-instruct", {"loss_fn": "dapo"}, "beta", "note", "Left out"),
 ]
+NOT_MILES = ("use_score_centering", "rollout_top_p")
+MILES: list[Row] = [
+    *(("miles", settings, key, level, words) for _, settings, key, level, words in SLIME if key not in NOT_MILES),
+    ("miles", {"use_tis": True, "rollout_top_p": 0.9}, "rollout_top_p", "surprise", "No release of miles replays"),
+    ("miles", {"use_rs": True, "use_tis": False}, "use_rs", "surprise", "use_tis on"),
+    ("miles", {"use_tis": True, "tis_batch_normalize": True}, "tis_batch_normalize", "surprise", "one micro-batch"),
+    (
+        "miles",
+        {"use_tis": True, "tis_batch_normalize": True, "tis_level": "sequence"},
+        "tis_batch_normalize",
+        "surprise",
+        "empty sequence",
+    ),
+    ("miles", {"use_opsm": True}, "opsm_delta", "surprise", "current with proximal"),
+    ("miles", {"kl_loss_coef": 0.01, "eps_clip": 0.2}, "kl_loss_coef", "surprise", "no effect without --use-kl-loss"),
+    (
+        "miles",
+        {"use_tis": True, "partial_rollout": True, "mask_offpolicy_in_partial_rollout": True},
+        "mask_offpolicy_in_partial_rollout",
+        "note",
+        "earlier weights drew",
+    ),
+    (
+        "miles",
+        {"use_tis": True, "mask_offpolicy_in_partial_rollout": True},
+        "mask_offpolicy_in_partial_rollout",
+        "surprise",
+        "no effect without --partial-rollout",
+    ),
+    (
+        "miles",
+        {"use_tis": True, "recompute_logprobs_via_prefill": True},
+        "recompute_logprobs_via_prefill",
+        "note",
+        "a second pass",
+    ),
+    ("miles", {"use_tis": True, "skip_actor_forward_only": True}, "skip_actor_forward_only", "note", "as proximal"),
+    ("miles", {"eps_clip_c": 3.0}, "eps_clip_c", "surprise", "never uses it"),
+    ("miles", {"use_tis": True, "tis_mode": "mask"}, "use_rs", "surprise", "that rejection left"),
+]
+BOUNDS: dict[str, Any] = {"loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}}
+TINKER: list[Row] = [
+    ("tinker", {"loss_fn": "cispo", **BOUNDS}, "loss_fn", "surprise", "sums over the tokens"),
+    ("tinker", {"loss_fn": "ppo"}, "loss_fn", "surprise", "ratio to the sampler, not"),
+    ("tinker", {"loss_fn": "importance_sampling"}, "loss_fn", "surprise", "most of a step"),
+    ("tinker", {"loss_fn": "ppo", **BOUNDS}, "clip_low_threshold", "note", "the ratio itself"),
+    ("tinker", {"loss_fn": "importance_sampling", **BOUNDS}, "clip_low_threshold", "surprise", "has no clipping"),
+    ("tinker", {"loss_fn": "ppo", "loss_fn_config": {"beta": 0.1}}, "beta", "surprise", "a key of dro"),
+    ("tinker", {"loss_fn": "dro", "loss_fn_config": {"beta": 0.1}}, "loss_fn", "defect", "takes the mask away"),
+    ("tinker", {"loss_fn": "gspo", **BOUNDS}, "loss_fn", "note", "sequence_ratio_mask"),
+    ("tinker", {"loss_fn": "cross_entropy", "group_size": 8}, "kl_penalty_coef", "note", "a group of one gets 0"),
+]
+G = "agentic_grpo_config"
+TUNIX: list[Row] = [
+    ("tunix", {G: {"epsilon": 0.2}}, "use_rollout_logps", "surprise", "use up the clip"),
+    ("tunix", {"sampler_is": "token", "use_rollout_logps": False}, "sampler_is", "surprise", "no effect"),
+    ("tunix", {"sampler_is": "token"}, "sampler_is", "note", "small weights"),
+    ("tunix", {G: {"sampler_is": "token"}}, "training_mode", "surprise", "does not read"),
+    ("tunix", {"grpo_config": {"epsilon": 0.2}}, "num_iterations", "surprise", "the ratio is 1"),
+    ("tunix", {"grpo_config": {"beta": 0.1}}, "kl_loss_mode", "surprise", "pulls nowhere"),
+    ("tunix", {"loss_agg_mode": "sequence-mean-token-sum-norm"}, "loss_agg_mode", "surprise", "not by a norm"),
+    ("tunix", {"loss_agg_mode": "token-mean"}, "loss_agg_mode", "note", "how the batch is split"),
+    ("tunix", {"degenerate_group_masking": True}, "degenerate_group_masking", "note", "pass them masked"),
+    ("tunix", {"loss_algo": "gspo-token", "beta": 0.0}, "loss_algo", "note", "before the mean"),
+    ("tunix", {"grpo_config": {"algo_variant": "dapo", "beta": 0.0}}, "algo_variant", "surprise", "changes nothing"),
+    ("tunix", {"ppo_config": {"epsilon": 0.2}}, "policy_loss_fn", "defect", "whole numbers: 0.7"),
+    ("tunix", {"ppo_config": {"beta": 0.2, "gamma": 1.0}}, "kl_method", "note", "in the rewards"),
+]
 ROWS = [
     *VERL,
     *AREAL,
@@ -349,6 +439,9 @@ ROWS = [
     *ROLL,
     *PRIME,
     *OPEN_INSTRUCT,
+    *MILES,
+    *TINKER,
+    *TUNIX,
 ]
 
 

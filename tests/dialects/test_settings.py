@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trimtab.dialects import read
+from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.settings import flags, flat_settings
 from trimtab.errors import ConfigFileError
 
@@ -116,3 +117,51 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigFileError, match="UTF-8"):
         read("verl", tmp_path / "b.yaml")
+
+
+VERSIONS = [
+    ("verl", {"actor_rollout_ref": {"actor": {"tis_imp_ratio_cap": 2.0}}}, "before #3694"),
+    ("verl", {"algorithm": {"rollout_is_level": "token", "rollout_is_threshold": 2.0}}, "#3694 until #3984"),
+    ("verl", {"rollout_is": "token"}, "0.9.1"),
+    ("areal", {"actor": {"behave_imp_weight_cap": 3.0}}, "before #1088"),
+    ("areal", {"actor": {"use_cispo_loss": True, "eps_clip_higher": 0.2}}, "after 1.0.4"),
+    ("skyrl", {"trainer": {"algorithm": {"use_tis": True, "tis_imp_ratio_cap": 2.0}}}, "before #849"),
+    ("skyrl", {"tis_ratio_type": "token"}, "0.3.0"),
+    ("trl", {"vllm_importance_sampling_cap": 2.0}, "before clip_max"),
+    ("openrlhf", {"algo.advantage.enable_vllm_is_correction": True}, "before 0.11.2"),
+    ("slime", {"use_score_centering": True}, "after 624b824a, and vime"),
+    ("prime-rl", {"token_mask_high": 4.0}, "before 02bdca2e4"),
+    ("prime-rl", {"type": "default", "kl_tau": 0.1}, "up to 559b4477"),
+    ("prime-rl", {"type": "ipo", "eps": 0.2}, "2026-09"),
+    ("open-instruct", {"tis_mask_upper": 2.0}, "before the rho_* flags"),
+    ("miles", {"use_tis": True, "skip_actor_forward_only": True}, "after 0.0.2"),
+    ("tunix", {"grpo_config": {"epsilon": 0.2, "reward_num_workers": 4}}, "after 0.1.7"),
+    ("tunix", {"grpo_config": {"epsilon": 0.2}}, "0.1.7"),
+]
+
+
+@pytest.mark.parametrize(("framework", "settings", "version"), VERSIONS)
+def test_a_file_of_another_version_shows_itself_by_its_keys(
+    framework: str, settings: dict[str, Any], version: str
+) -> None:
+    assert read(framework, settings).version == version
+
+
+def test_every_version_that_is_stated_is_shown_by_keys_that_the_framework_has_or_is_said_not_to_be_read() -> None:
+    for dialect in DIALECTS.values():
+        own = {path.rpartition(".")[2] for key in dialect.keys for path in key.paths}
+        for version in dialect.versions:
+            assert version.keys
+            assert not version.is_read or own & set(version.keys), (dialect.name, version)
+
+
+def test_a_key_that_came_later_and_is_not_read_is_pointed_at() -> None:
+    found = read("tunix", {"grpo_config": {"epsilon": 0.2, "reward_num_workers": 4}}).findings
+    told = [each for each in found if "a key of Tunix after 0.1.7" in each.text]
+    assert [(each.key, each.level) for each in told] == [("grpo_config.reward_num_workers", "surprise")]
+
+
+def test_a_section_that_a_flag_holds_as_one_mapping_is_read_as_its_keys() -> None:
+    inside = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}
+    words = ["loss_fn=ppo", 'loss_fn_config={"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}']
+    assert read("tinker", words).loss == read("tinker", {"loss_fn": "ppo", "loss_fn_config": inside}).loss

@@ -51,6 +51,15 @@ MISSPELT: list[tuple[str, str, str]] = [
     ("open-instruct", "rho_clamp_upper", "rho_clamp_upper_bound"),
     ("open-instruct", "clip_highr", "clip_higher"),
     ("open-instruct", "advantage_normalisation_type", "advantage_normalization_type"),
+    ("miles", "tis_clip_lo", "tis_clip_low"),
+    ("miles", "eps_clip_hi", "eps_clip_high"),
+    ("miles", "advantage_estimater", "advantage_estimator"),
+    ("tinker", "loss_fnn", "loss_fn"),
+    ("tinker", "loss_fn_config.clip_low_treshold", "clip_low_threshold"),
+    ("tinker", "kl_penalty_coeff", "kl_penalty_coef"),
+    ("tunix", "agentic_grpo_config.sampler_is_treshold", "sampler_is_threshold"),
+    ("tunix", "agentic_grpo_config.epsilon_hgh", "epsilon_high"),
+    ("tunix", "agentic_grpo_config.advantage_estimater", "advantage_estimator"),
 ]
 
 

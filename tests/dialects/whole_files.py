@@ -412,6 +412,110 @@ OPEN_INSTRUCT = shlex.split("""python open_instruct/grpo_fast.py --exp_name run 
  --save_freq 50 --checkpoint_state_freq 50 --gradient_checkpointing --with_tracking --clip_lower 0.2 --clip_higher 0.272
  --mask_truncated_completions False --oe_eval_max_length 32768 --eval_priority high --code_pass_rate_reward_threshold 0.99
  --backend_timeout 1200 --use_rho_correction true --rho_clamp_upper_bound 2.0 --loss_fn dapo""")
+MILES = shlex.split("""python train_async.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --hf-checkpoint qwen --ref-load torch_dist
+ --load ckpt --save ckpt --save-interval 20 --prompt-data dapo.jsonl --input-key prompt --label-key label --apply-chat-template
+ --rollout-shuffle --rm-type deepscaler --num-rollout 3000 --rollout-batch-size 32 --n-samples-per-prompt 8
+ --rollout-max-response-len 8192 --rollout-temperature 1 --global-batch-size 256 --balance-data --eval-interval 20
+ --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 1 --context-parallel-size 1
+ --recompute-granularity full --use-dynamic-batch-size --max-tokens-per-gpu 9216 --use-miles-router --max-weight-staleness 2
+ --partial-rollout --mask-offpolicy-in-partial-rollout --advantage-estimator grpo --use-kl-loss --kl-loss-coef 0.001
+ --kl-loss-type low_var_kl --entropy-coef 0.0 --eps-clip 0.2 --eps-clip-high 0.28 --use-tis --tis-clip 2.0 --optimizer adam
+ --lr 1e-6 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98 --rollout-num-gpus-per-engine 2
+ --sglang-mem-fraction-static 0.7 --attention-dropout 0.0 --hidden-dropout 0.0""")
+TINKER: dict[str, Any] = {
+    "model_name": "meta-llama/Llama-3.1-8B",
+    "recipe_name": "recipe_math_rl",
+    "dataset_builder": {"batch_size": 64, "dataset_name": "gsm8k", "renderer_name": "llama3", "seed": 0},
+    "learning_rate": 4e-5,
+    "group_size": 16,
+    "groups_per_batch": 64,
+    "max_tokens": 512,
+    "log_path": "/tmp/run",
+    "eval_every": 20,
+    "save_every": 20,
+    "evaluator_builders": [],
+    "load_checkpoint_path": None,
+    "renderer_name": "llama3",
+    "wandb_project": "rl",
+    "wandb_name": "run",
+    "session_name": "run",
+    "kl_penalty_coef": 0.0,
+    "kl_discount_factor": 0.0,
+    "kl_reference_config": {"base_model": "meta-llama/Llama-3.1-8B", "load_checkpoint_path": None},
+    "loss_fn": "ppo",
+    "loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28},
+    "num_substeps": 2,
+    "lora_rank": 32,
+    "temperature": 1.0,
+    "compute_post_kl": False,
+    "remove_constant_reward_groups": True,
+    "rollout_error_tolerance": False,
+    "enable_trace": False,
+    "span_chart_every": 0,
+    "async_config": {"max_steps_off_policy": 4, "groups_per_batch": 64},
+    "base_url": None,
+    "ttl_seconds": 604800,
+    "rolling_save_every": 0,
+    "num_groups_to_log": 4,
+    "rollout_json_export": True,
+    "max_steps": 200,
+    "behavior_if_log_dir_exists": "ask",
+}
+TUNIX: dict[str, Any] = {
+    "model_config": {"model_name": "gemma-4-e2b", "model_source": "huggingface", "rng_seed": 42, "dtype": "bfloat16"},
+    "actor_model_config": {"mesh": {"shape": "(8,1)", "axis_names": "('fsdp','tp')"}, "load_dtype": "float32"},
+    "reference_model_config": {"mesh": None, "same_mesh_as": "actor"},
+    "rollout_model_config": {"mesh": None, "same_mesh_as": "actor"},
+    "tokenizer_config": {"tokenizer_type": "huggingface", "add_bos": True},
+    "training_mode": "agentic_grpo",
+    "agent_class_path": "examples.frozenlake.agent.FrozenLakeAgent",
+    "env_class_path": "examples.frozenlake.env.FrozenLakeEnv",
+    "env_kwargs": {"max_steps": 8},
+    "chat_parser_config": {"type": "gemma4", "enable_thinking": False},
+    "batch_size": 64,
+    "num_batches": 5,
+    "num_test_batches": 2,
+    "num_train_epochs": 1,
+    "rl_training_config": {
+        "mini_batch_size": 64,
+        "train_micro_batch_size": 2,
+        "actor_optimizer_config": {
+            "opt_type": "adamw",
+            "peak_value": 1e-6,
+            "b1": 0.9,
+            "b2": 0.95,
+            "max_grad_norm": 1.0,
+        },
+        "eval_every_n_steps": 10,
+        "max_steps": 5,
+        "checkpointing_options": {"save_interval_steps": 50, "max_to_keep": 4},
+    },
+    "rollout_config": {
+        "total_generation_steps": 2048,
+        "max_prompt_length": 2048,
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "return_logprobs": True,
+    },
+    "rollout_engine": "vanillav2",
+    "offload_to_cpu": False,
+    "reward_functions": [],
+    "agentic_grpo_config": {
+        "num_generations": 8,
+        "num_iterations": 1,
+        "beta": 0.01,
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "loss_algo": "grpo",
+        "loss_agg_mode": "token-mean",
+        "kl_loss_mode": "low_var_kl",
+        "advantage_estimator": "rloo",
+        "sampler_is": "token",
+        "sampler_is_threshold": 2.0,
+        "max_concurrency": 512,
+        "off_policy_steps": 2,
+    },
+}
 
 WHOLE: dict[str, Any] = {
     "verl": VERL,
@@ -425,4 +529,7 @@ WHOLE: dict[str, Any] = {
     "roll": ROLL,
     "prime-rl": PRIME,
     "open-instruct": OPEN_INSTRUCT,
+    "miles": MILES,
+    "tinker": TINKER,
+    "tunix": TUNIX,
 }

@@ -36,7 +36,7 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     """What a framework's file computes, what is wrong with that, the worst first, and then the whole in words."""
     dialect = dialect_of(reading.framework)
     found: list[RenderableType] = [
-        Text(f"{file.name}, read as {dialect.title} {dialect.version}", style="bold"),
+        Text(f"{file.name}, read as {dialect.title} {reading.version or dialect.version}", style="bold"),
         *([Text(why, style="dim")] if why else []),
     ]
     rule = reading.correction

@@ -256,6 +256,8 @@ PRESETS: dict[str, Preset] = {
                 "OpenRLHF": "--is_correction_level token --is_correction_mode clip",
                 "ms-swift": "rollout_importance_sampling_mode: token_truncate",
                 "slime": "--use-tis",
+                "miles": "--use-tis",
+                "tunix": "sampler_is: token",
                 "NeMo-RL": "truncated_importance_sampling_type: tis",
                 "ROLL": "is_weight: {weight_type: token}",
                 "open-instruct": "rho_clamp_upper_bound",
@@ -270,6 +272,7 @@ PRESETS: dict[str, Preset] = {
                 "AReaL": "level: token, action: mask, metric: ratio",
                 "SkyRL": "token_mask_is_threshold_low/high",
                 "slime": "mis.py tis_mode: mask",
+                "miles": "mis.py tis_mode: mask",
             },
         ),
         Preset(
@@ -282,6 +285,7 @@ PRESETS: dict[str, Preset] = {
                 "TRL": "token_mask with clip_min and clip_max",
                 "OpenRLHF": "--is_correction_level token --is_correction_mode mask",
                 "slime": "icepop_function",
+                "miles": "icepop_function",
                 "NeMo-RL": "truncated_importance_sampling_type: icepop",
             },
         ),
@@ -307,6 +311,7 @@ PRESETS: dict[str, Preset] = {
                 "SkyRL": "tis_ratio_type: sequence",
                 "TRL": "sequence_truncate",
                 "slime": "mis.py tis_level: sequence",
+                "miles": "mis.py tis_level: sequence",
             },
         ),
         Preset(
@@ -387,6 +392,7 @@ PRESETS: dict[str, Preset] = {
             {
                 "SkyRL": "outlier_token_is_threshold_low/high",
                 "slime": "mis.py rs_veto_threshold (low side)",
+                "miles": "mis.py rs_veto_threshold (low side)",
                 "verl": "rollout_is_veto_threshold (removed; low side)",
             },
         ),
@@ -399,6 +405,7 @@ PRESETS: dict[str, Preset] = {
                 "TRL": "off_policy_mask_threshold",
                 "ms-swift": "off_policy_sequence_mask_delta (leaves the mask)",
                 "slime": "--use-opsm (against proximal, per token)",
+                "miles": "--use-opsm (against proximal, per token)",
             },
             numbers="`delta` is slime's default; TRL has none and its documentation takes 0.5",
             two_policies=False,

@@ -136,6 +136,10 @@ class Given:
         """Whether a section of the correction was written as null or {}."""
         return any(path in self.values for path in self.dialect.closed)
 
+    def written(self, *names: str) -> str | None:
+        """The first key, ours or not, whose own name is one of these, as the user wrote it."""
+        return next((key for key in self._written if key.rpartition(".")[2] in names), None)
+
     def section(self, path: str) -> Any:
         """null or {} where a whole section was written so; False where it was not."""
         return self.values.get(path, False)
@@ -157,6 +161,11 @@ class Given:
         """Whether anything was written under a top-level name, ours or not."""
         return any(key.partition(".")[0] == name for key in self._written)
 
+    def place(self, label: str) -> str:
+        """The full name of a key: of several, the one that the user wrote."""
+        written = self.places.get(label, "")
+        return written if label in self._keys and written in self._keys[label].also else self.path(label)
+
     def path(self, label: str) -> str:
         """The full name of a key."""
         return self._keys[label].path if label in self._keys else label
@@ -176,7 +185,7 @@ class Remark:
 
     def finding(self, given: Given) -> Finding:
         """The finding with the user's values filled in."""
-        return Finding(given.path(self.key), self.level, self.text.format_map(_Values(given)))
+        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)))
 
 
 class _Values(dict[str, Any]):
@@ -190,6 +199,17 @@ class _Values(dict[str, Any]):
 
 
 @dataclass(frozen=True)
+class Version:
+    """A version other than the one read, by keys that its files have and those of the version read have not."""
+
+    name: str
+    keys: tuple[str, ...]
+    """The last parts of their full names."""
+    is_read: bool = True
+    """Whether the keys are read as that version computes; those of a newer one may not be."""
+
+
+@dataclass(frozen=True)
 class Dialect:
     """A framework as a table: what it reads, what it computes, and what is surprising about it."""
 
@@ -200,6 +220,8 @@ class Dialect:
     correction_of: Callable[[Given], Correction | None]
     loss_of: Callable[[Given], LossPart] | None = None
     advantage_of: Callable[[Given], AdvantagePart] | None = None
+    versions: tuple[Version, ...] = ()
+    """Older and newer versions whose files show themselves by their keys, the oldest first."""
     short: str | None = None
     """What it is also called."""
     remarks: tuple[Remark, ...] = ()
@@ -215,6 +237,8 @@ class Dialect:
     """Which of them are its own, and not a recipe's or an example's that may replace a part."""
     own_keys: str = NEVER
     """Keys that only it has: a pattern of full names."""
+    ancestor: str = ""
+    """The framework whose keys it took over: a file that could be either's is that one's, a key that only this one has decides."""
     implied: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """What a program, or a class that a script imports, says by itself: a pattern of names, and the keys it stands for."""
     others: tuple[str, ...] = ()
@@ -251,6 +275,10 @@ class Dialect:
     def sections(self) -> FullNames:
         """Every full name under which keys stand."""
         return FullNames(section for key in self.keys for path in key.paths for section in parents(path))
+
+    def version_of(self, given: Given) -> Version | None:
+        """The version that the keys show where it is not the one read."""
+        return next((each for each in self.versions if given.written(*each.keys) is not None), None)
 
     def starts(self, programs: Iterable[str]) -> bool:
         """Whether one of these programs is the framework's."""

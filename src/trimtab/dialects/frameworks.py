@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimtab.dialects import (
     areal,
+    miles,
     nemo_rl,
     open_instruct,
     openrlhf,
@@ -12,7 +13,9 @@ from trimtab.dialects import (
     skyrl,
     slime,
     swift,
+    tinker,
     trl,
+    tunix,
     verl,
 )
 from trimtab.dialects.dialect import Dialect
@@ -32,6 +35,9 @@ DIALECTS: dict[str, Dialect] = {
         roll,
         prime_rl,
         open_instruct,
+        miles,
+        tinker,
+        tunix,
     )
 }
 """Every framework that can be read, by name."""

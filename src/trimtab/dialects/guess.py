@@ -32,6 +32,7 @@ def _by_count(found: Contents, name: str) -> Evidence:
     counted = {each.name: count(each, found.keys, own=True) for each in DIALECTS.values()}
     best = max(counted.values(), default=0)
     names = [each for each, many in counted.items() if many == best and best > 0]
+    names = [each for each in names if DIALECTS[each].ancestor not in names]
     if len(names) == 1 and best > 1:
         return Evidence(names[0], f"it reads {best} of its keys, more than any other")
     shown = by_roots(found)

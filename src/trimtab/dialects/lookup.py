@@ -38,7 +38,7 @@ def look_up(
     """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
-    settings = _with_sections(dialect, without_negations(dialect, settings))
+    settings = _with_sections(dialect, without_negations(dialect, _opened(dialect, settings)))
     free = dict.fromkeys(settings)
     for key in dialect.keys:
         matches = (found for path in key.paths for found in _matches(path, free))
@@ -63,6 +63,17 @@ def look_up(
     values |= _unknown_by_section(dialect, settings, values)
     found = Given(dialect, values | sections, settings, documented=documented, width=width)
     found.places, found.problems = taken, [*problems, *wrong]
+    return found
+
+
+def _opened(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with a section that a script or a flag holds as one mapping as the keys below it."""
+    found: dict[str, Any] = {}
+    for written, value in settings.items():
+        if isinstance(value, dict) and value and written in dialect.sections:
+            found |= {f"{written}.{name}": inner for name, inner in cast("dict[str, Any]", value).items()}
+        else:
+            found[written] = value
     return found
 
 

@@ -184,13 +184,15 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     advantage = part(
         "advantage", lambda: by_group(advantage_of(asked)) if advantage_of else AdvantagePart(), AdvantagePart()
     )
+    shown = dialect.version_of(asked)
     reading = Reading(
         framework=dialect.name,
         correction=None if unsaid and rule == OFF else rule,
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),
-        findings=(*_remarks(asked), *bound_findings(asked, rule)),
+        version=shown.name if shown else dialect.version,
+        findings=(*_remarks(asked), *_of_newer(dialect, asked), *bound_findings(asked, rule)),
         refused=tuple(Refusal(name, _with_title(dialect, error)) for name, error in errors.items()),
         said=tuple(asked.path(label) for label in asked.values),
         values={name: each for name, each in asked.values.items() if not isinstance(each, Unreadable | Unknown)},
@@ -215,6 +217,18 @@ def _is_off(rule: Correction) -> bool:
 
 def _remarks(asked: Given) -> list[Finding]:
     return [remark.finding(asked) for remark in asked.dialect.remarks if _applies(remark, asked)]
+
+
+def _of_newer(dialect: Dialect, asked: Given) -> Iterator[Finding]:
+    """What there is to say of a key that came after the version read and is not read."""
+    shown = dialect.version_of(asked)
+    if shown is not None and not shown.is_read:
+        key = asked.written(*shown.keys) or ""
+        text = (
+            f"{key.rpartition('.')[2]} is a key of {dialect.title} {shown.name}; {dialect.version} is read here, and what the key "
+            "changes is not."
+        )
+        yield Finding(key, "surprise", text)
 
 
 def _applies(remark: Remark, asked: Given) -> bool:

@@ -64,6 +64,8 @@ class Reading:
     """Hold the finished, normalised advantages within ± this."""
     logged_kl: Literal["k1", "k2", "k3"] = "k3"
     """The estimate of the KL between sampler and trainer in what the framework logs, where its users choose it."""
+    version: str = field(default="", compare=False)
+    """The framework's version that is read here, or that the keys show where they are those of another."""
     findings: tuple[Finding, ...] = ()
     refused: tuple[Refusal, ...] = ()
     """Parts that the settings speak of and that could not be read; the others stand."""

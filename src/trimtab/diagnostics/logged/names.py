@@ -11,6 +11,7 @@ from torch import Tensor
 from trimtab.core.observe import Metrics
 from trimtab.diagnostics.logged import (
     areal,
+    miles,
     nemo_rl,
     open_instruct,
     openrlhf,
@@ -19,7 +20,9 @@ from trimtab.diagnostics.logged import (
     skyrl,
     slime,
     swift,
+    tinker,
     trl,
+    tunix,
     verl,
 )
 from trimtab.diagnostics.logged.views import CorrectionView, LossView
@@ -48,6 +51,9 @@ SCALARS: dict[str, Scalars] = {
     "roll": Scalars(roll.correction),
     "open-instruct": Scalars(open_instruct.correction),
     "prime-rl": Scalars(prime_rl.correction),
+    "miles": Scalars(miles.correction, miles.loss),
+    "tinker": Scalars(tinker.correction),
+    "tunix": Scalars(tunix.correction, tunix.loss),
 }
 """Every framework whose scalars are known, by name: one row, one file beside this one."""
 

@@ -7,12 +7,16 @@ from trimtab.dialects.areal.hints import HINTS
 from trimtab.dialects.areal.keys import CLOSED, KEYS, SECTION
 from trimtab.dialects.areal.loss import loss_of
 from trimtab.dialects.areal.remarks import REMARKS
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 
 DIALECT = Dialect(
     name="areal",
     title="AReaL",
     version="1.0.4",
+    versions=(
+        Version("before #1088", ("behave_imp_weight_cap", "behave_imp_weight_mode")),
+        Version("after 1.0.4", ("use_cispo_loss", "gae_timestep_unit")),
+    ),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

@@ -26,6 +26,8 @@ LINE = re.compile(
 SETTINGS = re.compile(r"args|config|cfg|conf|opts", re.IGNORECASE)
 """What people call the object that holds settings."""
 TRAINED = re.compile(r"GRPO|RLOO|PPO")
+REQUESTS = ("forward_backward", "forward_backward_async")
+"""Calls that hand a batch to a training service with the name of its loss."""
 MOST_NODES = 100_000
 
 
@@ -136,7 +138,7 @@ def _parses(call: ast.Call) -> bool:
 def _is_settings(node: ast.ClassDef) -> bool:
     made = [dotted_name(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list]
     bases = [dotted_name(each) for each in node.bases]
-    return any("dataclass" in each for each in made) and bool(
+    return any("dataclass" in each or each.startswith("chz") for each in made) and bool(
         CONFIGS.search(node.name) or any(CONFIGS.search(each) for each in bases)
     )
 
@@ -174,6 +176,8 @@ def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[s
         _argument(call, names, own)
     elif name == "set_defaults":
         own.update(_keywords(call, names))
+    elif name in REQUESTS:
+        own.update(_loss_of_request(call, names))
     elif name in (
         "run",
         "Popen",
@@ -208,6 +212,13 @@ def _keywords(call: ast.Call, names: Names) -> dict[str, Any]:
         elif isinstance(value, dict):
             found |= {str(key): inner for key, inner in value.items()}
     return found
+
+
+def _loss_of_request(call: ast.Call, names: Names) -> dict[str, Any]:
+    """The loss of one request and its settings, by name or by place behind the batch."""
+    said = zip(("loss_fn", "loss_fn_config"), call.args[1:3], strict=False)
+    placed = {name: value_of(each, names, call.lineno) for name, each in said}
+    return {key: value for key, value in {**placed, **_keywords(call, names)}.items() if key.startswith("loss_fn")}
 
 
 def _handed_on(call: ast.Call, names: Names) -> Iterator[str]:
@@ -274,7 +285,7 @@ def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
 def _run(command: str, holes: Holes, line: int, scalar: Scalar) -> list[Launch]:
     """A text that is a command, or only its flags, as settings."""
     try:
-        found = [each for each in launches(holes.with_names(command), scalar) if each.keys]
+        found = [each for each in launches(holes.with_names(command), scalar) if each.keys and each.program]
     except ShellError:
         found = []
     flags = keys_of(command.split(), holes, scalar)

@@ -96,7 +96,8 @@ def by_roots(found: Contents) -> Evidence | None:
 
 def _by_key(found: Contents) -> dict[str, list[str]]:
     held = {name: [key for key in found.keys if re.fullmatch(each.own_keys, key)] for name, each in DIALECTS.items()}
-    return {name: keys for name, keys in held.items() if keys}
+    heirs = {DIALECTS[name].ancestor for name, keys in held.items() if keys}
+    return {name: keys for name, keys in held.items() if keys and name not in heirs}
 
 
 def refuse_foreign(framework: str, found: Contents, where: str) -> None:
@@ -105,7 +106,8 @@ def refuse_foreign(framework: str, found: Contents, where: str) -> None:
         return
     refuse_others(found, where.removesuffix(": "))
     shown = sign(found)
-    if shown is not None and shown.framework != framework and framework not in _by_key(found):
+    taken = (framework, DIALECTS[framework].ancestor)
+    if shown is not None and shown.framework not in taken and framework not in _by_key(found):
         raise ConfigError(f"{where}this looks like {shown.framework} ({shown.why}). Use --from {shown.framework}.")
 
 

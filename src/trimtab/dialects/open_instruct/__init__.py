@@ -1,8 +1,8 @@
 """open-instruct: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.open_instruct.advantage import advantage_of
-from trimtab.dialects.open_instruct.correction import candidates, correction_of
+from trimtab.dialects.open_instruct.correction import REMOVED, candidates, correction_of
 from trimtab.dialects.open_instruct.examples import EXAMPLES
 from trimtab.dialects.open_instruct.hints import HINTS
 from trimtab.dialects.open_instruct.keys import KEYS
@@ -13,6 +13,7 @@ DIALECT = Dialect(
     name="open-instruct",
     title="open-instruct",
     version="e6c3044a",
+    versions=(Version("before the rho_* flags", REMOVED),),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

@@ -1,6 +1,6 @@
 """OpenRLHF: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.openrlhf.advantage import advantage_of
 from trimtab.dialects.openrlhf.correction import candidates, correction_of
 from trimtab.dialects.openrlhf.examples import EXAMPLES
@@ -13,6 +13,19 @@ DIALECT = Dialect(
     name="openrlhf",
     title="OpenRLHF",
     version="0.11.2",
+    versions=(
+        Version(
+            "before 0.11.2",
+            (
+                "enable_vllm_is_correction",
+                "vllm_is_truncated_threshold",
+                "vllm_is_correction_type",
+                "use_icepop",
+                "is_correction_enable",
+                "is_correction_type",
+            ),
+        ),
+    ),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

@@ -1,11 +1,12 @@
 """prime-rl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.prime_rl.advantage import advantage_of
 from trimtab.dialects.prime_rl.correction import candidates, correction_of
 from trimtab.dialects.prime_rl.examples import EXAMPLES
 from trimtab.dialects.prime_rl.hints import HINTS
 from trimtab.dialects.prime_rl.keys import KEYS, SECTION
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED
 from trimtab.dialects.prime_rl.loss import loss_of
 from trimtab.dialects.prime_rl.remarks import REMARKS
 
@@ -14,6 +15,7 @@ DIALECT = Dialect(
     short="prime",
     title="prime-rl",
     version="2026-09",
+    versions=(Version("before 02bdca2e4", REMOVED), Version("up to 559b4477", REPLACED)),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

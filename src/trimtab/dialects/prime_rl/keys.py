@@ -34,6 +34,7 @@ KEYS = (
             ("sequence_clip_high", 10.0),
         )
     ),
+    *(Key(f"orchestrator.train.sampling.{name}", number, part="other") for name in ("top_p", "top_k")),
     Key(
         f"{ALGO}.type",
         text,

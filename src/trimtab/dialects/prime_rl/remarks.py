@@ -20,6 +20,11 @@ def _is_unsaid(given: Given) -> bool:
     return not given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
 
 
+def _is_truncated(given: Given) -> bool:
+    """Whether answers are drawn from a part of the vocabulary."""
+    return (given["top_p"] is not None and given["top_p"] < 1) or (given["top_k"] is not None and given["top_k"] > 0)
+
+
 OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
 """Algorithms that train tokens otherwise than by the policy's loss."""
 REMARKS = (
@@ -93,6 +98,13 @@ REMARKS = (
         "Scores are centered over the sampling mask that vLLM returned, which is exact; a sample without one is not centered. "
         "Pass the mask with its log-probs as `head`.",
         lambda given: bool(given["score_centering"]),
+    ),
+    Remark(
+        "top_p",
+        "note",
+        "Truncated sampling is replayed: the ids that vLLM kept are recorded, at most top_k of them (512 where none is said), and the "
+        "trainer's log-probs run over them alone; where none came back, over all. Pass them as `support` to selected_log_probs.",
+        _is_truncated,
     ),
     Remark("type", "note", "A custom loss is a function of your own and cannot be read.", _is_custom),
     Remark(

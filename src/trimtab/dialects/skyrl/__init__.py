@@ -1,6 +1,6 @@
 """SkyRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.skyrl.advantage import advantage_of
 from trimtab.dialects.skyrl.correction import candidates, correction_of
 from trimtab.dialects.skyrl.examples import EXAMPLES
@@ -13,6 +13,7 @@ DIALECT = Dialect(
     name="skyrl",
     title="SkyRL",
     version="0.3.0",
+    versions=(Version("before #849", ("use_tis", "tis_imp_ratio_cap")),),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

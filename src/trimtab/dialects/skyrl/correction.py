@@ -10,6 +10,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.skyrl.keys import SECTION
 from trimtab.dialects.skyrl.loss import two_policies
@@ -25,6 +26,11 @@ STAGES = {"sequence every": "outlier_token_is_threshold", "token None": "token_m
 
 def correction_of(given: Given) -> Correction | None:
     """Veto, token mask, weight, sequence mask. None where the cap turns every weight negative: nothing can say that."""
+    refuse(
+        given["score_centering"] not in (None, False),
+        "SkyRL score_centering",
+        "SkyRL#2244 proposes it and no release has it. Leave it out",
+    )
     level, cap = tis_level_and_cap(given)
     if level is not None and cap <= 0:
         return None

@@ -22,6 +22,7 @@ EXAMPLES = Examples(
     },
     objectives=each_name("policy_loss_type", LOSSES) | each_name("advantage_estimator", ESTIMATORS),
     refused={
+        "score_centering": {"trainer": {"algorithm": {"score_centering": True, "policy_loss_type": "regular"}}},
         "advantage_batch_normalize: true": {"advantage_estimator": "grpo", "advantage_batch_normalize": True},
         "policy_loss_type: dppo with tis_ratio_type": {
             "trainer": {"algorithm": {"policy_loss_type": "dppo", "off_policy_correction": {"tis_ratio_type": "token"}}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import choice, flag, number, text
+from trimtab.dialects.values import choice, flag, nested, number, text
 
 SECTION = "trainer.algorithm.off_policy_correction"
 A = "trainer.algorithm"
@@ -41,6 +41,8 @@ KEYS = (
     Key(f"{A}.kl_estimator_type", choice("k1", "abs", "k2", "k3"), "k3", part="loss"),
     Key(f"{A}.use_entropy_loss", flag, False, part="loss"),
     Key(f"{A}.entropy_loss_coef", number, 0.01, part="other"),
+    *(Key(f"generator.sampling_params.{name}", number, part="other") for name in ("top_p", "top_k")),
+    Key(f"{A}.score_centering", nested, also=(f"{SECTION}.score_centering",)),
     Key(f"{A}.use_kl_in_reward", flag, False, part="advantage"),
     Key(f"{A}.zero_variance_filter", flag, False, part="advantage"),
     Key(f"{A}.advantage_estimator", text, "grpo", part="advantage"),

@@ -10,7 +10,19 @@ def _masks_sequences(given: Given) -> bool:
     return given.is_on("sequence_mask_metric")
 
 
+def _is_truncated(given: Given) -> bool:
+    """Whether answers are drawn from a part of the vocabulary."""
+    return (given["top_p"] is not None and given["top_p"] < 1) or (given["top_k"] is not None and given["top_k"] > 0)
+
+
 REMARKS = (
+    Remark(
+        "top_p",
+        "surprise",
+        "0.3.0 hands no sampling mask to the trainer: answers are drawn from a part of the vocabulary, and the trainer's log-probs run "
+        "over all of it. Sample with top_p 1 and top_k -1, or record the ids and pass them as `support`; SkyRL#2237 replays them.",
+        _is_truncated,
+    ),
     Remark(
         "tis_imp_ratio_cap",
         "defect",

@@ -17,23 +17,26 @@ CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 
 def advantage_of(given: Given) -> AdvantagePart:
     """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
-    refuse(given["use_opd"], "slime --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
-    refuse(given["use_mopd"], "slime --use-mopd", "teachers move the advantages, weighed by ratios of their own")
+    title = given.dialect.title
+    refuse(given["use_opd"], f"{title} --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
+    refuse(given["use_mopd"], f"{title} --use-mopd", "teachers move the advantages, weighed by ratios of their own")
     name, penalty = given["advantage_estimator"], given["kl_coef"]
-    refuse(name == DISTILLED, f"slime advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
-    refuse(name == FLASH, f"slime advantage_estimator {name}", "its baseline is the mean over all prompts of the batch")
+    refuse(name == DISTILLED, f"{title} advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
+    refuse(
+        name == FLASH, f"{title} advantage_estimator {name}", "its baseline is the mean over all prompts of the batch"
+    )
     whiten = WHITEN if given["normalize_advantages"] else None
     if name not in CENTRED:
         kl = KlPenalty(coefficient=penalty, estimator=_estimator(given)) if penalty else None
         return AdvantagePart(advantage=_returns(given, whiten), reward_kl=kl)
     if not given["rewards_normalization"]:
         raise ConfigError(
-            f"slime --disable-rewards-normalization with advantage_estimator {name} cannot be said: rewards themselves become "
+            f"{title} --disable-rewards-normalization with advantage_estimator {name} cannot be said: rewards themselves become "
             "advantages. Use reinforce_plus_plus, or normalise."
         )
     refuse(
         name == "reinforce_plus_plus_baseline" and penalty,
-        "slime --kl-coef with reinforce_plus_plus_baseline",
+        f"{title} --kl-coef with reinforce_plus_plus_baseline",
         "each token pays its own KL only, where ours pays the sum to come. Use --use-kl-loss",
     )
     scaled = name != "reinforce_plus_plus_baseline" and bool(given["grpo_std_normalization"])
@@ -47,6 +50,8 @@ def _returns(given: Given, whiten: Normalise | None) -> Estimator:
 
 
 def _estimator(given: Given) -> Any:
-    named = given["kl_loss_type"]
-    refuse(named == "low_var_kl", "slime --kl-coef with --kl-loss-type low_var_kl", "use k3, which it holds within 10")
+    named, title = given["kl_loss_type"], given.dialect.title
+    refuse(
+        named == "low_var_kl", f"{title} --kl-coef with --kl-loss-type low_var_kl", "use k3, which it holds within 10"
+    )
     return named

@@ -21,7 +21,7 @@ def correction_of(given: Given) -> Correction:
     """The weight of whichever function is configured, and the sequence mask."""
     refuse(
         given.is_on("mis_level", "mis_mode", "mis_upper_bound", "mis_veto_threshold"),
-        "slime mis_level, mis_mode and their bounds",
+        f"{given.dialect.title} mis_level, mis_mode and their bounds",
         "they zeroed weights where today's recipe rejects. Write tis_level, tis_mode, tis_lower_bound, tis_upper_bound and "
         "rs_veto_threshold, as mis.yaml has it since it got use_rs",
     )
@@ -33,11 +33,11 @@ def correction_of(given: Given) -> Correction:
             return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
         return alone(given, gates)
     if given["use_rollout_logprobs"]:
-        raise ConfigError("slime --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
+        raise ConfigError(f"{given.dialect.title} --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
     if is_mis(given):
         refuse(
             given.has("custom_config_path") and not given.has(*(key.label for key in RECIPE)),
-            "slime's mis recipe",
+            f"{given.dialect.title}'s mis recipe",
             "its levels and bounds stand in the file of --custom-config-path. Put that beside this one, or pass --set",
         )
         return _mis(given, gates)
@@ -53,7 +53,7 @@ def _centered(given: Given) -> Correction:
     own = is_mis(given) or (given["custom_tis_function_path"] or "").endswith(TRUST_REGION)
     refuse(
         given["use_opsm"] or (given["use_tis"] and own),
-        "slime --use-score-centering with --use-opsm or a recipe of weights",
+        f"{given.dialect.title} --use-score-centering with --use-opsm or a recipe of weights",
         "it goes with --use-tis and its icepop_function only. Leave one out",
     )
     weight = Weight(level="one")
@@ -85,7 +85,9 @@ def _is_icepop(given: Given) -> bool:
         return False
     if named.endswith("icepop_function"):
         return True
-    raise ConfigError(f"slime --custom-tis-function-path {named} is a function of your own and cannot be read.")
+    raise ConfigError(
+        f"{given.dialect.title} --custom-tis-function-path {named} is a function of your own and cannot be read."
+    )
 
 
 def _opsm(given: Given) -> Gates:
@@ -102,7 +104,9 @@ def _mis(given: Given, gates: Gates) -> Correction:
     lower = given["tis_lower_bound"] if given["tis_lower_bound"] is not None else 1 / upper
     normalize = bool(given["tis_batch_normalize"])
     if normalize and unit == "geometric":
-        raise ConfigError("slime tis_batch_normalize needs tis_level token or sequence, got geometric. Switch it off.")
+        raise ConfigError(
+            f"{given.dialect.title} tis_batch_normalize needs tis_level token or sequence, got geometric. Switch it off."
+        )
     if mode == "mask":
         gates += ratio_gate(unit, lower, upper, limit=limit(SAFETY, unit))
     if given["use_rs"]:

@@ -28,7 +28,7 @@ ESTIMATORS = ("grpo", "gspo", "cispo", "ppo", "reinforce_plus_plus", "reinforce_
 
 
 @dataclass(frozen=True)
-class _Estimators(Choice):
+class EstimatorName(Choice):
     """One of the estimators, or one that only the advantages cannot say: a teacher's, or one against the mean of the batch."""
 
     def __call__(self, path: str, value: Any) -> str:
@@ -65,7 +65,7 @@ KEYS = (
     Key("kl_loss_type", choice("k1", "k2", "k3", "low_var_kl"), "k1", part="other"),
     Key("use_unbiased_kl", flag, False, part="loss"),
     Key("entropy_coef", number, 0.0, part="loss"),
-    Key("advantage_estimator", _Estimators(ESTIMATORS), "grpo", part="advantage"),
+    Key("advantage_estimator", EstimatorName(ESTIMATORS), "grpo", part="advantage"),
     Key("rewards_normalization", flag, True, part="advantage"),
     Key("grpo_std_normalization", flag, True, part="advantage"),
     Key("normalize_advantages", flag, False, part="advantage"),
@@ -76,4 +76,5 @@ KEYS = (
     Key("use_mopd", flag, False, part="advantage"),
     Key("n_samples_per_prompt", number, 1.0, part="other"),
     Key("context_parallel_size", number, 1.0, part="other"),
+    Key("rollout_top_p", number, 1.0, part="other"),
 )

@@ -13,15 +13,15 @@ from trimtab.dialects.slime.keys import FLASH
 
 def loss_of(given: Given) -> LossPart:
     """PPO, GSPO or CISPO by the estimator's name; a mean per sample, or per token."""
-    kind = given["loss_type"]
+    kind, title = given["loss_type"], given.dialect.title
     refuse(
         kind not in ("policy_loss", "custom_loss"),
-        f"slime --loss-type {kind}",
+        f"{title} --loss-type {kind}",
         "it is a loss of its own. Use policy_loss",
     )
-    refuse(given["custom_loss_function_path"], "slime --custom-loss-function-path", "it is a function of your own")
+    refuse(given["custom_loss_function_path"], f"{title} --custom-loss-function-path", "it is a function of your own")
     own = given["custom_pg_loss_reducer_function_path"]
-    refuse(own, "slime --custom-pg-loss-reducer-function-path", "it is a function of your own")
+    refuse(own, f"{title} --custom-pg-loss-reducer-function-path", "it is a function of your own")
     mode = "token-mean" if given["calculate_per_token_loss"] else "seq-mean-token-mean"
     return LossPart(
         loss=_loss(given),
@@ -55,7 +55,7 @@ def _kl(given: Given) -> KlPenalty:
     unbiased = bool(given["use_unbiased_kl"])
     refuse(
         unbiased and named == "low_var_kl",
-        "slime --use-unbiased-kl with --kl-loss-type low_var_kl",
+        f"{given.dialect.title} --use-unbiased-kl with --kl-loss-type low_var_kl",
         "the limit bites after the ratio. Use k3",
     )
     estimator: Any = {"low_var_kl": "k3"}.get(named, named)

@@ -17,7 +17,21 @@ REMARKS = (
         "note",
         "The objective is REINFORCE, weighed by the ratio of the policy being trained to the sampler, less its mean over the "
         "score_centering_top_k likeliest ids and a tail. Pass these ids with their log-probs as `head`.",
-        lambda given: bool(given["use_score_centering"]),
+        lambda given: bool(given["use_score_centering"]) and given["rollout_top_p"] >= 1.0,
+    ),
+    Remark(
+        "use_score_centering",
+        "note",
+        "The objective is REINFORCE, weighed by the ratio of the policy being trained to the sampler, less its mean over the ids that "
+        "top-p kept, which is exact. Pass these with their log-probs as `head`.",
+        lambda given: bool(given["use_score_centering"]) and given["rollout_top_p"] < 1.0,
+    ),
+    Remark(
+        "rollout_top_p",
+        "note",
+        "Below 1 the ids that top-p kept are recorded, and the trainer's log-probs run over them alone; pass them as `support` to "
+        "selected_log_probs. top-k is not replayed.",
+        lambda given: given["rollout_top_p"] < 1.0,
     ),
     Remark(
         "use_rs",
@@ -109,7 +123,7 @@ REMARKS = (
     Remark(
         "normalize_advantages",
         "note",
-        "{advantage_estimator} is meant to be whitened and slime demands it; switch --normalize-advantages on.",
+        "{advantage_estimator} is meant to be whitened, and the start demands it; switch --normalize-advantages on.",
         lambda given: (
             _advantages(given, "reinforce_plus_plus", "reinforce_plus_plus_baseline")
             and not given["normalize_advantages"]

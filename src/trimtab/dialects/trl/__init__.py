@@ -1,6 +1,6 @@
 """TRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.trl.advantage import advantage_of
 from trimtab.dialects.trl.correction import candidates, correction_of
 from trimtab.dialects.trl.examples import EXAMPLES
@@ -13,6 +13,7 @@ DIALECT = Dialect(
     name="trl",
     title="TRL",
     version="1.16.0",
+    versions=(Version("before clip_max", ("vllm_importance_sampling_cap",)),),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

@@ -1,6 +1,6 @@
 """verl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Version
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.advantage import advantage_of
 from trimtab.dialects.verl.correction import candidates, correction_of
@@ -15,6 +15,20 @@ DIALECT = Dialect(
     name="verl",
     title="verl",
     version="0.9.1",
+    versions=(
+        Version("before #3694", ("tis_imp_ratio_cap",)),
+        Version("#3694 until #3984", removed.LEVELS),
+        Version(
+            "#3984 until #4544",
+            (
+                "rollout_rs_threshold_lower",
+                "rollout_token_veto_threshold",
+                "bypass_old_logprob_for_rollout",
+                "use_pure_rollout_correction",
+                "use_policy_gradient",
+            ),
+        ),
+    ),
     keys=KEYS,
     correction_of=correction_of,
     loss_of=loss_of,

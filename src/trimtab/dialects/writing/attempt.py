@@ -10,6 +10,7 @@ from typing import Any, cast
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, differences, fields_of, is_soft
 from trimtab.dialects.lookup import look_up
+from trimtab.dialects.parts import OFF
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Omission, PartName, Reading
 from trimtab.dialects.same import sameness
@@ -42,7 +43,7 @@ class Attempt:
 def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
     """The attempt that loses least: each way of saying the correction, with the loss and the advantage beside it."""
     if asked.correction is None:
-        return _beside(dialect, asked, goals, {})
+        return _uncorrected(dialect, asked, goals)
     tried: list[Attempt] = []
     for settings in itertools.islice(_ways(dialect, asked, goals), MOST_WAYS):
         tried.append(_beside(dialect, asked, goals, settings))
@@ -53,6 +54,15 @@ def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> At
     lost = Omission("correction", "", obstacle(dialect, asked.correction), offers(dialect, asked.correction))
     rest = _beside(dialect, replace(asked, correction=None), goals, {}) if goals else Attempt({})
     return replace(rest, lost=(lost, *rest.lost))
+
+
+def _uncorrected(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
+    """Without a correction: as the framework begins, or with its correction switched off where that loses less."""
+    found = _beside(dialect, asked, goals, {})
+    if not found.lost:
+        return found
+    others = [_beside(dialect, asked, goals, way) for way in settings_for(dialect, OFF)]
+    return min([found, *others], key=lambda each: (len(each.lost_parts), len(each.lost)))
 
 
 def largest_attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:

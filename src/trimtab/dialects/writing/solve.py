@@ -50,7 +50,8 @@ def solve(search: Search, settings: Settings, key: Key) -> Any:
 def _solution(search: Search, settings: Settings, key: Key, path: str, line: tuple[float, float]) -> Any:
     """The roundest number that gives the goal exactly; where the goal is open and the key is not, one beyond all values."""
     want = search.goal.get(path)
-    if key.default is None and agrees((search.read(with_values(settings, {key.label: UNSAID})) or {}).get(path), want):
+    unsaid = search.read(with_values(settings, {key.label: UNSAID}))
+    if key.default is None and unsaid is not None and agrees(unsaid.get(path), want):
         return UNSAID
     if want is None and path.rpartition(".")[2] in LIMITS:
         return None
