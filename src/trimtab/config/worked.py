@@ -282,6 +282,12 @@ SETTING = (
     "In brackets: the probability under the policy that sampled → under the policy compared with it."
 )
 
+
+def setting(rule: Correction) -> str:
+    """What the examples of a rule take for granted."""
+    return f"{SETTING} The entropy of a token is taken as log 1/q." if rule.needs_entropy else SETTING
+
+
 CASES = (
     WorkedExample(Token(0.3, 0.9)),
     WorkedExample(Token(0.001, 0.003)),

@@ -14,12 +14,11 @@ Sides = tuple[float | None, float | None]
 def scale_of(scale: str, behavior: float, length: int) -> float:
     """What bounds are multiplied by, for a token of this probability in a unit of so many tokens.
 
-    Of an example no more is known than this token or another: its entropy is that of the two.
+    Of an example's distribution no more is known than this token: its entropy is taken as that of tokens all as likely as it.
     """
-    chances = (behavior, 1.0 - behavior)
     return {
         "none": lambda: 1.0,
-        "entropy": lambda: -math.fsum(each * math.log(each) for each in chances if each > 0),
+        "entropy": lambda: -math.log(behavior),
         "one_minus_p": lambda: 1.0 - behavior,
         "inv_sqrt_length": lambda: 1.0 / math.sqrt(max(length, 1)),
     }[scale]()
