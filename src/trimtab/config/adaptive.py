@@ -12,11 +12,6 @@ from trimtab.errors import ConfigError
 BoundScale = Literal["none", "entropy", "one_minus_p", "inv_sqrt_length"]
 BY_TOKEN = ("entropy", "one_minus_p")
 """Scales that a token has; a mean over tokens has the other one, its length."""
-SCALES = {
-    "entropy": "its entropy",
-    "one_minus_p": "1 − q, q its probability under behavior",
-    "inv_sqrt_length": "1/√T, T its number of tokens",
-}
 
 
 class BatchBounds(Config):

@@ -131,8 +131,8 @@ def correct(
 
     def plain(mask: Tensor) -> Decisions:
         beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens, "head": head}
-        further = {"age": age, "entropy": entropy, "group": group}
-        return decide(rule, batch(found, rule.pairs, mask, **beside, **further, ranks=ranks))
+        beside |= {"age": age, "entropy": entropy, "group": group}
+        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks))
 
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
     if quick is not None:

@@ -52,8 +52,8 @@ class GradientMemory:
         last, self.last = self.last, [each.clone() for each in now]
         if last is None or [each.shape for each in last] != [each.shape for each in now]:
             return None
-        pairs = [(a, b) for a, b in zip(now, last, strict=True)]
-        sums = torch.stack([_dots((a, b) for a, b in pairs), _dots((a, a) for a in now), _dots((b, b) for b in last)])
+        pairs = (zip(now, last, strict=True), zip(now, now, strict=True), zip(last, last, strict=True))
+        sums = torch.stack([_dots(each) for each in pairs])
         if self.ranks.shard == "fsdp":
             sums = self.ranks.sum(sums)
         return sums[0] / (sums[1] * sums[2]).sqrt().clamp(min=torch.finfo(torch.float64).tiny)

@@ -82,10 +82,11 @@ class Update:
     updates: int = 0
     trained: int = 0
     norms: list[float] = field(default_factory=list[float])
-    cosines: list[Float[Tensor, ""]] = field(default_factory=list["Float[Tensor, '']"])
+    cosines: list[Tensor] = field(default_factory=list[Tensor])
+    """Of each update's gradient with the one before, where they are recorded; 0-d, on the device."""
     scales: list[float] = field(default_factory=list[float])
     """What the learning rate of each update was multiplied by, where it is."""
-    weights: list[Float[Tensor, "3"]] = field(default_factory=list["Float[Tensor, '3']"])
+    weights: list[Tensor] = field(default_factory=list[Tensor])
     """The sums of the weights of the minibatch at hand, one entry per micro-batch, where a rule is judged as the policy moves."""
     seen: list[Note] = field(default_factory=list["Note"])
     sums: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
