@@ -16,7 +16,7 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.train.learner.ranks import LearnerRanks
 from trimtab.train.learner.single import SingleLearner, StepTensors
-from trimtab.train.learner.step_size import GradientMemory, effective_share, scaled_rate, weight_sums
+from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
 
 BASE = {"minibatches": 1, "warmup": 1, "lr": 1e-2}
 
@@ -37,8 +37,8 @@ def test_the_effective_share_worked_by_hand() -> None:
     # weights 1, 1, 4 and a rejected token: 36 / (4 · 18) = 0.5; what is not trained does not count
     weight = torch.tensor([1.0, 1.0, 4.0, 0.0, 9.0])
     trained = torch.tensor([True, True, True, True, False])
-    assert effective_share(weight_sums(weight, trained)) == pytest.approx(0.5)
-    halves = weight_sums(weight[:2], trained[:2]) + weight_sums(weight[2:], trained[2:])
+    assert effective_share(ess_sums(weight, trained)) == pytest.approx(0.5)
+    halves = ess_sums(weight[:2], trained[:2]) + ess_sums(weight[2:], trained[2:])
     assert effective_share(halves) == pytest.approx(0.5)
     assert effective_share(torch.zeros(3)) == 1.0
 
@@ -65,7 +65,7 @@ def test_a_scaled_step_goes_as_far_as_the_share_says(correction: str) -> None:
         torch.testing.assert_close(moved, far[name] * scale, rtol=1e-3, atol=1e-7)
     assert found.metrics["train/lr"] == plain.metrics["train/lr"] == learner.optimizer.param_groups[0]["lr"]
     valued = ((found.advantages != 0) & found.rows.mask).any(-1)
-    share = effective_share(weight_sums(found.corrected.weight[valued], found.corrected.trained[valued]))
+    share = effective_share(ess_sums(found.corrected.weight[valued], found.corrected.trained[valued]))
     assert scale == pytest.approx(share, rel=1e-5)
 
 

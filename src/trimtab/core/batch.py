@@ -197,7 +197,7 @@ def _known_entropy(entropy: Tensor, mask: Tensor, valid: Tensor) -> Float[Tensor
 
 def _group_numbers(group: Tensor, mask: Tensor, layout: Layout) -> Int[Tensor, " rows"]:
     """Group ids as numbers from 0, in the order of the ids: equal ones become neighbours by sorting, and nothing is read on the host."""
-    check_group(group, rows_of(mask, layout))
+    check_group(group, number_of_sequences(mask, layout))
     check_device("group", group, mask.device)
     ids, order = group.to(torch.int64).sort()
     opens = torch.zeros_like(ids)
@@ -205,7 +205,7 @@ def _group_numbers(group: Tensor, mask: Tensor, layout: Layout) -> Int[Tensor, "
     return torch.empty_like(ids).scatter_(0, order, opens.cumsum(0))
 
 
-def rows_of(mask: Tensor, layout: Layout) -> int:
+def number_of_sequences(mask: Tensor, layout: Layout) -> int:
     """How many sequences lie in a mask; −1 where turns are the units."""
     return len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
 
@@ -249,7 +249,7 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
 def per_token(advantages: Tensor, mask: Tensor, layout: Layout) -> Tensor:
     """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them); detached."""
     advantages = advantages.detach()
-    rows = rows_of(mask, layout)
+    rows = number_of_sequences(mask, layout)
     check_device("advantages", advantages, mask.device, plural=True)
     advantages = column_per_token(advantages, rows, mask, layout)
     if advantages.shape != mask.shape:

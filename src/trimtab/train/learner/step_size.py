@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from trimtab.train.learner.ranks import LearnerRanks
 
 
-def weight_sums(weight: Float[Tensor, "*tokens"], trained: Bool[Tensor, "*tokens"]) -> Float[Tensor, "3"]:
+def ess_sums(weight: Float[Tensor, "*tokens"], trained: Bool[Tensor, "*tokens"]) -> Float[Tensor, "3"]:
     """Σw, Σw² and the number of trained tokens; those of the parts of a minibatch add up."""
     held = torch.where(trained, weight, 0.0).double()
     return torch.stack([held.sum(), held.square().sum(), trained.sum(dtype=torch.float64)])

@@ -27,7 +27,7 @@ from trimtab.train.devices import to_device, to_host
 from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.step_size import GradientMemory, effective_share, scaled_rate, weight_sums
+from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
 from trimtab.train.messages import Outcome
 
 
@@ -196,7 +196,7 @@ class Update:
         """That of the tokens with an advantage in a minibatch; on every rank the same."""
         if corrected is not None:
             rows = part[self._valued()[part]]
-            return effective_share(weight_sums(corrected.weight[rows], corrected.trained[rows] & self.mask[rows]))
+            return effective_share(ess_sums(corrected.weight[rows], corrected.trained[rows] & self.mask[rows]))
         nothing = torch.zeros(3, dtype=torch.float64, device=self.mask.device)
         return effective_share(self.scorer.ranks.sum(torch.stack([nothing, *self.weights]).sum(0)))
 
@@ -260,7 +260,7 @@ class Update:
             self.seen.append(Note.of(result.metrics, self.mask[cut]))
             if corrected is None and config.learner.step_scale == "ess":
                 terms = result.metrics.terms
-                self.weights.append(weight_sums(terms.weight.detach(), terms.batch.valid.bool()))
+                self.weights.append(ess_sums(terms.weight.detach(), terms.batch.valid.bool()))
         return result.loss
 
     def _head(self, call: MicroBatch, rows: Rows, current: SelectedLogProbs) -> HeadLogProbs | None:
