@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.config import training
+from trimtab.config.adaptive import BatchBounds
 from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
@@ -160,7 +161,7 @@ def divergences() -> str:
 def fields() -> str:
     """Every setting, from the description it carries."""
     parts = ["## Fields\n\n"]
-    for kind in (Correction, Gate, Weight, Limit):
+    for kind in (Correction, Gate, Weight, BatchBounds, Limit):
         parts.append(
             f"### {kind.__name__}\n\n{kind.__doc__}\n\n{table(('field', 'values', 'default', 'meaning'), field_rows(kind))}\n"
         )

@@ -66,10 +66,34 @@ def test_the_formulas_of_a_rule_stand_in_the_order_in_which_they_act():
         (Weight(level="sequence", upper=2.0), "min(e^(Σ ℓ over the sequence), 2)"),
         (Weight(level="geometric"), "e^(mean ℓ over the sequence)"),
         (Weight(level="segment"), "e^(mean ℓ over the turn)"),
+        (Weight(level="segment_product"), "e^(Σ ℓ over the turn)"),
+        (Weight(level="token", upper=2.0, bound_scale="entropy"), "min(r, 2^H)"),
+        (Weight(level="token", lower=0.5, bound_scale="one_minus_p"), "max(r, 0.5^(1−q))"),
+        (Weight(level="token", bounds={"ess": 0.9}), "min(r, u)"),
+        (Weight(level="token", bounds={"ess": 0.9}, lower=0.5), "clip(r, 0.5, u)"),
+        (Weight(level="token", bounds={"keep": 0.9}, outside="zero"), "r if 1/d ≤ r ≤ d, else 0"),
     ],
 )
 def test_a_weight_as_a_formula(weight, formula):
     assert weight_formula(weight) == formula
+
+
+@pytest.mark.parametrize(
+    ("settings", "test"),
+    [
+        ({"metric": "ratio", "lower": 0.5, "upper": 2.0, "bound_scale": "entropy"}, "0.5^H ≤ r ≤ 2^H"),
+        ({"metric": "abs_log_ratio", "upper": 0.1, "bound_scale": "one_minus_p"}, "|ℓ| ≤ 0.1·(1−q)"),
+        ({"metric": "k2", "level": "sequence", "upper": 0.1, "bound_scale": "inv_sqrt_length"}, "mean(ℓ²/2) ≤ 0.1/√T"),
+        ({"metric": "ratio", "bounds": {"keep": 0.99}}, "1/d ≤ r ≤ d"),
+        ({"metric": "k1", "bounds": {"keep": 0.99}}, "−d ≤ −ℓ ≤ d"),
+        ({"metric": "tv", "bounds": {"keep": 0.99}}, "|p − q| ≤ d"),
+    ],
+)
+def test_bounds_that_vary_as_formulas(settings, test):
+    rule = Correction.from_settings({"gates": [settings]})
+    lines = dict(passages(rule)[1].lines)
+    assert lines["passes if"] == test
+    assert "99 % of the tokens" in lines["bounds"] if "bounds" in settings else lines["scaled"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, correct, preset
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import PRESETS
-from trimtab.config.worked import CASES, LENGTH, VALUES, Token, examples, outcome
+from trimtab.config.worked import CASES, LENGTH, VALUES, Token, examples, outcome, setting
 
 probabilities = st.floats(1e-4, 0.9999)
 tokens = st.lists(st.builds(Token, probabilities, probabilities), min_size=1, max_size=6)
@@ -28,6 +28,7 @@ def engine(rule: Correction, sequence: list[Token], advantage: float):
         current=target,
         mask=torch.ones_like(target, dtype=torch.bool),
         advantages=torch.tensor([advantage], dtype=torch.float64),
+        entropy=-behavior,
     )
 
 
@@ -37,6 +38,32 @@ def test_the_worked_outcome_is_what_the_engine_computes(rule, sequence, advantag
     found, expected = outcome(rule, sequence, advantage), engine(rule, sequence, advantage)
     assert list(found.kept) == expected.kept[0].tolist()
     assert list(found.weight) == pytest.approx(expected.weight[0].tolist(), rel=1e-9)
+
+
+VARYING = [
+    {"gates": [{"metric": "ratio", "lower": 0.5, "upper": 2.0, "bound_scale": "entropy"}]},
+    {"gates": [{"metric": "k3", "upper": 0.1, "bound_scale": "entropy", "action": "zero"}]},
+    {"gates": [{"metric": "mult_prob_error", "upper": 1.5, "bound_scale": "one_minus_p"}]},
+    {"gates": [{"metric": "ratio", "level": "sequence", "upper": 1.2, "bound_scale": "inv_sqrt_length"}]},
+    {
+        "gates": [{"metric": "ratio", "upper": 1.5, "bound_scale": "entropy", "action": "clamp"}],
+        "weight": {"level": "token"},
+    },
+    {"gates": [{"metric": "prob_diff", "bounds": {"keep": 0.5}}], "weight": {"level": "token", "bounds": {"ess": 0.7}}},
+    {"weight": {"level": "token", "upper": 2.0, "lower": 0.5, "bound_scale": "entropy"}},
+    {"weight": {"level": "token", "lower": 0.25, "bounds": {"ess": 0.8}}},
+    {"weight": {"level": "prefix", "bounds": {"keep": 0.6}, "outside": "zero"}},
+    {"weight": {"level": "segment_product", "upper": 1.5}},
+]
+
+
+@pytest.mark.parametrize("settings", VARYING)
+@given(sequence=tokens)
+def test_bounds_that_vary_come_out_as_the_engine_has_them(settings, sequence):
+    rule = Correction.from_settings(settings)
+    found, expected = outcome(rule, sequence), engine(rule, sequence, 1.0)
+    assert list(found.kept) == expected.kept[0].tolist()
+    assert list(found.weight) == pytest.approx(expected.weight[0].tolist(), rel=1e-7)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -127,6 +154,15 @@ def test_examples_say_what_the_sign_of_the_advantage_changes():
 def test_examples_say_what_becomes_of_the_rest_of_the_sequence():
     found = dict(examples(preset("seq-tis")))
     assert found["a token with ratio 3 (0.3 → 0.9)"] == "weight 2; the others weigh 2"
+
+
+def test_examples_name_the_bound_that_a_token_has():
+    # q = 0.3: H = log 1/0.3 = 1.204, 2^1.204 = 2.304 < 3; q = 0.001: H = 6.908, 2^6.908 = 120
+    rule = Correction.from_settings({"gates": [{"metric": "ratio", "upper": 2.0, "bound_scale": "entropy"}]})
+    found = dict(examples(rule))
+    assert found["a token with ratio 3 (0.3 → 0.9)"] == "rejected by gate 1 (3 > 2.304)"
+    assert found["a token with ratio 3 (0.001 → 0.003)"] == "weight 1"
+    assert setting(rule).endswith("The entropy of a token is taken as log 1/q.")
 
 
 def test_a_veto_names_the_bound_that_was_left_not_the_farthest_token():

@@ -11,7 +11,18 @@ from types import ModuleType
 import pytest
 import torch
 
-from trimtab import EntropyBonus, Grpo, Head, HeadLogProbs, KlPenalty, advantages, correct, policy_loss, preset
+from trimtab import (
+    Correction,
+    EntropyBonus,
+    Grpo,
+    Head,
+    HeadLogProbs,
+    KlPenalty,
+    advantages,
+    correct,
+    policy_loss,
+    preset,
+)
 from trimtab.check.judge import check
 from trimtab.check.laws import LAWS
 from trimtab.check.load import FRAMEWORKS
@@ -40,10 +51,16 @@ def emitted() -> set[str]:
     """Every metric name over every preset, gate names as a pattern."""
     log_probs, mask = torch.full((2, 3), -1.0), torch.ones(2, 3, dtype=torch.bool)
     names: set[str] = set()
-    for name in preset_names():
-        rule = preset(name)
+    found = Correction(
+        gates=[{"metric": "k2", "bounds": {"keep": 0.9}}], weight={"level": "token", "bounds": {"ess": 0.9}}
+    )
+    for rule in [found, *(preset(name) for name in preset_names())]:
         out = correct(
-            rule, behavior=log_probs, proximal=log_probs, current=log_probs, mask=mask, advantages=torch.ones(2)
+            rule,
+            **dict.fromkeys(("behavior", "proximal", "current"), log_probs),
+            mask=mask,
+            advantages=torch.ones(2),
+            age=torch.zeros(2, 3),
         )
         gates = tuple(gate_name(place, gate) for place, gate in enumerate(rule.gates))
         for metric in out.metrics:

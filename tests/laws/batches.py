@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.algebra import Correction, Gate, Limit, Weight, WeightLevel
 from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
@@ -82,6 +83,15 @@ def _bounds(draw: st.DrawFn, metric: str, need_upper: bool) -> dict[str, float]:
     return found
 
 
+def _varying(draw: st.DrawFn, scale: str | None, keeps: tuple[str, ...] = ("keep",)) -> dict[str, Any] | None:
+    """Bounds that are no constants, one time in five: a scale, or a share of the batch; None: numbers as they are."""
+    kinds = ["none"] * 8 + ([scale] if scale else []) + list(keeps)
+    kind = draw(st.sampled_from(kinds))
+    if kind == "none":
+        return None
+    return {"bound_scale": kind} if kind == scale else {"bounds": {kind: draw(st.sampled_from([0.2, 0.5, 0.9, 1.0]))}}
+
+
 @st.composite
 def gates(draw: st.DrawFn) -> Gate:
     metric = draw(st.sampled_from(sorted(set(METRICS) - {*HEAD_METRICS, "age"})))
@@ -99,6 +109,11 @@ def gates(draw: st.DrawFn) -> Gate:
     if agg is not None:
         limits.append(Limit(bound=0.3, at="gathered"))
     limit = draw(st.sampled_from(limits))
+    scale = "one_minus_p" if level == "token" else "inv_sqrt_length" if agg == "mean" else None
+    varying = None if level == "batch" else _varying(draw, scale)
+    bounds: dict[str, Any] = (
+        _bounds(draw, metric, level == "batch") if varying is None or "bounds" not in varying else {}
+    )
     return Gate(
         metric=metric,
         level=level,
@@ -115,15 +130,22 @@ def gates(draw: st.DrawFn) -> Gate:
         scope=draw(st.sampled_from(["trained", "kept"])),
         limit=limit,
         strict=level == "batch" and draw(st.booleans()),
-        **_bounds(draw, metric, level == "batch"),
+        **bounds,
+        **(varying or {}),
     )
 
 
 @st.composite
 def weights(draw: st.DrawFn) -> Weight | None:
-    level = draw(st.sampled_from([None, "one", "token", "segment", "geometric", "sequence", "prefix", "least_prefix"]))
+    level = draw(st.sampled_from([None, *get_args(WeightLevel)]))
     if level is None or level == "one":
         return None if level is None else Weight(level="one")
+    scale = {"token": "one_minus_p", "geometric": "inv_sqrt_length", "segment": "inv_sqrt_length"}.get(level)
+    varying = _varying(draw, scale, ("keep", "ess"))
+    if varying is not None:
+        both = {"lower": 0.5, "upper": 1.5} if "bound_scale" in varying else {}
+        outside = "clamp" if "ess" in varying.get("bounds", {}) else draw(st.sampled_from(["clamp", "zero"]))
+        return Weight(level=level, outside=outside, **both, **varying)
     lower, upper = draw(st.sampled_from([None, 0.3, 0.9])), draw(st.sampled_from([None, 1.1, 2.0]))
     outside = draw(st.sampled_from(["clamp", "zero"])) if (lower, upper) != (None, None) else "clamp"
     return Weight(

@@ -187,7 +187,7 @@ def test_masks_of_any_type_and_strided_tensors_are_one(rule: Correction, sample:
 @given(corrections(), samples())
 def test_splitting_the_batch_changes_nothing(rule: Correction, sample: Sample) -> None:
     """Row by row gives the weights of the whole, but for what is declared a statistic of the whole batch."""
-    if rule.normalize or any(gate.level == "batch" for gate in rule.gates):
+    if rule.needs_whole_step:
         return
     whole = run(rule, sample)
     parts = [

@@ -167,11 +167,11 @@ def test_a_batch_split_over_ranks_is_the_batch(world: int, job: Any) -> None:
 
 
 def test_a_segment_needs_its_whole_sequence() -> None:
-    rule = Correction(weight=Weight(level="segment"))
-    with pytest.raises(ValueError, match="A segment or prefix level needs whole sequences"):
-        correct(
-            rule, **{name: tensor for name, tensor in tensors().items() if name != "current"}, context_group=_Anything()
-        )  # type: ignore[arg-type]
+    given = {name: tensor for name, tensor in tensors().items() if name != "current"}
+    for level in ("segment", "segment_product"):
+        rule = Correction(weight=Weight(level=level))
+        with pytest.raises(ValueError, match="A segment or prefix level needs whole sequences"):
+            correct(rule, **given, context_group=_Anything())  # type: ignore[arg-type]
 
 
 class _Anything(dist.ProcessGroup):

@@ -19,7 +19,7 @@ from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
-from trimtab.config.worked import SETTING, examples
+from trimtab.config.worked import examples, setting
 from trimtab.errors import ConfigError
 
 
@@ -130,7 +130,7 @@ def _inset(text: Text) -> RenderableType:
 def _examples(rule: Correction) -> list[RenderableType]:
     normal = "" if rule.normalize is None else " Weights before they are divided by their mean."
     found = show.lines(Passage("Worked by hand", tuple(examples(rule))))
-    return [*found[:2], _inset(Text(f"{SETTING}{normal}", style="dim")), *found[2:]]
+    return [*found[:2], _inset(Text(f"{setting(rule)}{normal}", style="dim")), *found[2:]]
 
 
 def metric_rows() -> list[tuple[str, str, str, str, str]]:

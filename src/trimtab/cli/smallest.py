@@ -33,6 +33,9 @@ def smallest_difference(
                 current=target,
                 mask=torch.ones(1, len(log_r), dtype=torch.bool),
                 advantages=torch.tensor([advantage], dtype=torch.float64),
+                entropy=-behavior,
+                group=torch.zeros(1, dtype=torch.int64),
+                age=torch.zeros_like(behavior),
             )
             for rule in (one, other)
         )

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
 
+from trimtab.config.adaptive import BatchBounds, BoundScale, batch_bounds_problem, scale_problem
 from trimtab.config.base import Config, Number
 from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.errors import ConfigError
@@ -35,9 +36,13 @@ Agg = Literal["mean", "sum", "max", "min", "every", "budget"]
 Action = Literal["reject", "zero", "clamp", "observe"]
 When = Literal["always", "negative_advantage", "nonpositive_advantage", "positive_advantage", "moving_away"]
 Scope = Literal["trained", "kept"]
-WeightLevel = Literal["one", "token", "segment", "geometric", "sequence", "prefix", "least_prefix"]
+WeightLevel = Literal["one", "token", "segment", "segment_product", "geometric", "sequence", "prefix", "least_prefix"]
 BY_PREFIX = ("prefix", "least_prefix")
 """Levels at which a token weighs what came before it too, and not what comes after."""
+BY_SEGMENT = ("segment", "segment_product")
+"""Levels at which a token weighs the ratios of its turn."""
+_GATHERED = {"segment": "mean", "geometric": "mean", "segment_product": "sum", "sequence": "sum"}
+"""How a weight gathers log-ratios over its unit; None for single tokens."""
 
 
 class Limit(Config):
@@ -101,6 +106,14 @@ class Gate(Config):
         description="Statistics over every trained token, or only over those that earlier gates kept.",
     )
     limit: Limit | None = Field(default=None, description="A safety bound on log_r.")
+    bounds: BatchBounds | None = Field(
+        default=None, description="In place of lower and upper: `keep: 0.99` keeps that share of the batch."
+    )
+    bound_scale: BoundScale = Field(
+        default="none",
+        description="What the distance of the bounds from the on-policy value is multiplied by, for ratios in log space (2 at scale ½ is "
+        "√2): nothing; the token's entropy; 1 − q, q its probability under behavior; or 1/√T of a mean over T tokens.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +133,7 @@ class Gate(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Gate:
-        for problem in (self._shape_problem, self._bounds_problem, self._action_problem):
+        for problem in (self._shape_problem, self._bounds_problem, self._varying_problem, self._action_problem):
             message = problem()
             if message:
                 raise ConfigError(message)
@@ -152,7 +165,7 @@ class Gate(Config):
     def _bounds_problem(self) -> str | None:
         facts = METRICS[self.metric]
         low, high = self.lower, self.upper
-        if low is None and high is None and self.action != "observe":
+        if low is None and high is None and self.bounds is None and self.action != "observe":
             return "Gate needs a lower or an upper bound, got neither. Set one, or action: observe to only report."
         if low is not None and high is not None and low > high:
             return f"Gate needs lower <= upper, got [{low}, {high}]. Swap them, or drop one to leave that side open."
@@ -171,6 +184,20 @@ class Gate(Config):
                 f"[{_side(low)}, {_side(high)}]. M2PO is metric second_moment with upper 0.04."
             )
         return None
+
+    def _varying_problem(self) -> str | None:
+        """Why its bounds cannot be scaled, or found in the batch."""
+        given = tuple(name for name in ("lower", "upper") if getattr(self, name) is not None)
+        problem = scale_problem(
+            "Gate", self.bound_scale, level=self.level, agg=self.agg, bounded=bool(given or self.bounds)
+        )
+        problem = batch_bounds_problem("Gate", self.bounds, self.bound_scale, fixed=given) or problem
+        if problem is None and self.bounds is not None and self.bounds.ess is not None:
+            problem = "Gate with bounds needs keep, got ess. What passes weighs as it did; a share is kept."
+        least = min((bound for bound in (self.lower, self.upper) if bound is not None), default=1.0)
+        if problem is None and self.bound_scale != "none" and self.metric == "mult_prob_error" and least <= 0:
+            problem = f"Gate on mult_prob_error with bound_scale needs bounds > 0, got {least:g}. A factor is positive."
+        return problem
 
     @property
     def _excludes_neutral(self) -> bool:
@@ -191,11 +218,14 @@ class Gate(Config):
     @property
     def is_of_token(self) -> bool:
         """Whether its verdict on a token depends on that token's own probabilities alone."""
-        return self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
+        own = self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
+        return own and self.bounds is None and self.bound_scale != "entropy"
 
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
         facts = METRICS[self.metric]
+        if self.bound_scale != "none":  # what a bound comes to is not known yet
+            return []
         found: list[str] = []
         if self._excludes_neutral:
             found.append(
@@ -232,8 +262,8 @@ class Weight(Config):
 
     level: WeightLevel = Field(
         description="Which ratio a token weighs: `one` none, every token weighs 1; `token` its own; `geometric` the geometric "
-        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn; `prefix` the product up "
-        "to and with it (per decision); `least_prefix` its own times the least before it.",
+        "mean of its sequence; `sequence` the product over its sequence; `segment` the geometric mean of its turn, `segment_product` the "
+        "product over it; `prefix` the product up to and with it (per decision); `least_prefix` its own times the least before it.",
     )
     lower: Number | None = Field(default=None, ge=0, description="Least weight; no bound if not set.")
     upper: Number | None = Field(default=None, gt=0, description="Greatest weight; no bound if not set.")
@@ -245,6 +275,16 @@ class Weight(Config):
         default="trained", description="Gathered over every trained token, or only over those the gates kept."
     )
     limit: Limit | None = Field(default=None, description="A safety bound on log_r.")
+    bounds: BatchBounds | None = Field(
+        default=None,
+        description="In place of numbers: `keep: 0.99` leaves that share of the weights as they are; `ess: 0.9` sets the greatest "
+        "`upper` that keeps this effective share.",
+    )
+    bound_scale: BoundScale = Field(
+        default="none",
+        description="What the logarithms of the bounds are multiplied by: nothing; the token's entropy; 1 − q, q its probability under "
+        "behavior; or 1/√T of a geometric mean over T tokens.",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Weight:
@@ -255,11 +295,11 @@ class Weight(Config):
             raise ConfigError(
                 f"Weight needs bounds that contain 1, got [{_side(low)}, {_side(high)}]. On-policy data must weigh 1."
             )
-        if self.level == "one" and (low, high, self.limit) != (None, None, None):
+        if self.level == "one" and (low, high, self.limit, self.bounds) != (None, None, None, None):
             raise ConfigError(
                 f"Weight at level one needs no bounds, got [{_side(low)}, {_side(high)}]. Every token weighs 1."
             )
-        if self.outside == "zero" and low is None and high is None:
+        if self.outside == "zero" and low is None and high is None and self.bounds is None:
             raise ConfigError(
                 "Weight with outside zero needs a lower or an upper bound, got neither. Set one, or drop outside."
             )
@@ -267,7 +307,23 @@ class Weight(Config):
             raise ConfigError(
                 f"Weight at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
             )
+        problem = self._varying_problem()
+        if problem:
+            raise ConfigError(problem)
         return self
+
+    def _varying_problem(self) -> str | None:
+        """Why its bounds cannot be scaled, or found in the batch."""
+        by_ess = self.bounds is not None and self.bounds.ess is not None
+        given = tuple(name for name in ("lower", "upper") if getattr(self, name) is not None)
+        fixed = tuple(name for name in given if name == "upper" or not by_ess)
+        bounded = bool(given or self.bounds)
+        agg = _GATHERED.get(self.level)
+        found = scale_problem("Weight", self.bound_scale, level=self.level, agg=agg, bounded=bounded)
+        found = batch_bounds_problem("Weight", self.bounds, self.bound_scale, fixed=fixed) or found
+        if found is None and by_ess and self.outside == "zero":
+            found = "Weight with bounds ess needs outside clamp, got zero. A weight of 0 takes its share away."
+        return found
 
     def doubts(self) -> list[str]:
         """A bound that cannot bite."""
@@ -287,10 +343,11 @@ class Correction(Config):
     weight: Weight | None = Field(
         default=None, description="The factor on each token's loss. If not set: every token weighs 1."
     )
-    normalize: Literal["batch"] | None = Field(
+    normalize: Literal["batch", "group"] | None = Field(
         default=None,
-        description="batch: weights are divided by their mean over the whole batch (tokens for token and segment weights, "
-        "sequences for the others), across ranks, never per micro-batch.",
+        description="batch: weights are divided by their mean over the whole batch (tokens for token, segment and prefix weights, "
+        "sequences for the others), across ranks, never per micro-batch. group: by their mean over the responses to the same prompt "
+        "(self-normalised per group); all of a group are on one rank.",
     )
     denominator: Literal["trained", "kept"] = Field(
         default="trained",
@@ -328,8 +385,12 @@ class Correction(Config):
                 "What another id would have weighed is known for single tokens only."
             )
         if self.normalize is not None:
+            return f"Correction with centering score needs normalize none, got {self.normalize}. The mean moves with the sampled ids."
+        weight = self.weight
+        if weight is not None and (weight.bounds is not None or weight.bound_scale == "entropy"):
             return (
-                "Correction with centering score needs normalize none, got batch. The mean moves with the sampled ids."
+                "Correction with centering score needs weight bounds of the token alone, got bounds of the batch or by entropy. "
+                "Set lower and upper."
             )
         if any(gate.action == "clamp" and not gate.is_of_token for gate in self.gates):
             return (
@@ -366,11 +427,13 @@ class Correction(Config):
 
     @property
     def needs_whole_step(self) -> bool:
-        """Whether what is decided about one token depends on all the others of the step: a budget, or weights over their mean.
+        """Whether what is decided about one token depends on all the others of the step: a budget, bounds found in the batch, or
+        weights over their mean.
 
         Such a rule is worked out once per step and handed to the micro-batches in parts.
         """
-        return self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
+        found = any(part.bounds is not None for part in (*self.gates, self.weight) if part is not None)
+        return found or self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
 
     @property
     def needs_head(self) -> bool:
@@ -381,6 +444,16 @@ class Correction(Config):
     def needs_age(self) -> bool:
         """Whether a gate looks at the versions that sampled."""
         return any(gate.metric == "age" for gate in self.gates)
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether a bound is scaled by the entropy of each token."""
+        return any(part.bound_scale == "entropy" for part in (*self.gates, self.weight) if part is not None)
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether weights are divided by the mean of their group."""
+        return self.normalize == "group"
 
     @property
     def of_tokens(self) -> Correction:
@@ -396,7 +469,7 @@ class Correction(Config):
     @property
     def has_segments(self) -> bool:
         """Whether a gate or the weight looks at turns or prefixes, which no rank may hold a part of only."""
-        return any(part.level in ("segment", *BY_PREFIX) for part in (*self.gates, self.weight) if part is not None)
+        return any(part.level in (*BY_SEGMENT, *BY_PREFIX) for part in (*self.gates, self.weight) if part is not None)
 
 
 def _side(bound: float | None) -> str:

@@ -50,6 +50,8 @@ def rarely(gate: Gate) -> str | None:
 def _kind(gate: Gate) -> str | None:
     if gate.metric == "age":  # no probability moves it
         return None
+    if gate.bounds is not None or gate.bound_scale != "none":  # what a bound comes to is not known here
+        return None
     if gate.agg in (None, "max", "min"):
         return "one"
     return "mean" if gate.agg in ("mean", "budget") else None

@@ -238,6 +238,16 @@ class LearnerSettings(Config):
     betas: tuple[Share, Share] = Field(default=(0.9, 0.95), description="AdamW's decay rates.")
     weight_decay: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="AdamW's weight decay.")
     clip_norm: Positive | None = Field(default=1.0, description="Greatest gradient norm; null: not clipped.")
+    step_scale: Literal["none", "ess"] = Field(
+        default="none",
+        description="What the learning rate of each update is multiplied by. ess: the effective share of the tokens with an advantage in "
+        "its minibatch, (Σw)² / (n·Σw²), rejected ones as weight 0, so that a batch of which little is left moves the policy little.",
+    )
+    gradient_cosine: Flag = Field(
+        default=False,
+        description="Whether the cosine of each update's gradient with the one before is recorded (train/grad_cosine); keeps a copy of the "
+        "gradient.",
+    )
     minibatches: Count = Field(default=4, description="Optimiser updates per step, each on a part of the batch.")
     minibatch_of: Literal["groups", "rows"] = Field(
         default="rows",
@@ -383,6 +393,11 @@ class Train(Config):
         problem = self._head_problem()
         if problem:
             raise ConfigError(problem)
+        if self.correction.needs_entropy and self.learner.proximal != "recompute":
+            raise ConfigError(
+                f"A correction with bound_scale entropy needs learner.proximal recompute, got {self.learner.proximal}. "
+                "The pass ahead of the step is where entropies are worked out."
+            )
         if self.ray.verifiers and self.backend != "ray":
             raise ConfigError(
                 f"ray.verifiers needs backend ray, got {self.backend}. Elsewhere task.workers says how many score at once."

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
+from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Correction, Gate, Limit, Weight
+from trimtab.config.bound_words import as_written as as_written
+from trimtab.config.bound_words import bounds_lines, side_texts, unit_of
+from trimtab.config.bound_words import inequality as inequality
 from trimtab.config.metrics import HEAD_METRICS, METRICS
 
 
@@ -39,14 +42,9 @@ def formulas(rule: Correction) -> list[str]:
     lines = [f"ℓ = log {target} − log {base},  r = e^ℓ"]
     for place, gate in enumerate(rule.gates, start=1):
         lines.append(f"gate {place}: {_sentence_formula(gate, rule)}")
-    lines.append(f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}")
+    where = "" if rule.weight is None else "".join(f",  {text}" for text in _meanings(rule.weight))
+    lines.append(f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}{where}")
     return lines if rule.centering is None else [*lines, f"centering: {CENTERED}"]
-
-
-def as_written(value: float) -> str:
-    """A number as its user wrote it: 1, 0.99, 1e-05."""
-    text = f"{value:.12g}"
-    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 # ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,7 +89,8 @@ def gate_lines(gate: Gate, rule: Correction) -> tuple[tuple[str, str], ...]:
     """What a gate tests, with which bounds, what happens outside and when."""
     lines = [
         ("tests", _test(gate)),
-        ("passes if", inequality(statistic(gate), gate.lower, gate.upper, strict=gate.strict)),
+        ("passes if", inequality(statistic(gate), *side_texts(gate), strict=gate.strict)),
+        *bounds_lines(gate, unit_of(gate)),
     ]
     lines.extend(_where(gate, rule))
     lines.append(("outside", _OUTSIDE[gate.action].format(_consequence(gate))))
@@ -114,15 +113,6 @@ def statistic(gate: Gate) -> str:
 def token_formula(gate: Gate) -> str:
     """The formula of the metric for one token."""
     return METRICS[gate.metric].formulas[gate.direction]
-
-
-def inequality(value: str, lower: float | None, upper: float | None, *, strict: bool = False) -> str:
-    """A value with its bounds, closed unless strict, as an inequality."""
-    if lower is None and upper is None:
-        return f"{value}, no bounds"
-    left = "" if lower is None else f"{as_written(lower)} ≤ "
-    right = "" if upper is None else f" {'<' if strict else '≤'} {as_written(upper)}"
-    return f"{value} ≥ {as_written(lower)}" if upper is None and lower is not None else f"{left}{value}{right}"
 
 
 def _test(gate: Gate) -> str:
@@ -181,7 +171,7 @@ def _limit_lines(limit: Limit | None) -> list[tuple[str, str]]:
 
 
 def _sentence_formula(gate: Gate, rule: Correction) -> str:
-    test = inequality(statistic(gate), gate.lower, gate.upper, strict=gate.strict)
+    test = inequality(statistic(gate), *side_texts(gate), strict=gate.strict)
     unit = _UNIT[gate.level].removeprefix("the ")
     sentence = {
         "reject": f"keep {unit} if {test}",
@@ -194,8 +184,13 @@ def _sentence_formula(gate: Gate, rule: Correction) -> str:
         sentence = f"{fall} the tokens with the largest {token_formula(gate)} until {test}"
     pair = f"  [ℓ of {gate.pair}]" if gate.pair is not None and gate.pair != rule.pair else ""
     when = "" if gate.when == "always" else f"  [{_when(gate)}]"
-    where = METRICS[gate.metric].where
+    where = "; ".join(filter(None, [METRICS[gate.metric].where, *_meanings(gate)]))
     return f"{sentence}{pair}{when}{f',  {where}' if where else ''}"
+
+
+def _meanings(part: Gate | Weight) -> list[str]:
+    """What the symbols in its bounds stand for."""
+    return [text for _, text in bounds_lines(part, unit_of(part))]
 
 
 # ── weight and loss ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,6 +198,7 @@ def _sentence_formula(gate: Gate, rule: Correction) -> str:
 _RATIOS = {
     "token": ("r", "its own ratio"),
     "segment": ("e^(mean ℓ over the turn)", "the geometric mean of the ratios of its turn"),
+    "segment_product": ("e^(Σ ℓ over the turn)", "the product of the ratios of its turn"),
     "geometric": ("e^(mean ℓ over the sequence)", "the geometric mean of the ratios of its sequence"),
     "sequence": ("e^(Σ ℓ over the sequence)", "the product of the ratios of its sequence"),
     "prefix": ("e^(Σ ℓ up to the token)", "the product of the ratios of its sequence up to itself"),
@@ -214,16 +210,14 @@ def weight_formula(weight: Weight | None) -> str:
     """The factor on a token's loss."""
     if weight is None or weight.level == "one":
         return "1"
-    ratio, low, high = _RATIOS[weight.level][0], weight.lower, weight.upper
+    ratio, (low, high) = _RATIOS[weight.level][0], side_texts(weight)
     if low is None and high is None:
         return ratio
     if weight.outside == "zero":
         return f"{ratio} if {inequality(ratio, low, high)}, else 0"
-    if low is None and high is not None:
-        return f"min({ratio}, {as_written(high)})"
-    if high is None and low is not None:
-        return f"max({ratio}, {as_written(low)})"
-    return f"clip({ratio}, {as_written(low or 0.0)}, {as_written(high or 0.0)})"
+    if low is None:
+        return f"min({ratio}, {high})"
+    return f"max({ratio}, {low})" if high is None else f"clip({ratio}, {low}, {high})"
 
 
 def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
@@ -239,20 +233,26 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     lines = [
         ("formula", f"w = {weight_formula(weight)}{rejected}"),
         ("meaning", f"each token weighs {_RATIOS[weight.level][1]}, detached from the gradient"),
-        ("beyond", beyond if weight.lower is not None or weight.upper is not None else _without_bounds(weight, rule)),
+        ("beyond", beyond if side_texts(weight) != (None, None) else _without_bounds(weight, rule)),
+        *bounds_lines(weight, unit_of(weight)),
     ]
     if weight.scope == "kept":
         lines.append(("over", "the tokens that the gates kept"))
     lines.extend(_limit_lines(weight.limit))
     if rule.normalize is not None:
-        unit = "tokens" if weight.level in ("token", "segment", *BY_PREFIX) else "sequences"
-        lines.append(("then", f"divided by its mean over the {unit} of the whole batch, across ranks"))
+        unit = "tokens" if weight.level in ("token", *BY_SEGMENT, *BY_PREFIX) else "sequences"
+        whole = {
+            "batch": "of the whole batch, across ranks",
+            "group": "of its group, the responses to one prompt, all of them on one rank",
+        }
+        lines.append(("then", f"divided by its mean over the {unit} {whole[rule.normalize]}"))
     return tuple(lines)
 
 
 _SAME_RATIO = {
     "token": ("token", None),
     "segment": ("segment", "mean"),
+    "segment_product": ("segment", "sum"),
     "geometric": ("sequence", "mean"),
     "sequence": ("sequence", "sum"),
 }
@@ -263,9 +263,12 @@ def _without_bounds(weight: Weight, rule: Correction) -> str:
     same = _SAME_RATIO.get(weight.level)
     for place, gate in enumerate(rule.gates, start=1):
         fits = gate.metric == "ratio" and (gate.level, gate.agg) == same and (gate.pair or rule.pair) == rule.pair
-        if fits and gate.upper is not None and gate.when == "always" and gate.action != "observe":
-            return f"no bounds of its own; gate {place} keeps it at or below {as_written(gate.upper)}"
-    unit = {"sequence": "sequence", "geometric": "sequence", "segment": "segment"}.get(weight.level, "token")
+        upper = side_texts(gate)[1]
+        if fits and upper is not None and gate.when == "always" and gate.action != "observe":
+            return f"no bounds of its own; gate {place} keeps it at or below {upper}"
+    unit = {"sequence": "sequence", "geometric": "sequence", "segment": "segment", "segment_product": "segment"}.get(
+        weight.level, "token"
+    )
     return f"no bounds: one {unit} can dominate the step"
 
 
@@ -310,7 +313,12 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
 
 def _further_needs(rule: Correction) -> str:
     head = "; the head of the sampler's distribution (`head`)" if rule.centering is not None or rule.needs_head else ""
-    return f"{head}; the age of each token (`age`)" if rule.needs_age else head
+    further = {
+        "; the age of each token (`age`)": rule.needs_age,
+        "; the entropy of each token (`entropy`)": rule.needs_entropy,
+        "; a prompt id per sequence (`group`)": rule.needs_group,
+    }
+    return head + "".join(text for text, needed in further.items() if needed)
 
 
 def _rejects(rule: Correction) -> bool:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from trimtab.config.adaptive import BY_TOKEN
 from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
 from trimtab.config.metrics import BINARY_EPS, HEAD_METRICS
 from trimtab.config.words import PROBABILITY_METRICS, as_written
+from trimtab.config.worked_bounds import Sides, gate_sides, scale_of, weight_sides
 
 LENGTH = 1000
 Item = TypeVar("Item", bound=Hashable)
@@ -40,6 +42,7 @@ class GateOutcome:
     gate: Gate
     statistic: tuple[float, ...]
     passes: tuple[bool, ...]
+    sides: tuple[Sides, ...]  # its bounds for each token, as they are written: ratios as ratios
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ def outcome(rule: Correction, tokens: Sequence[Token], advantage: float = 1.0) -
     for found in findings:
         if found.gate.action == "clamp":
             weight = [
-                each if passes else _clamp(each, found.gate.lower, found.gate.upper)
-                for each, passes in zip(weight, found.passes, strict=True)
+                each if passes else _clamp(each, *sides)
+                for each, passes, sides in zip(weight, found.passes, found.sides, strict=True)
             ]
     counted = [stays and lives for stays, lives in zip(kept, alive, strict=True)]
     return Outcome(
@@ -126,11 +129,20 @@ def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advanta
 
     values = _map(value, tokens)
     judged = [each for each, counts in zip(values, scope, strict=True) if counts]
-    statistic, inside = _verdicts(gate, values, judged)
+    length = sum(scope)
+    scales = _map(lambda token: scale_of(gate.bound_scale, token.behavior, length), tokens)
+    statistic, inside, sides = _verdicts(gate, values, judged, scales)
     acts = _map(lambda token: _acts(gate, token, advantage), tokens)
     passes = tuple(fine or not act or not counts for fine, act, counts in zip(inside, acts, scope, strict=True))
     shown = _map(math.exp, statistic) if gate.metric == "ratio" else statistic
-    return GateOutcome(gate, tuple(shown), passes)
+    return GateOutcome(gate, tuple(shown), passes, tuple(_map(lambda each: _as_written_sides(gate, each), sides)))
+
+
+def _as_written_sides(gate: Gate, sides: Sides) -> Sides:
+    if gate.bounds is None and gate.bound_scale == "none":
+        return gate.lower, gate.upper
+    low, high = (math.exp(each) if each is not None and gate.metric == "ratio" else each for each in sides)
+    return low, high
 
 
 def _map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -139,22 +151,24 @@ def _map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Resu
     return [found[item] for item in items]
 
 
-def _verdicts(gate: Gate, values: list[float], judged: list[float]) -> tuple[list[float], list[bool]]:
-    """The statistic behind each token, and whether it lies inside; ratios in log space."""
-    low, high = gate.lower, gate.upper
-    if gate.metric == "ratio":
-        low, high = (None if bound is None else math.log(bound) for bound in (low, high))
+def _verdicts(
+    gate: Gate, values: list[float], judged: list[float], scales: list[float]
+) -> tuple[list[float], list[bool], list[Sides]]:
+    """The statistic behind each token, whether it lies inside, and its bounds; ratios in log space."""
     if gate.agg is None or not judged:
-        return values, _map(lambda each: _inside(each, low, high), values)
+        sides = gate_sides(gate, judged, scales)
+        return values, [_inside(each, *bounds) for each, bounds in zip(values, sides, strict=True)], sides
     if gate.agg == "budget":
-        most = _budget(judged, high or 0.0, gate.strict)
-        return values, [each <= most for each in values]
+        most = _budget(judged, gate.upper or 0.0, gate.strict)
+        return values, [each <= most for each in values], [(None, gate.upper)] * len(values)
     if gate.agg == "every":
         judged = [_limit(each, gate.limit, "gathered") for each in judged]
-        outside = [each for each in set(judged) if not _inside(each, low, high)]
-        return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values)
+        sides = gate_sides(gate, [max(judged, key=abs)], scales)
+        outside = [each for each in set(judged) if not _inside(each, *sides[0])]
+        return [max(outside or judged, key=abs)] * len(values), [not outside] * len(values), sides
     gathered = _limit(_GATHERED[gate.agg](judged), gate.limit, "gathered")
-    return [gathered] * len(values), [_inside(gathered, low, high)] * len(values)
+    sides = gate_sides(gate, [gathered], scales)
+    return [gathered] * len(values), [_inside(gathered, *sides[0])] * len(values), sides
 
 
 def _budget(values: Sequence[float], most: float, strict: bool) -> float:
@@ -187,9 +201,22 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
         log_rs = [_limit(each, weight.limit, "gathered") for each in _up_to_each(weight.level, log_rs, scope)]
     elif weight.level != "token":
         total = math.fsum(log_rs)
-        gathered = total if weight.level == "sequence" else total / max(sum(scope), 1)
+        gathered = total if weight.level in ("sequence", "segment_product") else total / max(sum(scope), 1)
         log_rs = [_limit(gathered, weight.limit, "gathered")] * len(tokens)
-    return _map(lambda log_r: _weight_of(log_r, weight), log_rs)
+    if weight.bounds is None and weight.bound_scale == "none":
+        return _map(lambda log_r: _weight_of(log_r, weight), log_rs)
+    alone = weight.level == "token" or weight.level in BY_PREFIX
+    units = [each for each, counts in zip(log_rs, scope, strict=True) if counts] if alone else log_rs[:1]
+    scales = [scale_of(weight.bound_scale, token.behavior, sum(scope)) for token in tokens]
+    sides = weight_sides(weight, units, scales)
+    return [_held(log_r, weight, *each) for log_r, each in zip(log_rs, sides, strict=True)]
+
+
+def _held(log_r: float, weight: Weight, low: float | None, high: float | None) -> float:
+    """A weight within bounds given as logarithms."""
+    if weight.outside == "zero" and not _inside(log_r, low, high):
+        return 0.0
+    return math.exp(min(_clamp(log_r, low, high), 700.0))
 
 
 def _up_to_each(level: str, log_rs: Sequence[float], scope: Sequence[bool]) -> list[float]:
@@ -255,6 +282,12 @@ SETTING = (
     "In brackets: the probability under the policy that sampled → under the policy compared with it."
 )
 
+
+def setting(rule: Correction) -> str:
+    """What the examples of a rule take for granted."""
+    return f"{SETTING} The entropy of a token is taken as log 1/q." if rule.needs_entropy else SETTING
+
+
 CASES = (
     WorkedExample(Token(0.3, 0.9)),
     WorkedExample(Token(0.001, 0.003)),
@@ -267,7 +300,9 @@ CASES = (
 
 def examples(rule: Correction) -> list[tuple[str, str]]:
     """What the rule does in each case, as subject and predicate."""
+    parts = [*rule.gates, *([] if rule.weight is None else [rule.weight])]
     probabilities = any(gate.metric in (*PROBABILITY_METRICS, *HEAD_METRICS) for gate in rule.gates)
+    probabilities = probabilities or any(part.bound_scale in BY_TOKEN for part in parts)
     rare = CASES[1]
     return [(case.words, _fates(rule, case)) for case in CASES if probabilities or case is not rare]
 
@@ -297,11 +332,13 @@ def _cause(found: Outcome) -> str:
         gate, value = finding.gate, finding.statistic[0]
         if finding.passes[0] or gate.action == "observe":
             continue
-        above = gate.upper is not None and (gate.lower is None or value >= gate.lower)
+        low, high = finding.sides[0]
+        above = high is not None and (low is None or value >= low)
         if gate.agg == "budget":
             return f" by gate {place} (its {_short(value)} does not fit the budget)"
-        sign, bound = (">", gate.upper) if above else ("<", gate.lower)
-        return f" by gate {place} ({_short(value)} {sign} {as_written(bound or 0.0)})"
+        sign, bound = (">", high) if above else ("<", low)
+        named = as_written if gate.bounds is None and gate.bound_scale == "none" else _short
+        return f" by gate {place} ({_short(value)} {sign} {named(bound or 0.0)})"
     return ""
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -76,6 +76,10 @@ class Batch:
     )
     head: HeadLogProbs | None = None
     age: Float[Tensor, "*tokens"] | None = None  # in versions; unknown ones hold `UNKNOWN_AGE`, 0 outside `valid`
+    entropy: Float[Tensor, "*tokens"] | None = (
+        None  # of each token's distribution; 0 outside `valid` and where not known
+    )
+    group: Int[Tensor, " rows"] | None = None  # a number from 0 for the group of each sequence of this rank
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _ratios: tuple[LogRatio, ...] = ()
 
@@ -109,6 +113,10 @@ class Batch:
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
         return zero_outside(self.log_probs(policy), self.valid).exp_().clamp_(max=torch.finfo(self.valid.dtype).max)
+
+    def improbability(self, policy: str) -> Float[Tensor, "*tokens"]:
+        """1 less the probability of each token under a policy; 0 outside `valid`, and never negative."""
+        return zero_outside(self.log_probs(policy), self.valid).expm1_().neg_().clamp_(min=0.0)
 
     def positive(self) -> Float[Tensor, ""]:
         """How many valid tokens of this rank have a log-prob above 0, beyond rounding, under some policy."""
@@ -144,6 +152,8 @@ def batch(
     ranks: Ranks,
     head: HeadLogProbs | None = None,
     age: Tensor | None = None,
+    entropy: Tensor | None = None,
+    group: Tensor | None = None,
 ) -> Batch:
     """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
     layout = checked_layout(policies, mask, cu_seqlens, ranks)
@@ -165,6 +175,8 @@ def batch(
         partial=None if mask.dtype == torch.bool else (valid * (mask != 1)).sum(),
         head=head,
         age=None if age is None else _known_age(age, mask).to(kind) * valid,
+        entropy=None if entropy is None else _known_entropy(entropy, mask, valid),
+        group=None if group is None else _group_numbers(group, mask, layout),
         _edits={name: edits(log_probs) for name, log_probs in policies.items()},
         _ratios=tuple(LogRatio(layout, each) for each in log_r.values()),
     )
@@ -175,6 +187,40 @@ def _known_age(age: Tensor, mask: Tensor) -> Tensor:
     _check_like("age", age, mask)
     held = age.detach().double()
     return torch.where(held >= 0, held.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
+
+
+def _known_entropy(entropy: Tensor, mask: Tensor, valid: Tensor) -> Float[Tensor, "*tokens"]:
+    """Entropies as given; 0 where one is not known (NaN, infinite, negative)."""
+    _check_like("entropy", entropy, mask, "One number per token")
+    return zero_outside(entropy.detach().to(valid.dtype), valid).clamp_(min=0.0)
+
+
+def _group_numbers(group: Tensor, mask: Tensor, layout: Layout) -> Int[Tensor, " rows"]:
+    """Group ids as numbers from 0, in the order of the ids: equal ones become neighbours by sorting, and nothing is read on the host."""
+    check_group(group, number_of_sequences(mask, layout))
+    check_device("group", group, mask.device)
+    ids, order = group.to(torch.int64).sort()
+    opens = torch.zeros_like(ids)
+    opens[1:] = ids[1:] != ids[:-1]
+    return torch.empty_like(ids).scatter_(0, order, opens.cumsum(0))
+
+
+def number_of_sequences(mask: Tensor, layout: Layout) -> int:
+    """How many sequences lie in a mask; −1 where turns are the units."""
+    return len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
+
+
+def check_group(group: Tensor | None, rows: int) -> None:
+    """A group id belongs to a row."""
+    if group is None:
+        return
+    if group.shape != (rows,):
+        raise InputError(
+            f"group needs one id per row, shape ({rows},), got {tuple(group.shape)}. A prompt has rows, not tokens: "
+            "pass the id of each sequence once."
+        )
+    if group.is_floating_point() or group.dtype == torch.bool:
+        raise InputError(f"group needs integer ids, got {group.dtype}. Number the prompts.")
 
 
 def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
@@ -203,7 +249,7 @@ def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) ->
 def per_token(advantages: Tensor, mask: Tensor, layout: Layout) -> Tensor:
     """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them); detached."""
     advantages = advantages.detach()
-    rows = len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
+    rows = number_of_sequences(mask, layout)
     check_device("advantages", advantages, mask.device, plural=True)
     advantages = column_per_token(advantages, rows, mask, layout)
     if advantages.shape != mask.shape:
@@ -264,10 +310,10 @@ def _first_step_back(bounds: list[int]) -> str:
     return f"{here} then {there} at index {index}. Pass cumulative lengths."
 
 
-def _check_like(name: str, tensor: Tensor, mask: Tensor) -> None:
+def _check_like(name: str, tensor: Tensor, mask: Tensor, each: str = "One log-prob per token") -> None:
     if tensor.shape != mask.shape:
         raise InputError(
-            f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(tensor.shape)}. One log-prob per token, same index everywhere."
+            f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(tensor.shape)}. {each}, same index everywhere."
         )
     check_device(name, tensor, mask.device)
 

@@ -21,13 +21,14 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
+from trimtab.core.bounds import is_fixed
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, is_finite, zero_outside
-from trimtab.core.weight import Weighing, over_mean, weighing
+from trimtab.core.weight import token_weights, weighing
 from trimtab.errors import InputError
 
 
@@ -104,6 +105,8 @@ def correct(
     advantages: Tensor | None = None,
     head: HeadLogProbs | None = None,
     age: Tensor | None = None,
+    entropy: Tensor | None = None,
+    group: Tensor | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     process_group: ProcessGroup | None = None,
     context_group: ProcessGroup | None = None,
@@ -112,7 +115,9 @@ def correct(
 
     Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`. `advantages` are per token or per sequence.
     `head` is what the policies say of more ids than the sampled one, for gates on `head_tv` and `head_kl`;
-    `age` the learner's version less that of the weights that sampled each token, negative where it is not known, for gates on `age`.
+    `age` the learner's version less that of the weights that sampled each token, negative where it is not known, for gates on `age`;
+    `entropy` that of each token's distribution, for `bound_scale: entropy`, and where it is not known (NaN, negative) a bound has no width;
+    `group` a prompt id per sequence, for `normalize: group`, every sequence of a group on one rank.
     `process_group` spans the ranks that hold the batch together, for statistics over all of it; `context_group` the ranks
     that each hold a part of every sequence.
     """
@@ -122,19 +127,20 @@ def correct(
     ranks = groups(process_group, context_group)
     layout = checked_layout(found, mask, cu_seqlens, ranks)
     check_head(rule, head, mask)
-    check_age(rule, age)
+    check_further(rule, age=age, entropy=entropy, group=group)
 
     def plain(mask: Tensor) -> Decisions:
-        beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens}
-        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks, head=head, age=age))
+        beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens, "head": head}
+        beside |= {"age": age, "entropy": entropy, "group": group}
+        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks))
 
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
     if quick is not None:
         out = quick.found
-        return Corrected(out.weight, out.kept, out.trained, out.log_r, quick.metrics(plain), rule)
+        return Corrected(out.weight, out.kept, out.trained, out.log_r, quick.metrics(plain, aged=age is not None), rule)
     made = plain(mask)
     kept, trained = made.kept.bool(), made.batch.valid.bool()
-    metrics = Metrics(rule, lambda: made, valued=advantages is not None)
+    metrics = Metrics(rule, lambda: made, valued=advantages is not None, aged=age is not None)
     centered = None if made.centered is None else made.centered.bool()
     return Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
 
@@ -151,11 +157,20 @@ def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> Non
         )
 
 
-def check_age(rule: Correction, age: Tensor | None) -> None:
-    """Ages for a rule that looks at them."""
+def check_further(rule: Correction, *, age: Tensor | None, entropy: Tensor | None, group: Tensor | None) -> None:
+    """What a rule looks at beside log-probs is there."""
     if rule.needs_age and age is None:
         raise InputError(
             "This correction needs age, got None. One of its gates is on age: pass the learner's version less that of each token."
+        )
+    if rule.needs_entropy and entropy is None:
+        raise InputError(
+            "This correction needs entropy, got None. One of its bounds is scaled by it: pass the entropy of each token, which "
+            "trimtab.selected_log_probs(..., entropy=True) gives."
+        )
+    if rule.needs_group and group is None:
+        raise InputError(
+            "This correction needs group, got None. Its weights are normalised by group: pass one prompt id per sequence."
         )
 
 
@@ -197,15 +212,24 @@ def decide(rule: Correction, tokens: Batch) -> Decisions:
     weight, weighed = kept * not_zeroed, None
     if rule.weight is not None and rule.weight.level != "one":
         weighed = weighing(rule.weight, rule.pair, tokens, kept if rule.weight.scope == "kept" else trained)
-        weight.mul_(_clamp(weighed, over_mean(weighed, tokens) if rule.normalize else weighed.value, results))
+        weight.mul_(_clamp(token_weights(weighed, tokens, rule.normalize), results))
     return Decisions(rule=rule, batch=tokens, results=tuple(results), weighing=weighed, kept=kept, weight=weight)
 
 
-def _clamp(weighed: Weighing, value: Tensor, results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
+def _clamp(per_token: Float[Tensor, "*#tokens"], results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
     """The weight over the tokens, held at the bounds of the clamp gates that fired."""
-    per_token = value if weighed.units is None else weighed.units.spread(value)
     for found in results:
         if found.gate.action == "clamp":
-            held = per_token.clamp(min=found.gate.lower, max=found.gate.upper)
-            per_token = torch.where(found.passes > 0, per_token, held)
+            per_token = torch.where(found.passes > 0, per_token, _at_bounds(per_token, found))
+    return per_token
+
+
+def _at_bounds(per_token: Float[Tensor, "*#tokens"], found: GateResult) -> Float[Tensor, "*#tokens"]:
+    """The weight at the bounds of a gate on the ratio."""
+    if is_fixed(found.gate):
+        return per_token.clamp(min=found.gate.lower, max=found.gate.upper)
+    for bound, hold in zip(found.bounds.of_ratio(per_token), (torch.maximum, torch.minimum), strict=True):
+        if bound is not None:
+            whole = bound if bound.ndim == 0 or found.units is None else found.units.spread(bound)
+            per_token = hold(per_token, whole)
     return per_token

@@ -11,10 +11,11 @@ from torch import Tensor
 from trimtab.config.algebra import Gate
 from trimtab.config.metrics import HEAD_METRICS
 from trimtab.core.batch import Batch
+from trimtab.core.bounds import UnitBounds, bounds_of_gate
 from trimtab.core.layout import Layout
 from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES
 from trimtab.core.order import within_budget
-from trimtab.core.ratio import above, at_most, below, is_inside, log_bound, saturating_cast
+from trimtab.core.ratio import above, at_most, below, saturating_cast
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,7 @@ class GateResult:
     high: Float[Tensor, "*units"]
     inside: Float[Tensor, "*units"]  # within the bounds
     passes: Float[Tensor, "*#tokens"]  # inside, or the gate does not act here
+    bounds: UnitBounds
 
 
 # Two answers, a gate on the mean of k1 (−log r) with upper 0.5, when negative_advantage:
@@ -47,14 +49,10 @@ def gate_result(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*toke
     units = {"segment": lambda: batch.turns, "sequence": lambda: batch.layout}.get(gate.level, lambda: None)()
     counted = scope if units is None else batch.count(units, scope)
     low, high = _statistic(gate, token_values(gate, pair, batch, scope), units, scope, counted, batch)
-    inside = _inside(gate, low, high, scope, batch)
+    bounds = bounds_of_gate(gate, batch, low, high, counted)
+    inside = _inside(gate, bounds, low, high, scope, batch)
     passes = _passes(gate, pair, batch, scope, units, counted, inside)
-    return GateResult(gate, scope, units, counted, low, high, inside, passes)
-
-
-def gate_bounds(gate: Gate) -> tuple[float | None, float | None]:
-    """The bounds in the space of the statistic: logarithms for ratios, so that a bound met exactly is inside."""
-    return (log_bound(gate.lower), log_bound(gate.upper)) if gate.metric == "ratio" else (gate.lower, gate.upper)
+    return GateResult(gate, scope, units, counted, low, high, inside, passes, bounds)
 
 
 def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
@@ -93,11 +91,10 @@ def _statistic(
     return low, high
 
 
-def _inside(gate: Gate, low: Tensor, high: Tensor, scope: Tensor, batch: Batch) -> Tensor:
+def _inside(gate: Gate, bounds: UnitBounds, low: Tensor, high: Tensor, scope: Tensor, batch: Batch) -> Tensor:
     if gate.agg == "budget":
         return within_budget(high, scope, gate.upper or 0.0, batch.layout.ranks, strict=gate.strict)
-    lower, upper = gate_bounds(gate)
-    return is_inside(low, lower, upper) if low is high else is_inside(low, lower, None) * is_inside(high, None, upper)
+    return bounds.contains(low, high)
 
 
 ACTS = {"negative_advantage": below, "nonpositive_advantage": at_most, "positive_advantage": above}

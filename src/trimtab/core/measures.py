@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trimtab.core.add import number_of, small_sum_of, sum_of
-from trimtab.core.batch import Batch
+from trimtab.core.add import number_of, small_sum_of, squares_of, sum_of
+from trimtab.core.batch import UNKNOWN_AGE, Batch
+from trimtab.core.bounds import Bound
 from trimtab.core.decisions import (
     MOST,
     Decisions,
@@ -25,12 +26,12 @@ from trimtab.core.decisions import (
     sum_of_rows,
     with_prefix,
 )
-from trimtab.core.gate import GateResult, gate_bounds
+from trimtab.core.gate import GateResult
 from trimtab.core.layout import Layout
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import above, below, is_inside, log_bound, saturating_cast, zero_outside
+from trimtab.core.ratio import above, below, is_inside, saturating_cast, zero_outside
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
@@ -151,11 +152,45 @@ def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
 
 def weight(made: Decisions) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
-    found = describe(made.weight.clamp(max=MOST), made.kept, number_of(made.kept), made.ranks, least=0.0)
+    return _weights(made, made.weight.clamp(max=MOST), "weight/")
+
+
+def raw_weight(made: Decisions) -> dict[str, Tensor]:
+    """The same before bounds, zeroing gates and normalisation."""
+    assert made.weighing is not None
+    raw = made.weighing.log_raw.clamp(max=math.log(MOST)).exp_()
+    return _weights(made, made.weighing.spread(raw) * made.kept, "weight/raw_")
+
+
+def _weights(made: Decisions, held: Tensor, prefix: str) -> dict[str, Tensor]:
+    found = describe(held, made.kept, number_of(made.kept), made.ranks, least=0.0)
     (trained,) = over_ranks(made.ranks, made.number)
     square = found.variance + found.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
-    return found.as_metrics("weight/") | {"weight/ess": quotient(found.number * found.mean.square(), square * trained)}
+    ess = quotient(found.number * found.mean.square(), square * trained)
+    return found.as_metrics(prefix) | {f"{prefix}ess": ess}
+
+
+AGES = {"0": (0.0, 0.0), "1": (1.0, 1.0), "2-3": (2.0, 3.0), "4-7": (4.0, 7.0), "8-up": (8.0, UNKNOWN_AGE - 1)}
+"""Bands of ages, in versions: the least and the greatest of each. A token whose age is not known is in none."""
+
+
+def ess_by_age(made: Decisions) -> dict[str, Tensor]:
+    """The effective share of the tokens of each age."""
+    age, valid = made.batch.age, made.batch.valid
+    assert age is not None
+    held = made.weight.clamp(max=MOST)
+    sums: list[Tensor] = []
+    for least, most in AGES.values():
+        here = is_inside(age, least, most).mul_(valid)
+        part = held * here
+        sums += [sum_of(part), squares_of(part), number_of(here)]
+    found = over_ranks(made.ranks, *sums)
+    totals, squares, numbers = found[0::3], found[1::3], found[2::3]
+    return {
+        f"weight/ess_age/{name}": quotient(total.square(), square * number)
+        for name, total, square, number in zip(AGES, totals, squares, numbers, strict=True)
+    }
 
 
 def weight_quantiles(made: Decisions) -> dict[str, Tensor]:
@@ -170,15 +205,35 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
     counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else made.ranks.row_share
     number = small_sum_of(counted)
 
-    def beyond(lower: float | None, upper: float | None) -> Tensor:
-        if not (lower or upper):  # no bound on this side; nothing is below 0
+    def beyond(lower: Bound, upper: Bound) -> Tensor:
+        if lower is None and upper is None:  # no bound on this side
             return torch.zeros_like(number)
-        inside = is_inside(weighed.log_raw, log_bound(lower), log_bound(upper))
-        return number - small_sum_of(inside.flatten().mul_(counted))
+        return number - small_sum_of(is_inside(weighed.log_raw, lower, upper).flatten().mul_(counted))
 
-    sums = (beyond(None, weighed.weight.upper), beyond(weighed.weight.lower, None), number)
+    sums = (beyond(None, weighed.bounds.upper), beyond(weighed.bounds.lower, None), number)
     high, low, number = over_ranks(made.ranks, *(each * share for each in sums))
     return {"weight/touched_high": quotient(high, number), "weight/touched_low": quotient(low, number)}
+
+
+def found_weight_bound(made: Decisions) -> dict[str, Tensor]:
+    """The upper bound of the weight that was found in the batch."""
+    assert made.weighing is not None
+    return {"weight/upper": _found_bound(made.weighing.bounds.upper, of_ratio=True)}
+
+
+def found_gate_bound(index: int, name: str) -> Measure:
+    """The upper bound of a gate that was found in the batch."""
+
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        return {f"{name}upper": _found_bound(found.bounds.upper, of_ratio=found.gate.metric == "ratio")}
+
+    return section
+
+
+def _found_bound(bound: Bound, *, of_ratio: bool) -> Tensor:
+    assert isinstance(bound, Tensor)
+    return as_metric((bound.double().exp() if of_ratio else bound.double()).clamp(max=MOST))
 
 
 def _statistic(found: GateResult) -> Tensor:
@@ -246,7 +301,7 @@ def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
     """Which units lie above the upper bound, and which below the lower one."""
     if found.gate.agg == "budget":
         return 1.0 - found.inside, torch.zeros_like(found.inside)
-    lower, upper = gate_bounds(found.gate)
+    lower, upper = found.bounds.lower, found.bounds.upper
     return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
 
 

@@ -25,9 +25,15 @@ class Metrics(LazyMetrics):
     """The metrics of one correction, from the decisions of the plain form; with `known`, those are made only for what is left."""
 
     def __init__(
-        self, rule: Correction, decide: Callable[[], Decisions], *, valued: bool, known: Known | None = None
+        self,
+        rule: Correction,
+        decide: Callable[[], Decisions],
+        *,
+        valued: bool,
+        aged: bool = False,
+        known: Known | None = None,
     ) -> None:
-        super().__init__(_measures(rule) | _VALUED if valued else _measures(rule))
+        super().__init__(_measures(rule) | (_VALUED if valued else {}) | (_AGED if aged else {}))
         self._decide, self._known = decide, known
 
     @once
@@ -52,6 +58,10 @@ class WeightMetrics(LazyMetrics):
             "weight/p01 weight/p50 weight/p99": measures.weight_quantiles,
         }
         super().__init__({name: partial(how, decisions) for group, how in names.items() for name in group.split()})
+
+
+RAW = "raw_mean raw_std raw_min raw_max raw_ess"
+"""What is said of a weight before its bounds."""
 
 
 def gate_name(index: int, gate: Gate) -> str:
@@ -80,12 +90,17 @@ def _measures(rule: Correction) -> dict[str, Measure]:
     add("mean std min max ess", measures.weight, "weight/")
     if rule.weighs:
         add("touched_high touched_low", measures.beyond_bounds, "weight/")
+        add(RAW, measures.raw_weight, "weight/")
         add("p01 p50 p99", measures.weight_quantiles, "weight/")
+    if rule.weight is not None and rule.weight.bounds is not None:
+        add("upper", measures.found_weight_bound, "weight/")
     for index, gate in enumerate(rule.gates):
         name = f"{gate_name(index, gate)}/"
         add("mean std min max", measures.gate_statistic(index, name), name)
         add("p01 p50 p99", measures.gate_quantiles(index, name), name)
         add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
+        if gate.bounds is not None:
+            add("upper", measures.found_gate_bound(index, name), name)
     return table
 
 
@@ -97,3 +112,5 @@ _VALUED: dict[str, Measure] = {
     "selection/mean_advantage": measures.selection,
 }
 """What is known where there are advantages."""
+_AGED: dict[str, Measure] = {f"weight/ess_age/{name}": measures.ess_by_age for name in measures.AGES}
+"""What is known where there are ages."""

@@ -7,7 +7,7 @@ that of the whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -37,6 +37,74 @@ def _flip(bits: Tensor) -> Tensor:
 def _middle(low: Tensor, high: Tensor) -> Tensor:
     """The mean of two integers, rounded up, where their sum may not fit the type."""
     return (low | high) - ((low ^ high) >> 1)
+
+
+def _greatest_fitting(fits: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, rounds: int) -> Int[Tensor, ""]:
+    """The greatest integer within [low, high] that fits, by halving; `low` is taken to, and what lies above one that does not, not to."""
+    for _ in range(rounds):
+        middle = _middle(low, high)
+        good = fits(middle)
+        low = torch.where(good, middle, low)
+        high = torch.where(good, high, middle - 1)
+    return low
+
+
+def _as_value(order: Int[Tensor, ""], kind: torch.dtype) -> Float[Tensor, ""]:
+    """The number that stands at a place of the order."""
+    bits = _flip(order.to(torch.int64 if kind == torch.float64 else torch.int32))
+    return bits.view(torch.float64 if kind == torch.float64 else torch.float32).to(kind)
+
+
+_SLACK = 1.0 - 1e-12
+"""A share of 0.07 of 100 is 7, and 0.07 · 100 in floating point is more."""
+
+
+def nearest_share(
+    distance: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], share: float, ranks: Ranks
+) -> Float[Tensor, ""]:
+    """The least distance d such that at least a share of the counted ones, rounded up, is at most d; 0 if there are none.
+
+    Distances are never negative, and d is one of them to the last bit: those that equal it lie within it too.
+    """
+    if distance.dtype != torch.float64:
+        return quantiles(distance, counted, [share * _SLACK], ranks)[0].to(distance.dtype)
+    order, there = _sortable(distance), counted > 0
+    number = ranks.total(there.sum(dtype=torch.int64))
+    needed = number.double().mul(share * _SLACK).ceil()
+
+    def is_short(middle: Tensor) -> Tensor:
+        return ranks.total(((order <= middle) & there).sum(dtype=torch.int64)) < needed
+
+    low = torch.full((), -1, dtype=torch.int64, device=distance.device)
+    last = _greatest_fitting(is_short, low, torch.full_like(low, _INFINITY[order.dtype]), 64)
+    return torch.where(number > 0, _as_value(last + 1, distance.dtype), 0.0)
+
+
+def upper_for_ess(
+    log_raw: Float[Tensor, "*n"], counted: Float[Tensor, "*n"], log_lower: float | None, share: float, ranks: Ranks
+) -> Float[Tensor, ""]:
+    """The greatest log u >= 0, none beyond the greatest ratio, with (Σw)² >= share · n · Σw² over the counted w = min(r, u).
+
+    Raising u from where it cuts k ratios adds k to Σw and 2·k·u to Σw², and Σw² <= u·Σw: the effective share never rises with u. It
+    does not change if all weights are divided by u, so nothing overflows.
+    """
+    there = counted.clamp(max=1.0)
+    low = torch.zeros((), dtype=torch.int64, device=log_raw.device)
+    held = torch.where(there > 0, log_raw, 0.0).clamp(min=0.0)
+    top = ranks.greatest(held.amax() if held.numel() else held.new_zeros(()))
+    high = _sortable(top).to(torch.int64)
+
+    def is_even(middle: Tensor) -> Tensor:
+        bound = _as_value(middle, log_raw.dtype)
+        apart = (log_raw - bound).clamp_(max=0.0)
+        if log_lower is not None:
+            apart = torch.maximum(apart, log_lower - bound)
+        weight = apart.exp_().mul_(there)
+        sums = torch.stack([each.sum(dtype=torch.float64) for each in (weight, weight.square(), there)])
+        total, squares, number = ranks.total(sums)
+        return total.square() >= share * number * squares
+
+    return _as_value(_greatest_fitting(is_even, low, high, torch.iinfo(_sortable(top).dtype).bits), log_raw.dtype)
 
 
 def quantiles(
@@ -94,14 +162,14 @@ def within_budget(
     if strict:
         places = torch.where(counted > 0, order.to(torch.int64), high)
         low = -ranks.greatest(-places.amin() if places.numel() else -high)
-    for _ in range(torch.iinfo(order.dtype).bits):
-        middle = _middle(low, high)
+
+    def fits(middle: Tensor) -> Tensor:
         kept = torch.le(order, middle.to(order.dtype), out=torch.empty_like(order)).to(value.dtype).mul_(counted)
         sums = torch.stack([torch.mul(value, kept, out=below).sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
         total, number = ranks.total(sums)
-        fits = total < most * number if strict else total <= most * number
-        low = torch.where(fits, middle, low)
-        high = torch.where(fits, high, middle - 1)
+        return total < most * number if strict else total <= most * number
+
+    low = _greatest_fitting(fits, low, high, torch.iinfo(order.dtype).bits)
     return torch.le(order, low.to(order.dtype), out=torch.empty_like(order)).to(value.dtype)
 
 
@@ -116,12 +184,12 @@ def largest(
     counts, facts = counted.to(order.dtype), torch.iinfo(order.dtype)
     low = torch.full((), facts.min, dtype=torch.int64, device=value.device)
     high = torch.full_like(low, facts.max)
-    for _ in range(facts.bits):
-        middle = _middle(low, high)
+
+    def is_enough(middle: Tensor) -> Tensor:
         here = torch.ge(order, middle.to(order.dtype), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
-        enough = ranks.total(here) >= number
-        low = torch.where(enough, middle, low)
-        high = torch.where(enough, high, middle - 1)
+        return ranks.total(here) >= number
+
+    low = _greatest_fitting(is_enough, low, high, facts.bits)
     least = low.to(order.dtype)
     there = counts.flatten() > 0
     above, ties = (order.flatten() > least) & there, (order.flatten() == least) & there

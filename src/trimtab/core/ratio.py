@@ -51,8 +51,13 @@ def _compare(comparison: Callable[..., Tensor], value: Tensor, bound: float | Te
     return comparison(value.detach(), bound, out=torch.empty_like(value, requires_grad=False))
 
 
-def is_inside(value: Float[Tensor, "*n"], lower: float | None, upper: float | None) -> Float[Tensor, "*n"]:
-    """1.0 where lower <= value <= upper, 0.0 elsewhere; a bound left out is open, and NaN is never inside."""
+def is_inside(
+    value: Float[Tensor, "*n"], lower: float | Tensor | None, upper: float | Tensor | None
+) -> Float[Tensor, "*n"]:
+    """1.0 where lower <= value <= upper, 0.0 elsewhere; a bound left out is open, and NaN is never inside.
+
+    A bound is one number, or one for each value.
+    """
     sides = [at_least(value, lower)] if lower is not None else []
     sides += [at_most(value, upper)] if upper is not None else []
     if not sides:

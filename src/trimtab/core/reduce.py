@@ -19,7 +19,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.losses import Reduction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import batch, groups
+from trimtab.core.batch import batch, check_group, groups
 from trimtab.core.checks import check_all
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
@@ -170,19 +170,6 @@ def _prompts(group: Tensor, tokens: Tensor, ranks: Ranks) -> Prompts:
     run = opens.cumsum(0) - 1
     totals = torch.zeros_like(tokens).index_add_(0, run, tokens[order])
     return Prompts(ids, totals[run], totals.gt(0).sum(dtype=torch.float64))
-
-
-def check_group(group: Tensor | None, rows: int) -> None:
-    """A group id belongs to a row."""
-    if group is None:
-        return
-    if group.shape != (rows,):
-        raise InputError(
-            f"group needs one id per row, shape ({rows},), got {tuple(group.shape)}. A prompt has rows, not tokens: "
-            "pass the id of each sequence once."
-        )
-    if group.is_floating_point() or group.dtype == torch.bool:
-        raise InputError(f"group needs integer ids, got {group.dtype}. Number the prompts.")
 
 
 def _present(masks: Tensor | Sequence[Tensor], policies: list[Tensor | Sequence[Tensor]]) -> list[Tensor]:

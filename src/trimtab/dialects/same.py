@@ -63,7 +63,9 @@ def is_same(one: Correction, other: Correction) -> bool:
 def plainest(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
-    gates = [gate for gate in gates if gate.action == "observe" or (gate.lower, gate.upper) != (None, None)]
+    gates = [
+        gate for gate in gates if gate.action == "observe" or gate.bounds or (gate.lower, gate.upper) != (None, None)
+    ]
     gates = _drop_idle_scopes(gates)
     weight = None if rule.weight is None or rule.weight.level == "one" else _plain_weight(rule.weight, gates)
     gates, weight = _fold(gates, weight, rule.pair)
@@ -104,6 +106,8 @@ def as_gate(rule: Correction) -> Correction | None:
     """The same with a zeroing weight written as a zeroing gate and an open weight."""
     weight = rule.weight
     if weight is None or weight.outside != "zero" or weight.level not in _LEVELS.values() or rule.normalize:
+        return None
+    if weight.bounds is not None or weight.bound_scale != "none":
         return None
     agg = {level: agg for agg, level in _LEVELS.items()}[weight.level]
     shape: dict[str, Any] = {"level": "token"} if agg == "token" else {"level": "sequence", "agg": agg}
@@ -168,8 +172,8 @@ def _plain_weight(weight: Weight, gates: list[Gate]) -> Weight:
         "lower": _round(weight.lower) if weight.lower else None,
         "upper": _round(weight.upper),
     }
-    if (changes["lower"], changes["upper"]) == (None, None):
-        changes["outside"] = "clamp"
+    if (changes["lower"], changes["upper"], weight.bounds) == (None, None, None):
+        changes |= {"outside": "clamp", "bound_scale": "none"}
     if weight.level == "token" or _leave_whole(gates):
         changes["scope"] = "trained"
     return weight.but(**changes)
@@ -177,11 +181,12 @@ def _plain_weight(weight: Weight, gates: list[Gate]) -> Weight:
 
 def _fold(gates: list[Gate], weight: Weight | None, pair: str) -> tuple[list[Gate], Weight | None]:
     """A zeroing gate on the very ratio that weighs is a weight that is zero outside."""
-    if weight is None or (weight.lower, weight.upper) != (None, None):
+    if weight is None or (weight.lower, weight.upper, weight.bounds) != (None, None, None):
         return gates, weight
     for gate in gates:
         same_unit = gate.metric == "ratio" and _LEVELS.get(gate.agg or gate.level) == weight.level
-        plain = gate.action == "zero" and gate.when == "always" and gate.scope == weight.scope
+        plain = gate.action == "zero" and gate.when == "always" and gate.scope == weight.scope and not gate.bounds
+        plain = plain and gate.bound_scale == "none"
         if same_unit and plain and gate.limit == weight.limit and gate.pair == pair:
             rest = [other for other in gates if other is not gate]
             return rest, weight.but(lower=gate.lower, upper=gate.upper, outside="zero")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.errors import ConfigWarning, RunError
 from trimtab.lab.candidate import Candidate, parse_candidate
 from trimtab.lab.cell import cells
@@ -141,12 +141,17 @@ def gates_of(rule: Correction) -> list[Gate]:
         found = [
             gate.but(scope="trained", action="reject", pair=None)
             for gate in rule.gates
-            if gate.when == "always" and gate.agg != "budget" and gate.action != "observe"
+            if gate.when == "always" and gate.agg != "budget" and gate.action != "observe" and _is_constant(gate)
         ]
     weight = rule.weight
-    if weight is not None and weight.outside == "zero" and weight.level == "token":
+    if weight is not None and weight.outside == "zero" and weight.level == "token" and _is_constant(weight):
         found.append(Gate(metric="ratio", lower=weight.lower, upper=weight.upper))
     return found
+
+
+def _is_constant(part: Gate | Weight) -> bool:
+    """Whether its bounds are one threshold for all batches and units."""
+    return part.bounds is None and part.bound_scale == "none"
 
 
 def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any], jobs: int) -> list[list[RolloutRow]]:

@@ -250,7 +250,7 @@ def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetric
             assert isinstance(found.made.correction, Metrics)
             return found.made.correction.decisions
 
-        found.correction = Metrics(call.correction, decisions, valued=True, known=known)
+        found.correction = Metrics(call.correction, decisions, valued=True, aged=call.age is not None, known=known)
     return found
 
 

@@ -21,12 +21,12 @@ from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, checked_layout, groups
+from trimtab.core.batch import Batch, batch, check_group, checked_layout, groups
 from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.correct import Corrected, check_age, check_head, decide, required_log_probs
+from trimtab.core.correct import Corrected, check_further, check_head, decide, required_log_probs
 from trimtab.core.observe import Metrics, WeightMetrics
 from trimtab.core.ratio import indicator, zero_outside
-from trimtab.core.reduce import Denominator, check_group, denominator_of, share
+from trimtab.core.reduce import Denominator, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.call import LossCall
 from trimtab.losses.centering import check_centering, score_mean
@@ -84,7 +84,8 @@ def policy_loss(
     which gradients are then averaged (as DDP does). A rule with statistics over the batch is worked out by `correct` over the
     whole step and handed in by `Corrected.part`. `group` is a prompt id per row; `generator` draws Clip-Cov's choice.
     `head`: what the policies say of more ids than the sampled one, for score centering and gates on `head_tv` and `head_kl`.
-    `age`: the learner's version less that of each token's, for gates on it.
+    `age`: the learner's version less that of each token's, for gates on it; `entropy` and `group` serve bounds and weights that look at
+    them too.
     A loss or a correction may be given by its name, `kl` and `entropy_bonus` by their coefficient.
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
@@ -103,7 +104,7 @@ def policy_loss(
     if isinstance(correction, Correction) or head is not None:
         check_head(as_correction(_rule(correction) or "off"), head, mask)
     if isinstance(correction, Correction):
-        check_age(correction, age)
+        check_further(correction, age=age, entropy=entropy, group=group)
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
     compared = _compared(policies, pairs := _pairs(correction, anchor, penalty[0]))
@@ -144,6 +145,7 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
 @torch.no_grad()
 def _batch(call: LossCall, current: Tensor) -> Batch:
     policies, ranks = {**call.policies, "current": current}, call.layout.ranks
+    rule = call.correction if isinstance(call.correction, Correction) else None
     return batch(
         policies,
         call.pairs,
@@ -153,6 +155,8 @@ def _batch(call: LossCall, current: Tensor) -> Batch:
         ranks=ranks,
         head=call.head,
         age=call.age,
+        entropy=call.entropy if rule is not None and rule.needs_entropy else None,
+        group=call.group if rule is not None and rule.needs_group else None,
     )
 
 
@@ -219,7 +223,8 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
         return terms, {}
     if isinstance(correction, Correction):
         found = decide(correction, tokens)
-        kept, weight, seen = found.kept, found.weight, Metrics(correction, lambda: found, valued=True)
+        kept, weight = found.kept, found.weight
+        seen = Metrics(correction, lambda: found, valued=True, aged=tokens.age is not None)
         centered = found.centered
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid

@@ -78,7 +78,7 @@ class Hook:
         if rule.needs_whole_step and not self.whole_step:
             self._refuse(
                 "a correction of single sequences",
-                "normalize or a batch gate",
+                "normalize, or a gate or bounds of the batch",
                 "Only a part of the optimiser step arrives there at a time.",
             )
         if rule.needs_advantages and not self.sees_advantages:
@@ -87,6 +87,12 @@ class Hook:
                 "a gate with `when`",
                 "Advantages are worked out after it.",
             )
+        if rule.applies_to == "policy+kl" and "kl" not in self.keys:
+            self._refuse("applies_to policy", "policy+kl", "The KL term is the framework's own.")
+        self._check_inputs(rule)
+
+    def _check_inputs(self, rule: Correction) -> None:
+        """What a rule looks at beside log-probs and advantages does not arrive anywhere."""
         if rule.centering is not None or rule.needs_head:
             self._refuse(
                 "a correction of sampled tokens alone",
@@ -97,8 +103,12 @@ class Hook:
             self._refuse(
                 "a correction without a gate on age", "one", "The version of each token does not arrive there."
             )
-        if rule.applies_to == "policy+kl" and "kl" not in self.keys:
-            self._refuse("applies_to policy", "policy+kl", "The KL term is the framework's own.")
+        if rule.needs_entropy:
+            self._refuse(
+                "a correction without bounds by entropy", "one", "The entropy of each token does not arrive there."
+            )
+        if rule.needs_group:
+            self._refuse("normalize none or batch", "group", "Which responses belong to one prompt is not known there.")
 
     def _refuse(self, rule: str, got: str, remedy: str) -> None:
         raise ConfigError(f"{self.place} needs {rule}, got {got}. {remedy}")

@@ -65,7 +65,7 @@ class Watch:
         kept = 1.0 - stepped.metrics.get(f"gate/{place}-{gate.metric}-{gate.level}/rejected_tokens", 0.0)
         extreme = kept > IDLE or kept < STARVING
         self.streaks[place] = self.streaks.get(place, 0) + 1 if extreme else 0
-        if self.streaks[place] < STREAK or place in self.told or gate.when != "always":
+        if self.streaks[place] < STREAK or place in self.told or gate.when != "always" or gate.bounds is not None:
             return None
         self.told.add(place)
         name = f"Gate {place} ({gate.level} {gate.metric})"
@@ -86,7 +86,10 @@ class Watch:
 
 @torch.no_grad()
 def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str]:
-    """For each gate, the bounds that would keep this share of its units on a batch."""
+    """For each gate, the bounds that would keep this share of its units on a batch; none of a rule that looks at more than log-probs."""
+    if rule.needs_head or rule.needs_age or rule.needs_entropy:
+        return {}
+    rule = rule.but(normalize=None)  # gates know nothing of it, and it may need more than is here
     target = torch.from_numpy(stepped.current if stepped.proximal is None else stepped.proximal)
     tokens = batch(
         {"proximal": target, "current": target, "behavior": torch.from_numpy(stepped.behavior)},
@@ -102,7 +105,9 @@ def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str
 
 def _bounds(found: GateResult, keep: float) -> str | None:
     counted = found.counted > 0
-    if found.gate.agg in ("every", "budget") or not bool(counted.any()):
+    gate = found.gate
+    varying = gate.bounds is not None or gate.bound_scale != "none" or (gate.lower, gate.upper) == (None, None)
+    if gate.agg in ("every", "budget") or varying or not bool(counted.any()):
         return None
     values = found.high[counted].flatten().double()
     if found.gate.metric == "ratio":

@@ -11,14 +11,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import as_mask, check_unchanged, edits
+from trimtab.core.batch import Batch, as_mask, check_unchanged, edits
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast import figures, points
 from trimtab.core.fast.decide import RowPass, row_pass
 from trimtab.core.fast.switch import pass_fits
 from trimtab.core.layout import Layout
-from trimtab.core.observe import Metrics, gate_name
+from trimtab.core.measures import raw_weight
+from trimtab.core.observe import RAW, Metrics, gate_name
 from trimtab.core.once import of_identity, once
+from trimtab.core.weight import weighing
 from trimtab.errors import InputError
 
 SMALL = 4096
@@ -39,13 +41,13 @@ class QuickDecisions:
     observes: bool
     before: Mapping[str, int | None]
 
-    def metrics(self, plain: Callable[[Tensor], Decisions]) -> Metrics:
+    def metrics(self, plain: Callable[[Tensor], Decisions], *, aged: bool = False) -> Metrics:
         """The metrics; `plain` makes the decisions of the plain form from a mask, for what the sums of the pass do not hold.
 
         Over ranks all of them are made so: each rank has to send what the others wait for, and another may have had to be plain.
         """
         known = None if self.layout.ranks.whole is not None else self.known_section
-        return Metrics(self.rule, partial(self._decisions, plain), valued=False, known=known)
+        return Metrics(self.rule, partial(self._decisions, plain), valued=False, aged=aged, known=known)
 
     def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
         self.check_unchanged()
@@ -90,6 +92,16 @@ class QuickDecisions:
         """Every metric but quantiles."""
         return figures.figures(self.rule, self.measured, self.partial)
 
+    def raw_weights(self) -> dict[str, float]:
+        """The weight before its bounds: the plain form's, from the log-ratios of the pass."""
+        found, weight = self.found, self.rule.weight
+        assert weight is not None
+        trained, kept = (each.view(torch.uint8).to(found.log_r.dtype) for each in (found.trained, found.kept))
+        tokens = Batch(self.layout, self.masked, trained, {self.pair: found.log_r}, {}, None)
+        weighed = weighing(weight, self.pair, tokens, kept if weight.scope == "kept" else trained)
+        made = Decisions(self.rule, tokens, (), weighed, kept, found.weight)
+        return {name: float(value) for name, value in raw_weight(made).items()}
+
     def ratio_points(self) -> dict[str, float]:
         """The quantiles of the ratio."""
         return points.ratio_points(self.found)
@@ -110,6 +122,7 @@ def _sections(rule: Correction) -> dict[str, PassSection]:
     found |= dict.fromkeys(ratios, QuickDecisions.ratio_points)
     if rule.weighs:
         found |= dict.fromkeys([f"weight/{point}" for point in points.POINTS], QuickDecisions.weight_points)
+        found |= dict.fromkeys([f"weight/{name}" for name in RAW.split()], QuickDecisions.raw_weights)
     for index, gate in enumerate(rule.gates):
         name = gate_name(index, gate)
         measure = points.gate_points if gate.level == "sequence" else points.token_gate_points

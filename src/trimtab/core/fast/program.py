@@ -9,8 +9,8 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
+from trimtab.core.bounds import gate_bounds
 from trimtab.core.fast.places import FIRST_EXPONENTIAL
-from trimtab.core.gate import gate_bounds
 from trimtab.core.once import of_identity, once
 from trimtab.core.ratio import log_bound
 

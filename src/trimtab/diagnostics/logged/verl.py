@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import ClipCov, DppoKl, DppoTv, Dro, Gmpo, KlCov, Reinforce
+from trimtab.core.bounds import gate_bounds
 from trimtab.core.ratio import above
 from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
 from trimtab.diagnostics.logged.views import (
@@ -88,7 +89,7 @@ def _two_sided(x: GateView) -> bool:
 
 
 def _clamps(x: GateView) -> Tensor:
-    lower, upper = x.bounds
+    lower, upper = gate_bounds(x.gate)
     return x.tokens.clamp(min=lower if _two_sided(x) else 0.0, max=upper)
 
 

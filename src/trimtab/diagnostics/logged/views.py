@@ -17,11 +17,12 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
+from trimtab.core.bounds import Bound
 from trimtab.core.decisions import Decisions
-from trimtab.core.gate import GateResult, gate_bounds
+from trimtab.core.gate import GateResult
 from trimtab.core.layout import Layout
 from trimtab.core.ratio import above, below, zero_outside
-from trimtab.core.weight import Weighing, bound_ratio
+from trimtab.core.weight import Weighing
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms
 
@@ -58,7 +59,7 @@ def least(value: Tensor, over: Tensor) -> Float[Tensor, ""]:
     return -greatest(-value, over)
 
 
-def beyond(value: Tensor, lower: float | None, upper: float | None) -> tuple[Tensor, Tensor]:
+def beyond(value: Tensor, lower: Bound, upper: Bound) -> tuple[Tensor, Tensor]:
     """1 above the upper bound and 1 below the lower one; an open side turns nothing away."""
     nowhere = torch.zeros_like(value)
     return nowhere if upper is None else above(value, upper), nowhere if lower is None else below(value, lower)
@@ -73,9 +74,9 @@ class GateView:
     seen: CorrectionView
 
     @property
-    def bounds(self) -> tuple[float | None, float | None]:
+    def bounds(self) -> tuple[Bound, Bound]:
         """In the space of the statistic: logarithms for ratios."""
-        return gate_bounds(self.gate)
+        return self.verdict.bounds.lower, self.verdict.bounds.upper
 
     @cached_property
     def tokens(self) -> Float[Tensor, "*tokens"]:
@@ -206,7 +207,7 @@ class CorrectionView:
         """The weight of each unit within its bounds."""
         weighed = self.weighed
         assert weighed is not None
-        return bound_ratio(weighed.log_raw, weighed.weight)
+        return weighed.value
 
     @cached_property
     def weight(self) -> Float[Tensor, "*tokens"]:

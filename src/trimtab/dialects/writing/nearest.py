@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.bound_words import varying_bounds
 from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.reading import Offer
@@ -35,7 +36,19 @@ def gate_words(gate: Gate) -> str:
     return f"gate on {tested} of {UNITS[gate.level]}{where}{kept}"
 
 
+def _with_constants(rule: Correction) -> Changed:
+    """The same with the numbers it names in place of scaled ones; nothing where it names none."""
+    parts = [*rule.gates, *([] if rule.weight is None else [rule.weight])]
+    if all(part.bounds is None for part in parts):
+        gates = tuple(gate.but(bound_scale="none") for gate in rule.gates)
+        weight = None if rule.weight is None else rule.weight.but(bound_scale="none")
+        yield "the same with constant bounds", rule.but(gates=gates, weight=weight)
+
+
 def _others(dialect: Dialect, rule: Correction) -> Changed:
+    if varying_bounds(rule) is not None:
+        yield from _with_constants(rule)
+        return
     if rule.centering is not None:
         rule = rule.but(centering=None)
         yield "the same without centering", rule

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
+from trimtab.config.bound_words import varying_bounds
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
@@ -38,6 +39,8 @@ def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...
 
 def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
     """Proposals for each way of writing the same correction."""
+    if varying_bounds(rule) is not None:  # no framework has them
+        return
     plain = plainest(rule)
     forms = [rule, plain, as_gate(rule), as_gate(plain), zeroing(plain), as_gate(zeroing(plain)), rejecting(plain)]
     for form in forms:

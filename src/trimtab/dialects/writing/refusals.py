@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
+from trimtab.config.bound_words import varying_bounds
 from trimtab.config.words import UNITS, metric_name
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, heads
@@ -22,6 +23,9 @@ OF_OTHERS = ("unbiased", "std_over", "eps", "eps_at", "about", "scope", "advanta
 
 def obstacle(dialect: Dialect, rule: Correction) -> str:
     """The first piece of a correction that cannot be said by itself, else the combination."""
+    varying = varying_bounds(rule)
+    if varying is not None:
+        return varying
     if rule.centering is not None and settings_for(dialect, rule.but(centering=None)):
         return f"centering {rule.centering}"
     for gate in rule.gates:

@@ -32,6 +32,7 @@ from trimtab.train.learner.model_state import ModelState, once_each
 from trimtab.train.learner.placement import scorer_of
 from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
+from trimtab.train.learner.step_size import GradientMemory
 from trimtab.train.learner.update import Update, floats, loglinear, looks_at_heads
 from trimtab.train.messages import Answer, Outcome, Stepped
 
@@ -96,6 +97,7 @@ class SingleLearner:
             weight_decay=settings.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
         )
+        self.memory = GradientMemory(self.ranks) if settings.gradient_cosine else None
         self.version = 0
         self.skipped: Counter[str] = Counter()
 
@@ -148,8 +150,9 @@ class SingleLearner:
         head = None
         if before is not None and before.head is not None and rows.heads is not None:
             head = rows.heads.said(rows.tokens, rows.mask, before.head, before.head)
-        found = self._advantages(valid, proximal, head)
-        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid, head)
+        entropy = before.entropy if before is not None and config.correction.needs_entropy else None
+        found = self._advantages(valid, proximal, head, entropy)
+        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid, head, entropy)
         update = Update(
             config=config,
             scorer=self.scorer,
@@ -161,6 +164,7 @@ class SingleLearner:
             proximal=proximal,
             reference=reference,
             proximal_head=None if before is None else before.head,
+            memory=self.memory,
         )
         rate = self._rate()
         outcome = update.run()
@@ -194,7 +198,9 @@ class SingleLearner:
         heads = looks_at_heads(self.config.correction)
         return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True, heads=heads)
 
-    def _advantages(self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None) -> Advantages:
+    def _advantages(
+        self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None, entropy: Tensor | None
+    ) -> Advantages:
         """Advantages; with baseline kept, over the rows that the gates leave. Gates that look at the advantage have no say yet."""
         early = without_advantage(self.config.correction)
         if proximal is None or not early.gates:
@@ -207,6 +213,7 @@ class SingleLearner:
             mask=rows.mask,
             head=head,
             age=rows.age(self.version),
+            entropy=entropy,
         )
         return self._estimated(rows, seen.kept)
 
@@ -230,6 +237,7 @@ class SingleLearner:
         found: Advantages,
         valid: Rows,
         head: HeadLogProbs | None = None,
+        entropy: Tensor | None = None,
     ) -> Corrected:
         """The correction over the whole batch; at the start of a step current and proximal are the same.
 
@@ -246,6 +254,8 @@ class SingleLearner:
             advantages=worth.advantages,
             head=head,
             age=rows.age(self.version),
+            entropy=entropy,
+            group=rows.group if rule.needs_group else None,
         )
 
 

@@ -27,6 +27,7 @@ from trimtab.train.devices import to_device, to_host
 from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
 from trimtab.train.messages import Outcome
 
 
@@ -76,9 +77,17 @@ class Update:
     reference: Float[Tensor, "rows width"] | None
     proximal_head: Float[Tensor, " entries"] | None = None
     """Of every id that the rows' heads hold, where the correction compares them."""
+    memory: GradientMemory | None = None
+    """The last gradient, where cosines are recorded."""
     updates: int = 0
     trained: int = 0
     norms: list[float] = field(default_factory=list[float])
+    cosines: list[Tensor] = field(default_factory=list[Tensor])
+    """Of each update's gradient with the one before, where they are recorded; 0-d, on the device."""
+    scales: list[float] = field(default_factory=list[float])
+    """What the learning rate of each update was multiplied by, where it is."""
+    weights: list[Tensor] = field(default_factory=list[Tensor])
+    """The sums of the weights of the minibatch at hand, one entry per micro-batch, where a rule is judged as the policy moves."""
     seen: list[Note] = field(default_factory=list["Note"])
     sums: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
     tokens: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
@@ -130,18 +139,27 @@ class Update:
 
     def _useful(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
-        config, everything = self.config, self.mask.any(-1)
-        if config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage:
-            return everything
-        strength = self.found.advantages
-        if self.fixed is not None:
-            strength = strength * (self.fixed.weight if self.fixed.centered is None else self.fixed.centered)
-        return everything & ((strength != 0) & self.mask).any(-1)
+        if self.fixed is None or self._is_all_valued:
+            return self._valued()
+        weight = self.fixed.weight if self.fixed.centered is None else self.fixed.centered
+        return self.mask.any(-1) & ((self.found.advantages * weight != 0) & self.mask).any(-1)
+
+    @property
+    def _is_all_valued(self) -> bool:
+        """Whether a row without advantage has a gradient too."""
+        config = self.config
+        return config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage
+
+    def _valued(self) -> Bool[Tensor, " rows"]:
+        """Rows that could have a gradient if nothing were rejected."""
+        everything = self.mask.any(-1)
+        return everything if self._is_all_valued else everything & ((self.found.advantages != 0) & self.mask).any(-1)
 
     def _minibatch(self, part: Tensor, index: Tensor) -> bool:
         """One optimiser update; whether its gradient was finite."""
         config, settings, scorer = self.config, self.config.learner, self.scorer
         self.reached[index] = True
+        self.weights = []
         part = to_device(part, self.mask.device)
         counted = self.mask[part]
         corrected = self.fixed
@@ -162,10 +180,25 @@ class Update:
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             return False
-        self.optimizer.step()
+        if self.memory is not None and (cosine := self.memory.cosine(scorer.model.parameters())) is not None:
+            self.cosines.append(cosine)
+        if settings.step_scale == "ess":
+            self.scales.append(self._effective_share(part, corrected))
+            with scaled_rate(self.optimizer, self.scales[-1]):
+                self.optimizer.step()
+        else:
+            self.optimizer.step()
         self.updates += 1
         self.trained += len(index)
         return True
+
+    def _effective_share(self, part: Tensor, corrected: Corrected | None) -> float:
+        """That of the tokens with an advantage in a minibatch; on every rank the same."""
+        if corrected is not None:
+            rows = part[self._valued()[part]]
+            return effective_share(ess_sums(corrected.weight[rows], corrected.trained[rows] & self.mask[rows]))
+        nothing = torch.zeros(3, dtype=torch.float64, device=self.mask.device)
+        return effective_share(self.scorer.ranks.sum(torch.stack([nothing, *self.weights]).sum(0)))
 
     def _calls(self, index: Tensor) -> list[MicroBatch]:
         """The micro-batches of this rank, as many as every other rank has."""
@@ -187,8 +220,14 @@ class Update:
             nothing = (idle * torch.zeros_like(idle)).sum()
             return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
         heads = looks_at_heads(self.config.correction)
-        current = self.scorer(self.rows.part(call.own), entropy=self.config.entropy_bonus is not None, heads=heads)
+        current = self.scorer(self.rows.part(call.own), entropy=self._wants_entropy, heads=heads)
         return self._policy_loss(call, current, corrected, denominator)
+
+    @property
+    def _wants_entropy(self) -> bool:
+        """Whether the entropy of the moving policy is looked at: by a bonus, or by a rule that is judged as it moves."""
+        moving = self.fixed is None and self.config.correction.needs_entropy
+        return moving or self.config.entropy_bonus is not None
 
     def _policy_loss(
         self, call: MicroBatch, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
@@ -219,6 +258,9 @@ class Update:
         if call.is_own or self.scorer.ranks.rank == 0:  # what all ranks worked out together is counted once
             self.current[cut] = current.log_probs.detach().float()
             self.seen.append(Note.of(result.metrics, self.mask[cut]))
+            if corrected is None and config.learner.step_scale == "ess":
+                terms = result.metrics.terms
+                self.weights.append(ess_sums(terms.weight.detach(), terms.batch.valid.bool()))
         return result.loss
 
     def _head(self, call: MicroBatch, rows: Rows, current: SelectedLogProbs) -> HeadLogProbs | None:
@@ -245,7 +287,7 @@ class Update:
             return self.scorer.ranks.sum(laid.detach().clone()) + (laid - laid.detach())
 
         entropy = None
-        if self.config.entropy_bonus is not None:
+        if self._wants_entropy:
             entropy = spread(None if own is None else own.entropy)
         return SelectedLogProbs(spread(None if own is None else own.log_probs), entropy)
 
@@ -259,8 +301,9 @@ class Update:
     @torch.no_grad()
     def _whole_correction(self, part: Tensor) -> Corrected:
         """A rule that looks at the current policy and at the whole minibatch: one pass ahead of the gradient's."""
-        config, heads = self.config, looks_at_heads(self.config.correction)
-        scored = self.scorer.all(self.rows, config.learner.micro_tokens, heads=heads)
+        config, rule = self.config, self.config.correction
+        asked = {"entropy": rule.needs_entropy, "heads": looks_at_heads(rule)}
+        scored = self.scorer.all(self.rows, config.learner.micro_tokens, **asked)
         current, head = scored.log_probs, None
         if scored.head is not None and self.rows.heads is not None:
             head = self.rows.heads.said(self.rows.tokens, self.rows.mask, scored.head, self.proximal_head)
@@ -278,6 +321,8 @@ class Update:
             advantages=self.found.advantages,
             head=head,
             age=self.rows.age(self.version),
+            entropy=scored.entropy,
+            group=self.rows.group if rule.needs_group else None,
         )
 
     def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
@@ -297,6 +342,11 @@ class Update:
         found = {name: value / self.tokens[name] if self.tokens[name] else value for name, value in self.sums.items()}
         loss = found.pop("policy/loss", 0.0) / max(self.updates, 1)
         norms = [norm for norm in self.norms if math.isfinite(norm)]
+        if self.memory is not None:
+            cosines = torch.stack(self.cosines).tolist() if self.cosines else []
+            found["train/grad_cosine"] = sum(cosines) / len(cosines) if cosines else math.nan
+        if self.config.learner.step_scale != "none":
+            found["train/step_scale"] = sum(self.scales) / len(self.scales) if self.scales else math.nan
         return found | {
             "train/loss": loss,
             "train/grad_norm": sum(norms) / len(norms) if norms else math.nan if self.norms else 0.0,
