@@ -13,12 +13,15 @@ import trimtab
 
 PUBLIC = {
     "Advantages",
+    "Aspo",
+    "Bapo",
     "Cispo",
     "Clip",
     "ClipCov",
     "Corrected",
     "Correction",
     "Denominator",
+    "Distillation",
     "DppoKl",
     "DppoTv",
     "Dro",

@@ -41,6 +41,8 @@ LOSSES: list[Objective] = [
     config.Vespo(),
     config.Vespo(weights="inside"),
     config.Dro(),
+    config.Bapo(target=1.1),
+    config.Aspo(low=0.1, high=0.1, dual=1.2, dual_positive=1.3),
 ]
 SEGMENTS = config.Gspo(level="segment", low=0.05, high=0.05)
 
@@ -65,7 +67,7 @@ CORRECTIONS: dict[str, Correction | None] = {
 OF_THE_BATCH = {name for name, rule in CORRECTIONS.items() if rule is not None and rule.needs_whole_step}
 """Rules with a statistic over the whole batch: worked out once per step, not per micro-batch."""
 
-COVARIANCE = (config.ClipCov, config.KlCov)
+COVARIANCE = (config.ClipCov, config.KlCov, config.Bapo)
 """Losses with a statistic over the tokens of a call: invariant over ranks, layouts and order
 (of equal covariances the first are taken), not over micro-batches."""
 

@@ -60,6 +60,11 @@ VARIANTS: list[Objective] = [
     config.Topr(level="token"),
     config.Vespo(),
     config.Dro(),
+    config.Bapo(target=0.7),
+    config.Bapo(target=1.0, upper_step=0.3),
+    config.Bapo(target=3.0, dual=None),
+    config.Aspo(),
+    config.Aspo(low=0.1, high=0.3, dual=1.3, dual_positive=1.2),
 ]
 
 

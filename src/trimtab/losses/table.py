@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.config import losses as config
+from trimtab.losses.aspo import aspo
+from trimtab.losses.bapo import bapo
 from trimtab.losses.cispo import cispo, topr
 from trimtab.losses.clip import clip, gspo, luspo
 from trimtab.losses.covariance import clip_cov, kl_cov
@@ -33,4 +35,6 @@ OBJECTIVES: dict[type[config.Objective], Callable[[Any, Terms], Surrogate]] = {
     config.Topr: topr,
     config.Vespo: vespo,
     config.Dro: dro,
+    config.Bapo: bapo,
+    config.Aspo: aspo,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, loss_kind
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
@@ -16,11 +16,13 @@ def _is_custom(given: Given) -> bool:
 
 
 def _is_unsaid(given: Given) -> bool:
-    """Whether nothing says which version's default holds."""
-    return not given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
+    """Whether nothing says which version's default holds, and one does."""
+    return not distils(given) and not given.has(
+        "type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED
+    )
 
 
-OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
+OTHER_COMPONENTS = ("opsd", "sft", "dataset_sft", "echo")
 """Algorithms that train tokens otherwise than by the policy's loss."""
 REMARKS = (
     Remark(
@@ -111,14 +113,21 @@ REMARKS = (
     Remark(
         "algo.type",
         "surprise",
-        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss (for opd −sg(log teacher − log p)·r "
-        "where p − q is at least −0.2); what that computes is not in this reading.",
+        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that computes is not in this "
+        "reading.",
         lambda given: given["algo.type"] in OTHER_COMPONENTS,
+    ),
+    Remark(
+        "algo.type",
+        "surprise",
+        "opd trains by its own component and passes trainer.loss by: −sg(log teacher − log p)·r where p − q is at least −0.2, the ratio r "
+        "not bounded, and 0.001·(log r)² on every token. Pass the teacher's log-probs as `teacher`.",
+        distils,
     ),
     Remark(
         "algo.type",
         "note",
         "Advantages are never divided by a deviation, and a group of one gets 0.",
-        lambda given: given.speaks_of("advantage"),
+        lambda given: given.speaks_of("advantage") and not distils(given),
     ),
 )

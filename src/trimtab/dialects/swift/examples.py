@@ -16,7 +16,10 @@ EXAMPLES = Examples(
         for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
     }
     | each_name("advantage_estimator", ("grpo", "rloo", "reinforce_plus_plus"))
-    | {"scale_rewards: gdpo": {"scale_rewards": "gdpo", "reward_weights": [1.0, 0.5]}},
+    | {
+        "scale_rewards: gdpo": {"scale_rewards": "gdpo", "reward_weights": [1.0, 0.5]},
+        "teacher_model": {"advantage_estimator": "grpo", "teacher_model": "a/teacher", "teacher_kl_coef": 0.5},
+    },
     refused={
         "loss_type: real": {"loss_type": "real"},
         "loss_type: fipo": {"loss_type": "fipo"},

@@ -8,6 +8,7 @@ from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
 from trimtab.dialects.verl.loss import kl_estimator
+from trimtab.dialects.verl.teacher import follows_teacher, teacher_advantage
 
 ESTIMATORS: Table = {
     "gae": lambda g: adv.Gae(gamma=g["gamma"], lam=g["lam"], **ALL),
@@ -37,6 +38,8 @@ REFUSED = dict.fromkeys(
 
 def advantage_of(given: Given) -> AdvantagePart:
     """The registered estimator, and the KL penalty in the reward."""
+    if follows_teacher(given):
+        return AdvantagePart(advantage=teacher_advantage(given))
     name, penalty = given["adv_estimator"], given["kl_coef"] if given["use_kl_in_reward"] else 0.0
     refuse(name in REFUSED, f"verl adv_estimator {name}", REFUSED.get(name, ""))
     refuse(given["use_pf_ppo"], "verl use_pf_ppo", "rows are drawn again by their reward. Switch it off")

@@ -27,6 +27,7 @@ from trimtab.train.devices import to_device, to_host
 from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
+from trimtab.train.learner.worth import MovingWorth
 from trimtab.train.messages import Outcome
 
 
@@ -74,6 +75,8 @@ class Update:
     """The correction over the whole batch; None: it looks at the current policy and is judged as it moves."""
     proximal: Float[Tensor, "rows width"] | None
     reference: Float[Tensor, "rows width"] | None
+    moving: MovingWorth | None = None
+    """Advantages that follow the policy; None: they are those of the start."""
     proximal_head: Float[Tensor, " entries"] | None = None
     """Of every id that the rows' heads hold, where the correction compares them."""
     updates: int = 0
@@ -132,6 +135,8 @@ class Update:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
         config, everything = self.config, self.mask.any(-1)
         if config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage:
+            return everything
+        if self.moving is not None:  # what is 0 now need not be after the first minibatch
             return everything
         strength = self.found.advantages
         if self.fixed is not None:
@@ -204,7 +209,7 @@ class Update:
             behavior=rows.behavior,
             reference=None if self.reference is None else self.reference[cut],
             entropy=current.entropy,
-            advantages=self.found.advantages[cut],
+            advantages=self._worth(cut, current.log_probs),
             mask=self.mask[cut],
             correction=config.correction if corrected is None else corrected.part(cut),
             reduction=config.reduction,
@@ -275,10 +280,14 @@ class Update:
             current=current,
             behavior=self.rows.behavior,
             mask=self.mask & inside.unsqueeze(-1),
-            advantages=self.found.advantages,
+            advantages=self._worth(slice(None), current),
             head=head,
             age=self.rows.age(self.version),
         )
+
+    def _worth(self, cut: tuple[Tensor, slice] | slice, current: Tensor) -> Tensor:
+        """What the tokens of some rows are worth to the policy as it is."""
+        return self.found.advantages[cut] if self.moving is None else self.moving.of(cut, current.detach())
 
     def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
         for name, value in metrics.items():
