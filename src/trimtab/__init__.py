@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.advantages import MaxRl as MaxRl
     from trimtab.config.advantages import Normalise as Normalise
     from trimtab.config.advantages import Opo as Opo
+    from trimtab.config.advantages import OptimalToken as OptimalToken
     from trimtab.config.advantages import Overlong as Overlong
     from trimtab.config.advantages import PassK as PassK
     from trimtab.config.advantages import ReinforcePlusPlus as ReinforcePlusPlus
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import DppoTv as DppoTv
     from trimtab.config.losses import Dro as Dro
     from trimtab.config.losses import EntropyBonus as EntropyBonus
+    from trimtab.config.losses import Fipo as Fipo
     from trimtab.config.losses import Gmpo as Gmpo
     from trimtab.config.losses import Gspo as Gspo
     from trimtab.config.losses import ImportancePg as ImportancePg
@@ -77,11 +79,11 @@ _NAMES = {
     "trimtab.advantage.normalise": "normalised",
     "trimtab.advantage.shaping": "Shaped ended shaped",
     "trimtab.config.advantages": (
-        "Distillation Gae Gdpo Gpg Grpo LeaveOneOut MaxRl Normalise Opo Overlong PassK ReMax ReinforcePlusPlus Rloo Shaping"
+        "Distillation Gae Gdpo Gpg Grpo LeaveOneOut MaxRl Normalise Opo OptimalToken Overlong PassK ReMax ReinforcePlusPlus Rloo Shaping"
     ),
     "trimtab.config.algebra": "Correction Gate Limit Weight",
     "trimtab.config.losses": (
-        "Aspo Bapo Cispo Clip ClipCov DppoKl DppoTv Dro EntropyBonus Gmpo Gspo ImportancePg KlCov KlPenalty Luspo Reduction Reinforce "
+        "Aspo Bapo Cispo Clip ClipCov DppoKl DppoTv Dro EntropyBonus Fipo Gmpo Gspo ImportancePg KlCov KlPenalty Luspo Reduction Reinforce "
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",

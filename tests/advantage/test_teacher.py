@@ -68,7 +68,7 @@ def test_a_token_without_a_teachers_log_prob_was_never_trained_and_is_counted() 
         found = advantages(Distillation(), mask=MASK, teacher=teacher, proximal=STUDENT)
         assert found.trained.tolist() == [[True, False, True], [True, True, False]]
         assert found.advantages.tolist() == [[0.5, 0.0, -2.0], [2.0, 0.5, 0.0]]
-        assert found.metrics["teacher_missing_fraction"] == pytest.approx(1 / 5)
+        assert found.metrics["unknown_fraction"] == pytest.approx(1 / 5)
         assert found.metrics["failed_rows"] == 0  # the row's other tokens are trained
         # log student − log teacher of the four that are left: −0.5 + 2 − 2 − 0.5 = −1
         assert found.metrics["teacher_k1"] == pytest.approx(-1 / 4)
@@ -96,7 +96,7 @@ def test_the_metrics_say_how_far_the_student_is_from_its_teacher() -> None:
     gaps = [0.5, 0.0, -2.0, 2.0, 0.5]
     assert found["teacher_k1"] == pytest.approx(-sum(gaps) / 5)
     assert found["teacher_k3"] == pytest.approx(sum(math.exp(g) - 1 - g for g in gaps) / 5)
-    assert found["teacher_missing_fraction"] == 0
+    assert found["unknown_fraction"] == 0
     assert "reward_mean" not in found  # nobody was rewarded
     assert "zero_variance_groups" not in found
 

@@ -45,6 +45,9 @@ LOSSES: list[Objective] = [
     config.Aspo(low=0.1, high=0.1, dual=1.2, dual_positive=1.3),
 ]
 SEGMENTS = config.Gspo(level="segment", low=0.05, high=0.05)
+FUTURE = config.Fipo(low=0.1, high=0.1, ratio_cap=1.5, half_life=2.0, lower=0.9, upper=1.3, safety=1.1)
+WHOLE = [SEGMENTS, FUTURE]
+"""Losses that need whole sequences on a rank."""
 
 REDUCTIONS = [
     Reduction(mode="token-mean"),
@@ -93,7 +96,7 @@ class Setup:
 @st.composite
 def setups(draw: st.DrawFn, losses: list[Objective] | None = None) -> Setup:
     return Setup(
-        draw(st.sampled_from(losses or [*LOSSES, SEGMENTS])),
+        draw(st.sampled_from(losses or [*LOSSES, *WHOLE])),
         draw(st.sampled_from(REDUCTIONS)),
         draw(st.sampled_from(list(CORRECTIONS))),
         draw(st.booleans()),

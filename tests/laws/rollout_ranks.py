@@ -60,6 +60,8 @@ def _batch(rows: int) -> Rollouts:
         token_rewards=0.1 * draw(rows, 5),
         teacher=-draw(rows, 5).abs(),
         proximal=-draw(rows, 5).abs(),
+        squares=draw(rows, 5).sigmoid(),
+        weight=draw(rows, 5).exp(),
         dense_rewards=draw(rows, 5),
         rewards=rewards,
         columns=torch.stack([rewards, draw(rows)], -1),

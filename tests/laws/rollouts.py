@@ -20,6 +20,7 @@ from trimtab.config.advantages import (
     Grpo,
     LeaveOneOut,
     Normalise,
+    OptimalToken,
     Overlong,
     PassK,
     ReinforcePlusPlus,
@@ -30,7 +31,7 @@ from trimtab.config.advantages import (
 
 FEW = settings(max_examples=25)  # each example runs a whole pipeline, two or three times, with shapes checked
 
-PER_TOKEN = ("mask", "kept", "values", "token_rewards", "dense_rewards", "teacher", "proximal")
+PER_TOKEN = ("mask", "kept", "values", "token_rewards", "dense_rewards", "teacher", "proximal", "squares", "weight")
 PER_ROW = ("rewards", "columns", "group", "bootstrap", "baselines", "ended")
 
 
@@ -45,6 +46,8 @@ class Rollouts:
     dense_rewards: Tensor  # the task reward, token by token
     teacher: Tensor
     proximal: Tensor
+    squares: Tensor
+    weight: Tensor
     rewards: Tensor
     columns: Tensor  # two rewards per row
     group: Tensor
@@ -98,7 +101,9 @@ class Way:
             "baselines": it.baselines if kind is ReMax else None,
             "token_rewards": it.token_rewards if self.extra else None,
             "teacher": it.teacher if kind is Distillation else None,
-            "proximal": it.proximal if kind is Distillation else None,
+            "proximal": it.proximal if kind in (Distillation, OptimalToken) else None,
+            "squares": it.squares if kind is OptimalToken else None,
+            "weight": it.weight if kind is OptimalToken else None,
         } | more
         return advantages(self.estimator, rewards=rewards, mask=it.mask, shaping=self.shaping, **inputs)
 
@@ -131,6 +136,8 @@ def rollouts(draw: st.DrawFn, least: int = 1, most: int = 7, rejecting: bool = T
         dense_rewards=last * rewards[:, None] + 0.1 * noise(*shape) * mask,
         teacher=-noise(*shape).abs(),
         proximal=-noise(*shape).abs(),
+        squares=torch.rand(shape, generator=generator),
+        weight=torch.rand(shape, generator=generator) + 0.5,
         rewards=rewards,
         columns=torch.stack([rewards, noise(number)], -1),
         group=torch.tensor(draw(st.lists(st.sampled_from([-4, 0, 7, 10**12]), min_size=number, max_size=number))),
@@ -167,7 +174,7 @@ def estimators(
     kind = ESTIMATORS[named or draw(st.sampled_from(sorted(ESTIMATORS)))]
     if kind is Distillation:
         return draw(_distillations(baselines, plain))
-    by_token = kind in (Gae, ReinforcePlusPlus, ReMax)
+    by_token = kind in (Gae, ReinforcePlusPlus, ReMax, OptimalToken)
     chosen: dict[str, Any] = {"baseline": draw(st.sampled_from(baselines))}
     chosen["normalise"] = None if plain or draw(st.booleans()) else draw(normalisers(token=by_token))
     choices: dict[type, dict[str, list[Any]]] = {
@@ -179,6 +186,7 @@ def estimators(
         PassK: {"k": [None, 2, 3], "std": [True, False]},
         Gdpo: {"weights": [(1.0, 0.5)], "unbiased": [True, False], "leave_one_out": [True, False]},
         Rloo: {"lower": [None, -0.3], "upper": [None, 0.3]},
+        OptimalToken: {"tail": ["raw", "own"]},
     }
     chosen |= {name: draw(st.sampled_from(values)) for name, values in choices.get(kind, {}).items()}
     if kind is Gae:

@@ -222,6 +222,21 @@ def aspo(loss: config.Aspo, row: list[Token], rows: Rows) -> list[float]:
     return found
 
 
+def fipo(loss: config.Fipo, row: list[Token], rows: Rows) -> list[float]:
+    gamma, found = 2 ** (-1 / loss.half_life), []
+    for place, token in enumerate(row):
+        after = 0.0
+        for distance, later in enumerate(row[place:]):
+            counts = loss.ratio_cap is None or later.frozen_ratio <= loss.ratio_cap
+            after += gamma**distance * (later.frozen - later.anchor) if counts else 0.0
+        least, most = (0.0 if loss.lower is None else loss.lower), (math.inf if loss.upper is None else loss.upper)
+        weight = held(math.exp(after), least, most)
+        if loss.safety is not None and token.advantage < 0 and token.frozen_ratio > loss.safety:
+            weight = held(weight, 0.8, 1.0)
+        found.append(weight * clip_of(loss, token.ratio, token.advantage))
+    return found
+
+
 FORMULAS: dict[type[Objective], Callable[[Any, list[Token], Rows], list[float]]] = {
     config.Clip: clip,
     config.Gspo: gspo,
@@ -240,6 +255,7 @@ FORMULAS: dict[type[Objective], Callable[[Any, list[Token], Rows], list[float]]]
     config.Dro: dro,
     config.Bapo: bapo,
     config.Aspo: aspo,
+    config.Fipo: fipo,
 }
 
 

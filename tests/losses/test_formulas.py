@@ -64,6 +64,9 @@ VARIANTS: list[Objective] = [
     config.Bapo(target=1.0, upper_step=0.3),
     config.Bapo(target=3.0, dual=None),
     config.Aspo(),
+    config.Fipo(half_life=2.0),
+    config.Fipo(half_life=1.0, lower=None, upper=None, safety=1.2),
+    config.Fipo(half_life=4.0, lower=0.8, ratio_cap=1.3, safety=None),
     config.Aspo(low=0.1, high=0.3, dual=1.3, dual_positive=1.2),
 ]
 

@@ -44,7 +44,8 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for kind, loss in LOSSES.items():
         changes: dict[str, Any] = {"loss": {"kind": kind}}
         if loss.looks_at_call:  # of all ranks together: as one process with as many tokens in a micro-batch
-            more = {"fraction": 0.2} | ({"lower": -1.0} if kind == "clip-cov" else {})
+            fraction = {"fraction": 0.2} if kind.endswith("-cov") else {}
+            more = fraction | ({"lower": -1.0} if kind == "clip-cov" else {})
             # |log ρ| of KL-Cov has a kink at 0, where current and proximal differ by rounding alone
             changes = {"loss": {"kind": kind} | more, "learner": {"micro_tokens": 100_000, "proximal": "loglinear"}}
         yield f"loss {kind}", changes

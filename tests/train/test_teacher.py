@@ -156,7 +156,7 @@ def test_a_token_the_teacher_cannot_score_is_not_trained_and_counted(student: st
     found = mine.learn(rows)
     assert found.advantages[0, 0] == 0
     assert not found.corrected.trained[0, 0]
-    assert found.metrics["advantage/teacher_missing_fraction"] == pytest.approx(1 / float(rows.mask.sum()))
+    assert found.metrics["advantage/unknown_fraction"] == pytest.approx(1 / float(rows.mask.sum()))
     assert found.advantages.isfinite().all()
     assert gradient(mine).isfinite().all()
 

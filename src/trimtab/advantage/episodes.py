@@ -42,6 +42,8 @@ class RawEpisodes:
     token_rewards: Tensor | None = None
     teacher: Tensor | None = None
     student: Tensor | None = None
+    squares: Tensor | None = None
+    weight: Tensor | None = None
     ended: Tensor | None = None
     cu_seqlens: Tensor | None = None
     process_group: ProcessGroup | None = None
@@ -64,7 +66,7 @@ class Episodes:
     not_dropped: Float[Tensor, " rows"]  # neither failed nor dropped
     truncated: Bool[Tensor, " rows"] | None  # rows that did not end
     unknown: Float[Tensor, "*tokens"] | None = (
-        None  # masked tokens without a log-prob of teacher or student; None: nobody asked
+        None  # masked tokens without a number per token that is read; None: none is
     )
 
     @property
@@ -110,7 +112,7 @@ def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: 
     )
     kind = working_type(*read)
     masked, unknown = indicator(given.mask.detach(), kind), None
-    known = known_tokens(given.teacher, given.student)
+    known = known_tokens(given.teacher, given.student, given.squares, given.weight)
     if known is not None:  # as if such a token had never been trained
         masked, unknown = masked * known.to(kind), masked * (1.0 - known.to(kind))
     complete = torch.ones(rows, dtype=torch.float64, device=given.mask.device)
@@ -154,7 +156,7 @@ def _check(given: RawEpisodes, shaping: Shaping, rows: int, by_token: bool, colu
     else:
         inputs.check_either("rewards", given.rewards, rows, mask)
     inputs.check_either("kept", given.kept, rows, mask)
-    for name in ("values", "token_rewards", "teacher", "student"):
+    for name in ("values", "token_rewards", "teacher", "student", "squares", "weight"):
         inputs.check_tokens(name, getattr(given, name), mask)
     for name in ("bootstrap", "baselines", "ended", "votes"):
         inputs.check_rows(name, getattr(given, name), rows, mask.device)

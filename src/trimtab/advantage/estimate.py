@@ -19,6 +19,7 @@ from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread, row_count
 from trimtab.advantage.normalise import Votes, moments, standardise
+from trimtab.advantage.optimal import optimal_token
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
 from trimtab.advantage.teacher import log_gap, teacher_signal, teacher_sums
 from trimtab.config.advantages import (
@@ -27,6 +28,7 @@ from trimtab.config.advantages import (
     Gae,
     Gdpo,
     Normalise,
+    OptimalToken,
     ReinforcePlusPlus,
     ReMax,
     Shaping,
@@ -43,10 +45,11 @@ AS_GIVEN = Shaping()
 READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     Gae: (("values",), ("bootstrap",)),
     ReMax: (("baselines",), ()),
+    OptimalToken: (("proximal", "squares"), ("weight",)),
 }
 """What an estimator needs besides rewards and groups, and what it can use."""
 
-OPTIONAL = ("values", "bootstrap", "baselines", "teacher", "proximal", "behavior", "current")
+OPTIONAL = ("values", "bootstrap", "baselines", "teacher", "proximal", "behavior", "current", "squares", "weight")
 """What only some estimators read; given to another, it is refused and not ignored."""
 
 
@@ -101,6 +104,8 @@ def advantages(
     proximal: Tensor | None = None,
     behavior: Tensor | None = None,
     current: Tensor | None = None,
+    squares: Tensor | None = None,
+    weight: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Advantages:
@@ -122,12 +127,15 @@ def advantages(
         their sum to come.
     teacher: its log-prob of each sampled token, for Distillation, with those of the student it names: `proximal`, `behavior` or
         `current`. A token that lacks one of the two is as if it had never been trained.
+    squares, weight: OptimalToken's Σπ² over the vocabulary at each token, of the policy of `proximal`, and the correction's weight
+        where there is one.
     process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
     """
     estimator = estimator_from(estimator)
     shaping = AS_GIVEN if shaping is None else shaping_of(shaping)
     log_probs = {"proximal": proximal, "behavior": behavior, "current": current}
     optional = {"values": values, "bootstrap": bootstrap, "baselines": baselines, "teacher": teacher} | log_probs
+    optional |= {"squares": squares, "weight": weight}
     _check(estimator, shaping, {"rewards": rewards, "group": group, "ended": ended} | optional)
     of_rewards = _of_rewards(estimator)
     given = RawEpisodes(
@@ -142,7 +150,9 @@ def advantages(
         baselines=baselines,
         token_rewards=token_rewards,
         teacher=teacher,
-        student=log_probs[estimator.student] if isinstance(estimator, Distillation) else None,
+        student=log_probs[estimator.student] if isinstance(estimator, Distillation) else proximal,
+        squares=squares,
+        weight=weight,
         ended=ended,
         cu_seqlens=cu_seqlens,
         process_group=process_group,
@@ -189,7 +199,7 @@ def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | 
     norms = [each.normalise for each in (estimator, read) if each.normalise is not None]
     levels = [level for norm in norms for level in (norm.mean, norm.std)]
     centred = isinstance(read, ReinforcePlusPlus) and read.group_mean
-    if type(read) in OUTCOMES or "group" in levels or centred:
+    if type(read) in OUTCOMES or isinstance(read, OptimalToken) or "group" in levels or centred:
         check_given(who, "group", given["group"])
     if given["bootstrap"] is not None:
         check_given("A value after the end (bootstrap)", "ended", given["ended"])
@@ -214,6 +224,10 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
         returns = to_go(way, token_rewards(batch, way, task), 1.0)
         less = torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked
         return Estimate(returns - batch.spread(less), returns=returns, whiten=estimator.normalise)
+    if isinstance(estimator, OptimalToken):
+        way = path(batch, "skip")
+        returns = to_go(way, token_rewards(batch, way, task), 1.0)
+        return Estimate(optimal_token(estimator, batch, returns), returns=returns, whiten=estimator.normalise)
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
@@ -287,22 +301,20 @@ def _metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
     if rewarded and "group" in batch.levels:
         found |= _group_metrics(batch)
     if batch.unknown is not None:
-        found |= _teacher_metrics(batch, batch.unknown)
+        found |= _token_metrics(batch, batch.unknown)
     return {name: value.float() for name, value in found.items()}
 
 
-def _teacher_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
+def _token_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
+    """What share of the tokens could not be read, and two estimates of the KL to a teacher."""
     teacher, student = batch.given.teacher, batch.given.student
-    assert teacher is not None
-    assert student is not None
-    k1, k3 = teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
-    local = torch.stack([batch.trained.double().sum(), unknown.double().sum(), k1, k3])
-    trained, missing, k1, k3 = batch.levels["batch"].ranks.total(local).unbind()
-    return {
-        "teacher_missing_fraction": missing / (trained + missing).clamp(min=1.0),
-        "teacher_k1": k1 / trained.clamp(min=1.0),
-        "teacher_k3": k3 / trained.clamp(min=1.0),
-    }
+    local = [batch.trained.double().sum(), unknown.double().sum()]
+    if teacher is not None and student is not None:
+        local += teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
+    trained, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
+    found = {"unknown_fraction": missing / (trained + missing).clamp(min=1.0)}
+    names = ("teacher_k1", "teacher_k3") if distances else ()
+    return found | {name: each / trained.clamp(min=1.0) for name, each in zip(names, distances, strict=True)}
 
 
 def _group_metrics(batch: Episodes) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ NEEDED = {
     "teacher": "Pass the teacher's log-prob of each sampled token.",
     "proximal": "Pass the trainer's log-probs at the start of the step.",
     "behavior": "Pass the sampler's log-probs.",
+    "squares": "Pass Σπ² over the vocabulary at each token.",
     "current": "Pass the log-probs of the policy as it is now.",
 }
 

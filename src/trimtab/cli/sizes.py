@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trimtab.cli.smallest import smallest_difference
-from trimtab.config.advantages import Distillation, Gae, Gdpo, ReMax, Shaping
+from trimtab.config.advantages import Distillation, Gae, Gdpo, OptimalToken, ReMax, Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.words import as_written
 from trimtab.dialects import Reading
@@ -110,6 +110,8 @@ def advantages_of(reading: Reading) -> Tensor:
         read = read.base or read
     if isinstance(read, Gae):
         more |= {"values": torch.zeros_like(tensors["current"]), "bootstrap": torch.zeros(8, dtype=torch.float64)}
+    if isinstance(read, OptimalToken):
+        more |= {"proximal": tensors["proximal"], "squares": (2.0 * tensors["proximal"]).exp()}
     if isinstance(read, ReMax):
         more["baselines"] = torch.zeros(8, dtype=torch.float64)
     if isinstance(read, Gdpo):

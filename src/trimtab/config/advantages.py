@@ -308,6 +308,24 @@ class MaxRl(Estimator):
     eps: Number = Field(default=1e-6, ge=0, description="Added to the mean in the divisor.")
 
 
+class OptimalToken(Estimator):
+    """Optimal token baseline: G − ΣG·W/ΣW over the group's rows at the same step, W the running sum of w²·(1 − 2π + Σπ²)."""
+
+    from_rewards: ClassVar[bool] = False
+    kind: Literal["optimal-token"] = "optimal-token"
+    tail: Literal["raw", "own"] = Field(
+        default="raw",
+        description="A step that only one row of the group reaches: `raw`, no baseline; `own`, the row is its own baseline.",
+    )
+    eps: Number = Field(default=1e-8, ge=0, description="Added to ΣW.")
+    singleton: Singleton = Field(default="zero", description=SINGLETON)
+
+    @model_validator(mode="after")
+    def _possible(self) -> OptimalToken:
+        _refuse_sequences(self)
+        return self
+
+
 RewardEstimator = Annotated[
     Gae | Grpo | Rloo | LeaveOneOut | ReinforcePlusPlus | ReMax | Opo | Gpg | PassK | Gdpo | MaxRl,
     Field(discriminator="kind"),
@@ -352,7 +370,19 @@ class Distillation(Estimator):
 
 
 AnyEstimator = Annotated[
-    Gae | Grpo | Rloo | LeaveOneOut | ReinforcePlusPlus | ReMax | Opo | Gpg | PassK | Gdpo | MaxRl | Distillation,
+    Gae
+    | Grpo
+    | Rloo
+    | LeaveOneOut
+    | ReinforcePlusPlus
+    | ReMax
+    | Opo
+    | Gpg
+    | PassK
+    | Gdpo
+    | MaxRl
+    | OptimalToken
+    | Distillation,
     Field(discriminator="kind"),
 ]
 """The field type of a settings class that holds an estimator."""

@@ -391,9 +391,42 @@ class Aspo(Objective):
     log_limit: LogLimit = 20.0
 
 
+class Fipo(Objective):
+    """Clip times sg(w), w = e^(Σ γ^(j − t)·log ρ_j over the tokens j from t on): what a token led to counts; arXiv 2603.19835."""
+
+    looks_at_sequence: ClassVar[bool] = True
+    kind: Literal["fipo"] = Field(default="fipo", description="The name of this loss.")
+    low: Low = 0.2
+    high: High = 0.2
+    ratio_cap: Number | None = Field(
+        default=None,
+        gt=1,
+        description="ρ, where nothing clips it, is at most this, and a token beyond it is no part of any w; no bound if not set.",
+    )
+    half_life: Number = Field(
+        default=32.0, gt=0, description="Tokens after which a log-ratio counts half: γ = 2^(−1/half_life)."
+    )
+    lower: Number | None = Field(default=1.0, ge=0, description="Least w; null: open.")
+    upper: Number | None = Field(default=1.2, gt=0, description="Greatest w; null: open.")
+    safety: Number | None = Field(
+        default=4.0, gt=1, description="Where A < 0 and ρ is above this, w is held within 0.8 and 1; null: nowhere."
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Fipo:
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise ConfigError(f"Fipo needs lower <= upper, got [{self.lower:g}, {self.upper:g}]. Swap them.")
+        return self
+
+    @property
+    def decay(self) -> float:
+        """γ: what is left of a log-ratio one token back."""
+        return 2.0 ** (-1.0 / self.half_life)
+
+
 AnyLoss = (
     Clip | Gspo | Luspo | Cispo | Sapo | Gmpo | ClipCov | KlCov | Reinforce | ImportancePg | DppoTv | DppoKl | Topr
-) | (Vespo | Dro | Bapo | Aspo)
+) | (Vespo | Dro | Bapo | Aspo | Fipo)
 Loss = Annotated[AnyLoss, Field(discriminator="kind")]
 """Any loss; as a field of another Config it is read by its `kind`."""
 

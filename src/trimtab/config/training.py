@@ -348,7 +348,11 @@ class Record(Config):
     project: str = Field(default="trimtab", description="Project name for those loggers.")
 
 
-NEED_MORE = {"gae": "a critic's values", "remax": "the reward of a greedy answer"}
+NEED_MORE = {
+    "gae": "a critic's values",
+    "remax": "the reward of a greedy answer",
+    "optimal-token": "Σπ² of every token",
+}
 """Estimators that a run here has nothing for."""
 
 

@@ -13,6 +13,7 @@ from trimtab.losses.clip import clip, gspo, luspo
 from trimtab.losses.covariance import clip_cov, kl_cov
 from trimtab.losses.dppo import dppo_kl, dppo_tv
 from trimtab.losses.dro import dro
+from trimtab.losses.fipo import fipo
 from trimtab.losses.gmpo import gmpo
 from trimtab.losses.reinforce import importance_pg, reinforce
 from trimtab.losses.sapo import sapo
@@ -37,4 +38,5 @@ OBJECTIVES: dict[type[config.Objective], Callable[[Any, Terms], Surrogate]] = {
     config.Dro: dro,
     config.Bapo: bapo,
     config.Aspo: aspo,
+    config.Fipo: fipo,
 }

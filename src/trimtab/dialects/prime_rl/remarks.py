@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
 from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_replaced, loss_kind
@@ -24,7 +27,7 @@ def _is_unsaid(given: Given) -> bool:
 
 OTHER_COMPONENTS = ("opsd", "sft", "dataset_sft", "echo")
 """Algorithms that train tokens otherwise than by the policy's loss."""
-REMARKS = (
+_REMARKS = (
     Remark(
         "type",
         "surprise",
@@ -131,3 +134,11 @@ REMARKS = (
         lambda given: given.speaks_of("advantage") and not distils(given),
     ),
 )
+
+
+def _of_the_loss(when: Callable[[Given], bool]) -> Callable[[Given], bool]:
+    """A remark on trainer.loss, where tokens are trained by it."""
+    return lambda given: not distils(given) and when(given)
+
+
+REMARKS = tuple(each if each.key == "algo.type" else replace(each, when=_of_the_loss(each.when)) for each in _REMARKS)

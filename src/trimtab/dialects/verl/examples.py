@@ -38,8 +38,6 @@ EXAMPLES = Examples(
         "distillation beside rewards": {"distillation": {"enabled": True, "distillation_loss": {"loss_mode": "k3"}}},
     },
     refused={
-        "adv_estimator: optimal_token_baseline": {"adv_estimator": "optimal_token_baseline"},
-        "adv_estimator: tir_optimal_token_baseline": {"adv_estimator": "tir_optimal_token_baseline"},
         "distillation, use_policy_gradient with rewards": {
             "distillation": {"enabled": True, "distillation_loss": _ALONE | {"use_task_rewards": True}}
         },
