@@ -245,3 +245,9 @@ def test_with_a_base_of_returns_a_critic_still_gets_its_returns() -> None:
     assert found.returns is not None
     assert found.returns.tolist() == [[1.0, 1.0, 1.0], [2.0, 2.0, 0.0]]
     assert torch.equal(found.advantages, torch.where(MASK, found.returns + GAP, 0.0))
+
+
+def test_a_file_may_name_the_base_by_its_kind() -> None:
+    found = Distillation.from_settings({"base": "grpo", "coefficient": 0.1})
+    assert found == Distillation(coefficient=0.1, base=Grpo())
+    assert Distillation.from_settings(found.settings()) == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -11,12 +12,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from trimtab import Aspo, Bapo, Clip, policy_loss
+from trimtab import Aspo, Bapo, Clip, Fipo, policy_loss
 from trimtab.errors import ConfigError
 from trimtab.losses.policy import PolicyLoss
 
 
-def run(loss: Bapo | Aspo | Clip, ratios: list[float], advantages: list[float]) -> tuple[PolicyLoss, Tensor]:
+def run(loss: Bapo | Aspo | Clip | Fipo, ratios: list[float], advantages: list[float]) -> tuple[PolicyLoss, Tensor]:
     """The summed loss of single tokens with these ratios, and its slope in each log-prob."""
     proximal = torch.full((len(ratios), 1), -5.0, dtype=torch.float64)
     current = (proximal + torch.tensor(ratios, dtype=torch.float64)[:, None].log()).requires_grad_(True)
@@ -139,3 +140,46 @@ def test_searches_that_cannot_be_are_refused() -> None:
         Bapo(lower=0.9)
     with pytest.raises(ConfigError, match="Bapo needs at most 1000 steps of upper_step, got 8000"):
         Bapo(upper_step=1e-4)
+
+
+def test_the_host_never_reads_a_bound() -> None:
+    """A meta tensor has no data: whatever looked at a number on the host would raise."""
+    given = {name: torch.zeros(2, 3, device="meta") for name in ("current", "proximal", "advantages")}
+    found = policy_loss(Bapo(), mask=torch.ones(2, 3, device="meta").bool(), **given)
+    assert found.loss.is_meta
+    assert found.metrics["policy/bound_low"].is_meta
+
+
+def test_what_a_token_led_to_weighs_it() -> None:
+    # γ = 1/2, log ρ of 0.2, −0.4, 0.4: the sums from each token on are 0.2 − 0.2 + 0.1 = 0.1, −0.4 + 0.2 = −0.2 and 0.4
+    log_ratio = torch.tensor([[0.2, -0.4, 0.4, 9.0]], dtype=torch.float64)
+    given = {
+        "proximal": torch.full((1, 4), -5.0, dtype=torch.float64),
+        "advantages": torch.ones(1, 4, dtype=torch.float64),
+        "mask": torch.tensor([[True, True, True, False]]),
+        "reduction": "token-sum",
+    }
+
+    def slopes(loss: Fipo | Clip) -> list[float]:
+        current = (given["proximal"] + log_ratio).requires_grad_(True)
+        policy_loss(loss, current=current, **given).loss.backward()  # pyright: ignore[reportArgumentType]
+        assert current.grad is not None
+        return current.grad[0].tolist()
+
+    wide = {"low": 1.0, "high": 10.0}
+    open_ = Fipo(half_life=1.0, lower=None, upper=None, safety=None, **wide)
+    ratios = [math.exp(each) for each in (0.2, -0.4, 0.4)]
+    assert slopes(open_) == pytest.approx(
+        [-ratios[0] * math.exp(0.1), -ratios[1] * math.exp(-0.2), -(ratios[2] ** 2), 0.0]
+    )
+    bounded = Fipo(half_life=1.0, **wide)  # within 1 and 1.2
+    assert slopes(bounded) == pytest.approx([-ratios[0] * math.exp(0.1), -ratios[1], -1.2 * ratios[2], 0.0])
+    capped = open_.but(ratio_cap=1.3)  # e^0.4 is beyond: no part of any sum, and held
+    assert slopes(capped) == pytest.approx([-ratios[0] * math.exp(0.2 - 0.2), -ratios[1] * math.exp(-0.4), 0.0, 0.0])
+    assert slopes(Clip(**wide)) == pytest.approx([-each for each in ratios] + [0.0])  # the control
+
+
+def test_a_token_pushed_down_though_it_became_far_likelier_is_not_weighed_up() -> None:
+    found = Fipo(half_life=1.0, lower=None, upper=None, safety=1.5, low=1.0, high=10.0)
+    _, slopes = run(found, [2.0, 1.2], [-1.0, -1.0])
+    assert slopes.tolist() == pytest.approx([2.0, 1.2 * 1.2])  # 2 is above 1.5: its weight, 2, is held at 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from trimtab.config.base import Config, Number, of_kind
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -353,6 +353,11 @@ class Distillation(Estimator):
         default=None,
         description="What rewards add to each token, its rows voting by the `baseline` beside it; none: the teacher alone.",
     )
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _by_name(cls, given: object) -> object:
+        return {"kind": given} if isinstance(given, str) else given
 
     @model_validator(mode="after")
     def _possible(self) -> Distillation:
