@@ -21,7 +21,8 @@ def optimal_token(config: OptimalToken, batch: Episodes, returns: Float[Tensor, 
     trained, groups = batch.trained, batch.levels["group"]
     path = prefix_sums(batch.layout, _energy(batch)) * trained
     step = (prefix_sums(batch.layout, trained) - 1.0).long().clamp(min=0)
-    steps = int(groups.ranks.greatest(step.amax().clamp(min=0) + 1)) if step.numel() else 1
+    longest = step.amax() + 1 if step.numel() else torch.ones((), dtype=torch.int64, device=step.device)
+    steps = int(groups.ranks.greatest(longest))  # asked on every rank, also on one without rows
     place = batch.layout.spread(groups.index.double()).expand(trained.shape).long() * steps + step
     place = torch.where(batch.voting > 0, place, groups.count * steps).flatten()  # whoever does not vote is apart
 
