@@ -34,6 +34,18 @@ def _bypass(given: Given) -> Objective:
     return ours.Reinforce() if given["loss.loss_type"] == "reinforce" else _vanilla(given)
 
 
+def _bapo(given: Given) -> Objective:
+    """Of the authors' recipe (WooooDyy/BAPO): bounds on the ratio itself, each where the clip of the actor would be unless said."""
+    clip, found = _clip(given), {"target": given["adv_ratio_target"], "dual": given["clip_ratio_c"]}
+    for side, usual in (("lower", 1 - clip["low"]), ("upper", 1 + clip["high"])):
+        first = usual if given[f"ratio_{side}_start"] is None else given[f"ratio_{side}_start"]
+        last = first if given[f"ratio_{side}_max"] is None else given[f"ratio_{side}_max"]
+        found |= {side: first, f"{side}_max": last, f"{side}_step": given[f"ratio_{side}_step"]}
+    return ours.Bapo(**found)
+
+
+RECIPE = "bapo"
+"""A loss that a recipe registers, not verl itself: read, never written."""
 LOSSES: Table = {
     "vanilla": _vanilla,
     "gspo": lambda g: ours.Gspo(**_clip(g), level="sequence-token", log_upper=10.0),
@@ -48,6 +60,7 @@ LOSSES: Table = {
     "dppo_tv": lambda g: ours.DppoTv(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dppo_kl": lambda g: ours.DppoKl(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dro": lambda g: ours.Dro(beta=g["dro_beta"]),
+    RECIPE: _bapo,
     "bypass_mode": _bypass,
 }
 FORCED = {"sapo": "seq-mean-token-mean", "geo_mean": "seq-mean-token-mean"}

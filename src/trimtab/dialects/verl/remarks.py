@@ -275,6 +275,13 @@ REMARKS = (
         ),
     ),
     Remark(
+        "loss_mode",
+        "note",
+        "bapo is a loss of its authors' recipe, not of verl itself. A clipped token counts with its bound, so that raising the lower bound "
+        "never brings the balance up.",
+        lambda given: given["loss_mode"] == "bapo",
+    ),
+    Remark(
         "adv_estimator",
         "note",
         "It needs Σπ² of every token (calculate_sum_pi_squared): pass it as `squares`, and the weights of rollout_is as `weight`.",
