@@ -53,6 +53,8 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for mode in ("seq-mean-token-mean", "seq-mean-token-sum", "prompt-mean"):
         yield f"reduction {mode}", {"reduction": mode}
     yield "kl", {"kl": 0.1}
+    for student in ("proximal", "current"):
+        yield f"teacher, {student}", {"teacher": {}, "advantage": {"kind": "distillation", "student": student}}
     yield "entropy", {"entropy_bonus": 0.01}
     yield "loglinear", {"learner": {"proximal": "loglinear"}}
     yield "groups", {"learner": {"minibatch_of": "groups"}}
@@ -79,7 +81,8 @@ def trained(config: Train, ranks: LearnerRanks | None, rows: list[Any], **kind: 
         made.model.lm_head.weight = made.model.get_input_embeddings().weight
     model = made.model if kind.get("single") else made.model.double()
     reference = copy.deepcopy(policy(1).model.double()) if config.kl is not None else None
-    learner = SingleLearner(config, model, reference, ranks)
+    teacher = None if config.teacher is None else copy.deepcopy(policy(2).model.double())
+    learner = SingleLearner(config, model, reference, ranks, teacher=teacher)
     for each in rows:
         learner.learn(each)
     return {name: tensor.clone() for name, tensor in learner.weights()}
