@@ -232,6 +232,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Model,
     training.Tiny,
     training.WarmStart,
+    training.Teacher,
     training.Task,
     training.Reward,
     training.Rollout,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.advantage.shaping import Shaped as Shaped
     from trimtab.advantage.shaping import ended as ended
     from trimtab.advantage.shaping import shaped as shaped
+    from trimtab.config.advantages import Distillation as Distillation
     from trimtab.config.advantages import Gae as Gae
     from trimtab.config.advantages import Gdpo as Gdpo
     from trimtab.config.advantages import Gpg as Gpg
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.advantages import MaxRl as MaxRl
     from trimtab.config.advantages import Normalise as Normalise
     from trimtab.config.advantages import Opo as Opo
+    from trimtab.config.advantages import OptimalToken as OptimalToken
     from trimtab.config.advantages import Overlong as Overlong
     from trimtab.config.advantages import PassK as PassK
     from trimtab.config.advantages import ReinforcePlusPlus as ReinforcePlusPlus
@@ -30,6 +32,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.algebra import Gate as Gate
     from trimtab.config.algebra import Limit as Limit
     from trimtab.config.algebra import Weight as Weight
+    from trimtab.config.losses import Aspo as Aspo
+    from trimtab.config.losses import Bapo as Bapo
     from trimtab.config.losses import Cispo as Cispo
     from trimtab.config.losses import Clip as Clip
     from trimtab.config.losses import ClipCov as ClipCov
@@ -37,6 +41,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import DppoTv as DppoTv
     from trimtab.config.losses import Dro as Dro
     from trimtab.config.losses import EntropyBonus as EntropyBonus
+    from trimtab.config.losses import Fipo as Fipo
     from trimtab.config.losses import Gmpo as Gmpo
     from trimtab.config.losses import Gspo as Gspo
     from trimtab.config.losses import ImportancePg as ImportancePg
@@ -73,10 +78,12 @@ _NAMES = {
     "trimtab.advantage.estimate": "Advantages advantages",
     "trimtab.advantage.normalise": "normalised",
     "trimtab.advantage.shaping": "Shaped ended shaped",
-    "trimtab.config.advantages": "Gae Gdpo Gpg Grpo LeaveOneOut MaxRl Normalise Opo Overlong PassK ReMax ReinforcePlusPlus Rloo Shaping",
+    "trimtab.config.advantages": (
+        "Distillation Gae Gdpo Gpg Grpo LeaveOneOut MaxRl Normalise Opo OptimalToken Overlong PassK ReMax ReinforcePlusPlus Rloo Shaping"
+    ),
     "trimtab.config.algebra": "Correction Gate Limit Weight",
     "trimtab.config.losses": (
-        "Cispo Clip ClipCov DppoKl DppoTv Dro EntropyBonus Gmpo Gspo ImportancePg KlCov KlPenalty Luspo Reduction Reinforce "
+        "Aspo Bapo Cispo Clip ClipCov DppoKl DppoTv Dro EntropyBonus Fipo Gmpo Gspo ImportancePg KlCov KlPenalty Luspo Reduction Reinforce "
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",

@@ -221,7 +221,7 @@ def test_a_detail_that_the_target_lacks_is_changed_and_measured(tmp_path: Path) 
 def test_a_part_that_was_not_read_outweighs_one_that_was_not_written(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(
-        "algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: optimal_token_baseline}\n"
+        "algorithm: {rollout_correction: {rollout_is: token}, adv_estimator: gae, use_pf_ppo: true}\n"
         "actor_rollout_ref: {actor: {use_kl_loss: true}}\n"
     )
     code, out, err = run("convert", "--from", "verl", str(file), "--to", "areal")

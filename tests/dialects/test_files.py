@@ -392,7 +392,7 @@ EXPECTED: dict[str, Expected] = {
         said=("${MODEL_ARGS[@]}",),
     ),
     "slime/distilled.sh": Expected(
-        {"use_tis": True, "tis_clip": 3, "eps_clip": 0.2}, ("advantage",), ("on_policy_distillation cannot be said",)
+        {"advantage_estimator": "on_policy_distillation", "use_tis": True, "tis_clip": 3, "eps_clip": 0.2}
     ),
     "slime/conditional_arrays.sh": Expected(
         {"advantage_estimator": "grpo", "eps_clip": 0.2}, ("correction",), ("use_tis depends on ${ARGS[@]} (line 2)",)
@@ -575,7 +575,12 @@ EXPECTED: dict[str, Expected] = {
     "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("two policies",)),
     "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults hold",)),
     "ms-swift/teacher.sh": Expected(
-        {"rollout_importance_sampling_mode": "token_truncate", "beta": 0.0}, ("advantage",), ("a teacher's log-ratio",)
+        {
+            "rollout_importance_sampling_mode": "token_truncate",
+            "beta": 0.0,
+            "teacher_model": "t",
+            "advantage_estimator": "grpo",
+        }
     ),
     "ms-swift/mixed.sh": Expected({"advantage_estimator": "rloo"}, ("loss",), ("a supervised loss is mixed in",)),
     "roll/agentic.yaml": Expected(

@@ -26,7 +26,7 @@ from trimtab import (
 from trimtab.check.judge import check
 from trimtab.check.laws import LAWS
 from trimtab.check.load import FRAMEWORKS
-from trimtab.config.advantages import ESTIMATORS
+from trimtab.config.advantages import ESTIMATORS, Distillation
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
 from trimtab.core.observe import gate_name
@@ -91,8 +91,10 @@ def emitted_by_losses() -> set[str]:
 
 
 def emitted_by_advantages() -> set[str]:
-    rows = torch.ones(2)
-    found = advantages(Grpo(), rewards=rows, mask=torch.ones(2, 3), group=torch.tensor([0, 1]), ended=rows)
+    """Of an estimator of groups beside a teacher, which has all there are."""
+    rows, tokens = torch.ones(2), torch.ones(2, 3)
+    given = {"rewards": rows, "mask": tokens, "group": torch.tensor([0, 1]), "ended": rows}
+    found = advantages(Distillation(base=Grpo()), teacher=-tokens, proximal=-tokens, **given)
     return set(found.metrics)
 
 

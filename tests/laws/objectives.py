@@ -41,8 +41,13 @@ LOSSES: list[Objective] = [
     config.Vespo(),
     config.Vespo(weights="inside"),
     config.Dro(),
+    config.Bapo(target=1.1),
+    config.Aspo(low=0.1, high=0.1, dual=1.2, dual_positive=1.3),
 ]
 SEGMENTS = config.Gspo(level="segment", low=0.05, high=0.05)
+FUTURE = config.Fipo(low=0.1, high=0.1, ratio_cap=1.5, half_life=2.0, lower=0.9, upper=1.3, safety=1.1)
+WHOLE = [SEGMENTS, FUTURE]
+"""Losses that need whole sequences on a rank."""
 
 REDUCTIONS = [
     Reduction(mode="token-mean"),
@@ -65,7 +70,7 @@ CORRECTIONS: dict[str, Correction | None] = {
 OF_THE_BATCH = {name for name, rule in CORRECTIONS.items() if rule is not None and rule.needs_whole_step}
 """Rules with a statistic over the whole batch: worked out once per step, not per micro-batch."""
 
-COVARIANCE = (config.ClipCov, config.KlCov)
+COVARIANCE = (config.ClipCov, config.KlCov, config.Bapo)
 """Losses with a statistic over the tokens of a call: invariant over ranks, layouts and order
 (of equal covariances the first are taken), not over micro-batches."""
 
@@ -91,7 +96,7 @@ class Setup:
 @st.composite
 def setups(draw: st.DrawFn, losses: list[Objective] | None = None) -> Setup:
     return Setup(
-        draw(st.sampled_from(losses or [*LOSSES, SEGMENTS])),
+        draw(st.sampled_from(losses or [*LOSSES, *WHOLE])),
         draw(st.sampled_from(REDUCTIONS)),
         draw(st.sampled_from(list(CORRECTIONS))),
         draw(st.booleans()),

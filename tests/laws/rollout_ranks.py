@@ -39,7 +39,7 @@ def _ways() -> list[Way]:
     shaped = Shaping(
         no_eos="zero", bias=-1.0, overlong=Overlong(max_length=4, buffer=2), normalise=Normalise(mean="group")
     )
-    needs = {"gdpo": {"weights": (1.0, 0.5)}}
+    needs = {"gdpo": {"weights": (1.0, 0.5)}, "distillation": {"base": Grpo(), "normalise": Normalise()}}
     found = [Way(each(**needs.get(kind, {})), Shaping()) for kind, each in ESTIMATORS.items()]
     found += [Way(each, shaped, extra=True) for each in (Gae(), Grpo(), ReinforcePlusPlus(group_mean=True))]
     found += [Way(LeaveOneOut(baseline="all"), Shaping(), dense=True), Way(PassK(k=2, std=False), Shaping())]
@@ -58,6 +58,10 @@ def _batch(rows: int) -> Rollouts:
         kept=mask & (torch.rand(rows, 1, generator=generator) < 0.8),
         values=draw(rows, 5),
         token_rewards=0.1 * draw(rows, 5),
+        teacher=-draw(rows, 5).abs(),
+        proximal=-draw(rows, 5).abs(),
+        squares=draw(rows, 5).sigmoid(),
+        weight=draw(rows, 5).exp(),
         dense_rewards=draw(rows, 5),
         rewards=rewards,
         columns=torch.stack([rewards, draw(rows)], -1),

@@ -13,12 +13,14 @@ from torch import Tensor
 from trimtab.advantage.estimate import Advantages, advantages
 from trimtab.config.advantages import (
     ESTIMATORS,
+    Distillation,
     Estimator,
     Gae,
     Gdpo,
     Grpo,
     LeaveOneOut,
     Normalise,
+    OptimalToken,
     Overlong,
     PassK,
     ReinforcePlusPlus,
@@ -29,7 +31,7 @@ from trimtab.config.advantages import (
 
 FEW = settings(max_examples=25)  # each example runs a whole pipeline, two or three times, with shapes checked
 
-PER_TOKEN = ("mask", "kept", "values", "token_rewards", "dense_rewards")
+PER_TOKEN = ("mask", "kept", "values", "token_rewards", "dense_rewards", "teacher", "proximal", "squares", "weight")
 PER_ROW = ("rewards", "columns", "group", "bootstrap", "baselines", "ended")
 
 
@@ -42,6 +44,10 @@ class Rollouts:
     values: Tensor
     token_rewards: Tensor
     dense_rewards: Tensor  # the task reward, token by token
+    teacher: Tensor
+    proximal: Tensor
+    squares: Tensor
+    weight: Tensor
     rewards: Tensor
     columns: Tensor  # two rewards per row
     group: Tensor
@@ -94,6 +100,10 @@ class Way:
             "bootstrap": it.bootstrap if reads_critic else None,
             "baselines": it.baselines if kind is ReMax else None,
             "token_rewards": it.token_rewards if self.extra else None,
+            "teacher": it.teacher if kind is Distillation else None,
+            "proximal": it.proximal if kind in (Distillation, OptimalToken) else None,
+            "squares": it.squares if kind is OptimalToken else None,
+            "weight": it.weight if kind is OptimalToken else None,
         } | more
         return advantages(self.estimator, rewards=rewards, mask=it.mask, shaping=self.shaping, **inputs)
 
@@ -124,6 +134,10 @@ def rollouts(draw: st.DrawFn, least: int = 1, most: int = 7, rejecting: bool = T
         values=noise(*shape),
         token_rewards=0.1 * noise(*shape),
         dense_rewards=last * rewards[:, None] + 0.1 * noise(*shape) * mask,
+        teacher=-noise(*shape).abs(),
+        proximal=-noise(*shape).abs(),
+        squares=torch.rand(shape, generator=generator),
+        weight=torch.rand(shape, generator=generator) + 0.5,
         rewards=rewards,
         columns=torch.stack([rewards, noise(number)], -1),
         group=torch.tensor(draw(st.lists(st.sampled_from([-4, 0, 7, 10**12]), min_size=number, max_size=number))),
@@ -158,7 +172,9 @@ def estimators(
 ) -> Estimator:
     """Any estimator, or any of one kind; `plain`: without statistics beyond the group."""
     kind = ESTIMATORS[named or draw(st.sampled_from(sorted(ESTIMATORS)))]
-    by_token = kind in (Gae, ReinforcePlusPlus, ReMax)
+    if kind is Distillation:
+        return draw(_distillations(baselines, plain))
+    by_token = kind in (Gae, ReinforcePlusPlus, ReMax, OptimalToken)
     chosen: dict[str, Any] = {"baseline": draw(st.sampled_from(baselines))}
     chosen["normalise"] = None if plain or draw(st.booleans()) else draw(normalisers(token=by_token))
     choices: dict[type, dict[str, list[Any]]] = {
@@ -170,6 +186,7 @@ def estimators(
         PassK: {"k": [None, 2, 3], "std": [True, False]},
         Gdpo: {"weights": [(1.0, 0.5)], "unbiased": [True, False], "leave_one_out": [True, False]},
         Rloo: {"lower": [None, -0.3], "upper": [None, 0.3]},
+        OptimalToken: {"tail": ["raw", "own"]},
     }
     chosen |= {name: draw(st.sampled_from(values)) for name, values in choices.get(kind, {}).items()}
     if kind is Gae:
@@ -177,6 +194,19 @@ def estimators(
     if "singleton" in kind.model_fields:
         chosen["singleton"] = draw(st.sampled_from(["zero", "raw"]))
     return kind(**chosen)
+
+
+@st.composite
+def _distillations(draw: st.DrawFn, baselines: tuple[str, ...], plain: bool) -> Distillation:
+    """A teacher beside rewards; one alone has laws of its own."""
+    base = draw(estimators(("all",), plain, draw(st.sampled_from(["grpo", "rloo", "reinforce++"]))))
+    norm = None if plain or draw(st.booleans()) else draw(normalisers(token=True))
+    limit = draw(st.sampled_from([None, 0.5]))
+    own: dict[str, Any] = {
+        "coefficient": draw(st.sampled_from([1.0, 0.3])),
+        "baseline": draw(st.sampled_from(baselines)),
+    }
+    return Distillation(limit=limit, base=base, normalise=norm, **own)
 
 
 @st.composite

@@ -19,7 +19,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, SEGMENTS, Setup, gradients, same
+from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, WHOLE, Setup, gradients, same
 from tests.laws.test_splits import ROWS, TO, WIDTH, Policy, Tensors, packed, step
 from trimtab.config import losses as config
 from trimtab.config.losses import Objective
@@ -58,7 +58,7 @@ def no_part(data: Tensors) -> Tensors:
 
 
 def check_data_ranks(rank: int, group: Any, data: Tensors) -> None:
-    for setup in setups([*LOSSES, SEGMENTS]):
+    for setup in setups([*LOSSES, *WHOLE]):
         compare(rank, setup, data, no_rows(data), process_group=group)
 
 
@@ -144,7 +144,7 @@ def test_a_rank_that_holds_nothing_keeps_nobody_waiting(outcomes: Path, check: A
 def test_a_micro_batch_without_tokens_has_a_connected_loss_of_zero(layout: str) -> None:
     data = no_rows(LAYOUTS[layout](step()))
     counted = Denominator.of(step()["mask"], group=step()["group"])
-    for setup in setups([*LOSSES, SEGMENTS]):
+    for setup in setups([*LOSSES, *WHOLE]):
         current = data["current"].clone().requires_grad_()
         out = policy_loss(setup.loss, **(data | {"current": current}), **setup.settings(), denominator=counted)
         out.loss.backward()

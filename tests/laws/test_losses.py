@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.laws.batches import Sample, samples
-from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, SEGMENTS, Setup, gradients, same, setups, tensors
+from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, WHOLE, Setup, gradients, same, setups, tensors
 from trimtab.config import losses as config
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.core.correct import Corrected
@@ -81,14 +81,14 @@ def _with_and_without_the_first_row(loss: Objective, data: dict[str, Tensor]) ->
     return first, second
 
 
-@given(st.sampled_from([*LOSSES, SEGMENTS]), samples())
+@given(st.sampled_from([*LOSSES, *WHOLE]), samples())
 def test_a_loss_to_which_a_row_without_advantage_matters_says_so(loss: Objective, sample: Sample) -> None:
     whole, without = _with_and_without_the_first_row(loss, tensors(sample))
     if not loss.acts_without_advantage:
         same(whole, without)
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, SEGMENTS], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize("loss", [*LOSSES, *WHOLE], ids=lambda loss: loss.kind)
 def test_a_loss_that_says_so_acts_without_advantage(loss: Objective) -> None:
     generator = torch.Generator().manual_seed(0)
     behavior = -3 * torch.rand(6, 9, generator=generator)
@@ -310,7 +310,7 @@ def test_one_advantage_per_sequence_is_that_advantage_on_each_token(setup: Setup
 # --- the weight is the one named -------------------------------------------------------------------------------------
 
 
-@given(st.sampled_from([*LOSSES, SEGMENTS]), st.sampled_from(REDUCTIONS), samples())
+@given(st.sampled_from([*LOSSES, *WHOLE]), st.sampled_from(REDUCTIONS), samples())
 def test_the_weight_is_the_one_named_and_counts_once(loss: Objective, reduction: Any, sample: Sample) -> None:
     """Twice the weight is twice the gradient; weight 0 is none, even where a sibling has some."""
     if getattr(loss, "weights", None) == "inside":
@@ -418,7 +418,7 @@ def _disturbed(data: dict[str, Tensor], seed: int) -> tuple[dict[str, Tensor], T
     return wide | {"mask": mask.flatten(), "group": data["group"][order], "cu_seqlens": bounds}, order[:rows]
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, SEGMENTS], ids=str)
+@pytest.mark.parametrize("loss", [*LOSSES, *WHOLE], ids=str)
 def test_every_loss_under_each_reduction_and_each_correction_survives_all_of_it_at_once(loss: Objective) -> None:
     sample = Sample(*_fixed(), lengths=(6, 1, 4, 5, 0))
     data = tensors(sample)

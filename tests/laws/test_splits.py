@@ -24,7 +24,7 @@ from tests.laws.objectives import (
     LOSSES,
     OF_THE_BATCH,
     REDUCTIONS,
-    SEGMENTS,
+    WHOLE,
     Setup,
     gradients,
     same,
@@ -125,7 +125,7 @@ def test_every_rule_and_loss_acts_on_the_step() -> None:
 def test_any_split_into_micro_batches_padded_or_packed_gives_the_gradient_of_the_whole(
     reduction: config.Reduction,
 ) -> None:
-    losses = [loss for loss in [*LOSSES, SEGMENTS] if not isinstance(loss, COVARIANCE)]
+    losses = [loss for loss in [*LOSSES, *WHOLE] if not isinstance(loss, COVARIANCE)]
     for index, loss in enumerate(losses):
         rule = list(CORRECTIONS)[(index + REDUCTIONS.index(reduction)) % len(CORRECTIONS)]
         check_split(Setup(loss, reduction, rule, extras=True), SPLITS[index % len(SPLITS)])
@@ -194,7 +194,7 @@ def check_ranks(rank: int, world: int, group: Any) -> None:
     """Each rank calls once with its own rows: the call is the step. Metrics are those of the whole, on every rank."""
     data, own = step(), rows_of(rank, world)
     mine = {name: each[own] for name, each in data.items()}
-    for setup in setups([*LOSSES, SEGMENTS]):
+    for setup in setups([*LOSSES, *WHOLE]):
         value, grads = gradients(setup, data)
         share, slopes = gradients(setup, mine, process_group=group)
         for name in grads:

@@ -190,6 +190,53 @@ def dro(loss: config.Dro, row: list[Token], rows: Rows) -> list[float]:
     return [-token.advantage * token.now + loss.beta / 2 * token.log_ratio**2 for token in row]
 
 
+def bapo(loss: config.Bapo, row: list[Token], rows: Rows) -> list[float]:
+    """The search as a person makes it: look, move a bound by a step, look again."""
+    tokens = [token for each in rows for token in each]
+
+    def balance(lower: float, upper: float) -> float:
+        gained = sum(token.advantage * min(token.frozen_ratio, upper) for token in tokens if token.advantage > 0)
+        lost = sum(-token.advantage * max(token.frozen_ratio, lower) for token in tokens if token.advantage < 0)
+        return math.inf if lost <= 0 else gained / (lost + 1e-8)
+
+    lower, upper = loss.lower, loss.upper
+    while balance(lower, upper) < loss.target and lower < loss.lower_max:
+        lower = min(lower + loss.lower_step, loss.lower_max)
+    while balance(lower, upper) < loss.target and upper < loss.upper_max:
+        upper = min(upper + loss.upper_step, loss.upper_max)
+    bounds = config.Clip(low=1 - lower, high=upper - 1, dual=loss.dual)
+    return [clip_of(bounds, token.ratio, token.advantage) for token in row]
+
+
+def aspo(loss: config.Aspo, row: list[Token], rows: Rows) -> list[float]:
+    found: list[float] = []
+    for token in row:
+        if token.advantage < 0:
+            held_ratio = max(token.ratio, 1 - loss.low)
+            factor = loss.dual * token.now if max(token.frozen_ratio, 1 - loss.low) > loss.dual else held_ratio
+        else:
+            frozen = min(token.frozen_ratio, 1 + loss.high)
+            turned = loss.dual_positive * token.now if 1 / frozen > loss.dual_positive else None
+            factor = min(token.ratio, 1 + loss.high) / frozen / frozen if turned is None else turned
+        found.append(-token.advantage * factor)
+    return found
+
+
+def fipo(loss: config.Fipo, row: list[Token], rows: Rows) -> list[float]:
+    gamma, found = 2 ** (-1 / loss.half_life), []
+    for place, token in enumerate(row):
+        after = 0.0
+        for distance, later in enumerate(row[place:]):
+            counts = loss.ratio_cap is None or later.frozen_ratio <= loss.ratio_cap
+            after += gamma**distance * (later.frozen - later.anchor) if counts else 0.0
+        least, most = (0.0 if loss.lower is None else loss.lower), (math.inf if loss.upper is None else loss.upper)
+        weight = held(math.exp(after), least, most)
+        if loss.safety is not None and token.advantage < 0 and token.frozen_ratio > loss.safety:
+            weight = held(weight, 0.8, 1.0)
+        found.append(weight * clip_of(loss, token.ratio, token.advantage))
+    return found
+
+
 FORMULAS: dict[type[Objective], Callable[[Any, list[Token], Rows], list[float]]] = {
     config.Clip: clip,
     config.Gspo: gspo,
@@ -206,6 +253,9 @@ FORMULAS: dict[type[Objective], Callable[[Any, list[Token], Rows], list[float]]]
     config.Topr: topr,
     config.Vespo: vespo,
     config.Dro: dro,
+    config.Bapo: bapo,
+    config.Aspo: aspo,
+    config.Fipo: fipo,
 }
 
 

@@ -60,6 +60,14 @@ VARIANTS: list[Objective] = [
     config.Topr(level="token"),
     config.Vespo(),
     config.Dro(),
+    config.Bapo(target=0.1, lower=0.9, lower_max=0.95, upper=1.1),
+    config.Bapo(target=1.0, lower=0.8, lower_max=0.9, upper=1.1, upper_max=1.3, upper_step=0.02),
+    config.Bapo(target=3.0, lower=0.8, lower_max=0.9, upper=1.1, upper_max=1.3, dual=None),
+    config.Aspo(),
+    config.Fipo(half_life=2.0),
+    config.Fipo(half_life=1.0, lower=None, upper=None, safety=1.2),
+    config.Fipo(half_life=4.0, lower=0.8, ratio_cap=1.3, safety=None),
+    config.Aspo(low=0.1, high=0.3, dual=1.3, dual_positive=1.2),
 ]
 
 

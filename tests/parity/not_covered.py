@@ -4,10 +4,7 @@ from __future__ import annotations
 
 NOT_RUN: dict[str, dict[str, str]] = {
     "verl loss": {},
-    "verl advantage": {
-        "optimal_token_baseline": "needs the sum of squared probabilities of each step",
-        "tir_optimal_token_baseline": "needs the sum of squared probabilities of each step",
-    },
+    "verl advantage": {},
     "skyrl loss": {
         "clip_cov": "its bounds meet advantages already divided by the token count; `read` gives a defect and no loss",
         "kl_cov": "its penalty is a sum beside a mean; `read` gives a defect and no loss",

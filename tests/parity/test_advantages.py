@@ -69,6 +69,33 @@ def test_verl(name: str, gamma: float, lam: float, by_std: bool, scores: Tensor,
     agreed("verl", found.advantages, torch.where(batch.mask, theirs, 0.0))
 
 
+OPTIMAL = ["optimal_token_baseline", "tir_optimal_token_baseline"]
+
+
+@few
+@given(st.sampled_from(OPTIMAL), st.booleans(), rewards(), batches())
+def test_verl_optimal_token_baselines(name: str, weighted: bool, scores: Tensor, batch: Batch) -> None:
+    if name == "optimal_token_baseline":  # it counts untrained tokens as steps: run without gaps
+        lengths = batch.mask.sum(-1, keepdim=True)
+        batch = replace(batch, mask=torch.arange(batch.mask.shape[1]) < lengths)
+    tokens, squares = placed(batch, scores), (2 * batch.behavior).exp() + 0.05
+    weight = (batch.proximal - batch.behavior).exp().clamp(max=2.0) if weighted else None
+    theirs, _ = peers.verl_advantage(
+        name,
+        tokens,
+        batch.mask,
+        group=batch.group,
+        old_log_probs=batch.proximal,
+        sum_pi_squared=squares,
+        rollout_is_weights=weight,
+    )
+    given = {"proximal": batch.proximal, "squares": squares, "weight": weight}
+    reading = read("verl", {"adv_estimator": name})
+    assert reading.advantage is not None
+    found = trimtab.advantages(reading.advantage, rewards=tokens, mask=batch.mask, group=batch.group, **given)
+    agreed("verl", found.advantages, torch.where(batch.mask, theirs, 0.0))
+
+
 @few
 @given(rewards(columns=2), numbers(0.2, 2), batches())
 def test_verl_gdpo(scores: Tensor, weight: float, batch: Batch) -> None:
@@ -156,6 +183,21 @@ def test_swift(kind: tuple[str, str], scores: Tensor) -> None:
     }
     theirs = peers.swift_advantage(scores, **settings)
     agreed("ms-swift", by_row(read("ms-swift", settings), scores, settings), theirs)
+
+
+@few
+@given(numbers(0.0, 2), rewards(), batches())
+def test_swift_with_a_teacher(coefficient: float, scores: Tensor, batch: Batch) -> None:
+    base = scores[: len(batch.mask)]
+    expand = peers.swift().advantage.expand_advantage_to_per_token
+    theirs = expand(base, batch.mask, batch.reference, batch.proximal, coefficient)
+    settings = {"advantage_estimator": "grpo", "teacher_model": "t", "teacher_kl_coef": coefficient}
+    reading = read("ms-swift", settings)
+    assert isinstance(reading.advantage, trimtab.Distillation)
+    alone = reading.advantage.but(base=None)  # its own base is held to theirs above
+    found = trimtab.advantages(alone, mask=batch.mask, teacher=batch.reference, proximal=batch.proximal)
+    both = torch.where(batch.mask, found.advantages + base[:, None], 0.0)
+    agreed("ms-swift", both, torch.where(batch.mask, theirs, 0.0))
 
 
 OPENRLHF = ["gae", "reinforce", "reinforce_baseline", "flash_reinforce", "rloo", "group_norm", "dr_grpo"]
@@ -304,5 +346,5 @@ def test_areal_s_main_recipe(by_std: bool, unbiased: bool, eps: float, scores: T
 
 def test_every_registered_estimator_is_run_or_named_as_not_run() -> None:
     own = {"trimtab"}  # our plug-in registers itself
-    assert set(peers.verl_advantages()) - own == {*VERL, "gdpo", *NOT_RUN["verl advantage"]}
+    assert set(peers.verl_advantages()) - own == {*VERL, *OPTIMAL, "gdpo", *NOT_RUN["verl advantage"]}
     assert set(peers.skyrl_advantages()) == {*SKYRL, *NOT_RUN["skyrl advantage"]}

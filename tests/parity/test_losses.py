@@ -284,8 +284,8 @@ def test_openrlhf(kind: str, clip: Settings, dual: float | None, mode: str, leve
 
 @st.composite
 def swift(draw: st.DrawFn) -> Settings:
-    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"])), draw(CLIP)
-    levels = ["token"] if kind in ("cispo", "sapo") else ["token", "sequence", "sequence_token"]
+    kind, clip = draw(st.sampled_from(["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo"])), draw(CLIP)
+    levels = ["token"] if kind in ("cispo", "sapo", "fipo") else ["token", "sequence", "sequence_token"]
     found: Settings = {
         "loss_type": kind,
         "epsilon": clip["low"],
@@ -296,6 +296,13 @@ def swift(draw: st.DrawFn) -> Settings:
     }
     if kind == "sapo":
         found |= {"tau_pos": draw(numbers(0.5, 2)), "tau_neg": draw(numbers(0.5, 2))}
+    if kind == "fipo":
+        found |= {"fipo_decay_rate": draw(numbers(1, 40)), "fipo_clip_high_only": draw(st.booleans())}
+        found |= {
+            "fipo_clip_range": draw(st.sampled_from([None, 0.2, 0.5])),
+            "delta": draw(st.sampled_from([None, 1.5])),
+        }
+        found["fipo_safety_threshold"] = draw(st.sampled_from([None, 1.2, 4.0]))
     if draw(st.booleans()):
         modes = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
         found["rollout_importance_sampling_mode"] = draw(st.sampled_from(modes))

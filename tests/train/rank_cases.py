@@ -44,7 +44,8 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for kind, loss in LOSSES.items():
         changes: dict[str, Any] = {"loss": {"kind": kind}}
         if loss.looks_at_call:  # of all ranks together: as one process with as many tokens in a micro-batch
-            more = {"fraction": 0.2} | ({"lower": -1.0} if kind == "clip-cov" else {})
+            fraction = {"fraction": 0.2} if kind.endswith("-cov") else {}
+            more = fraction | ({"lower": -1.0} if kind == "clip-cov" else {})
             # |log ρ| of KL-Cov has a kink at 0, where current and proximal differ by rounding alone
             changes = {"loss": {"kind": kind} | more, "learner": {"micro_tokens": 100_000, "proximal": "loglinear"}}
         yield f"loss {kind}", changes
@@ -52,6 +53,8 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for mode in ("seq-mean-token-mean", "seq-mean-token-sum", "prompt-mean"):
         yield f"reduction {mode}", {"reduction": mode}
     yield "kl", {"kl": 0.1}
+    for student in ("proximal", "current"):
+        yield f"teacher, {student}", {"teacher": {}, "advantage": {"kind": "distillation", "student": student}}
     yield "entropy", {"entropy_bonus": 0.01}
     yield "loglinear", {"learner": {"proximal": "loglinear"}}
     yield "groups", {"learner": {"minibatch_of": "groups"}}
@@ -78,7 +81,8 @@ def trained(config: Train, ranks: LearnerRanks | None, rows: list[Any], **kind: 
         made.model.lm_head.weight = made.model.get_input_embeddings().weight
     model = made.model if kind.get("single") else made.model.double()
     reference = copy.deepcopy(policy(1).model.double()) if config.kl is not None else None
-    learner = SingleLearner(config, model, reference, ranks)
+    teacher = None if config.teacher is None else copy.deepcopy(policy(2).model.double())
+    learner = SingleLearner(config, model, reference, ranks, teacher=teacher)
     for each in rows:
         learner.learn(each)
     return {name: tensor.clone() for name, tensor in learner.weights()}

@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup
 from trimtab.advantage import inputs
 from trimtab.advantage.group import Groups
 from trimtab.advantage.normalise import Votes, levels, standardise
+from trimtab.advantage.teacher import known_tokens
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
 from trimtab.config.base import of_kind
 from trimtab.core.batch import column_per_token, layout_of
@@ -39,6 +40,10 @@ class RawEpisodes:
     bootstrap: Tensor | None = None
     baselines: Tensor | None = None
     token_rewards: Tensor | None = None
+    teacher: Tensor | None = None
+    student: Tensor | None = None
+    squares: Tensor | None = None
+    weight: Tensor | None = None
     ended: Tensor | None = None
     cu_seqlens: Tensor | None = None
     process_group: ProcessGroup | None = None
@@ -60,6 +65,9 @@ class Episodes:
     failed: Float[Tensor, " rows"]
     not_dropped: Float[Tensor, " rows"]  # neither failed nor dropped
     truncated: Bool[Tensor, " rows"] | None  # rows that did not end
+    unknown: Float[Tensor, "*tokens"] | None = (
+        None  # masked tokens without a number per token that is read; None: none is
+    )
 
     @property
     def rows(self) -> int:
@@ -93,8 +101,20 @@ def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: 
         given = replace(given, kept=column_per_token(given.kept, rows, given.mask, layout))
     by_token = columns is None and given.rewards.shape == given.mask.shape and tuple(given.rewards.shape) != (rows,)
     _check(given, shaping, rows, by_token, columns)
-    kind = working_type(given.rewards, given.values, given.token_rewards, given.baselines, given.bootstrap)
-    masked = indicator(given.mask.detach(), kind)
+    read = (
+        given.rewards,
+        given.values,
+        given.token_rewards,
+        given.baselines,
+        given.bootstrap,
+        given.teacher,
+        given.student,
+    )
+    kind = working_type(*read)
+    masked, unknown = indicator(given.mask.detach(), kind), None
+    known = known_tokens(given.teacher, given.student, given.squares, given.weight)
+    if known is not None:  # as if such a token had never been trained
+        masked, unknown = masked * known.to(kind), masked * (1.0 - known.to(kind))
     complete = torch.ones(rows, dtype=torch.float64, device=given.mask.device)
     if shaping.no_eos != "keep" and given.ended is not None:
         complete = indicator(given.ended, torch.float64)
@@ -124,6 +144,7 @@ def episodes(given: RawEpisodes, shaping: Shaping, baseline: Baseline, columns: 
         failed=1.0 - finite,
         not_dropped=not_dropped,
         truncated=None if given.ended is None else given.ended == 0,
+        unknown=unknown,
     )
 
 
@@ -135,7 +156,7 @@ def _check(given: RawEpisodes, shaping: Shaping, rows: int, by_token: bool, colu
     else:
         inputs.check_either("rewards", given.rewards, rows, mask)
     inputs.check_either("kept", given.kept, rows, mask)
-    for name in ("values", "token_rewards"):
+    for name in ("values", "token_rewards", "teacher", "student", "squares", "weight"):
         inputs.check_tokens(name, getattr(given, name), mask)
     for name in ("bootstrap", "baselines", "ended", "votes"):
         inputs.check_rows(name, getattr(given, name), rows, mask.device)

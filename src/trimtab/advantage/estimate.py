@@ -17,20 +17,26 @@ from torch.distributed import ProcessGroup
 
 from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_of
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
-from trimtab.advantage.inputs import check_given, check_unread
+from trimtab.advantage.inputs import check_given, check_unread, row_count
 from trimtab.advantage.normalise import Votes, moments, standardise
+from trimtab.advantage.optimal import optimal_token
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
+from trimtab.advantage.teacher import log_gap, teacher_signal, teacher_sums
 from trimtab.config.advantages import (
+    Distillation,
     Estimator,
     Gae,
     Gdpo,
     Normalise,
+    OptimalToken,
     ReinforcePlusPlus,
     ReMax,
     Shaping,
     estimator_from,
 )
 from trimtab.core.arrays import takes_arrays
+from trimtab.core.batch import layout_of
+from trimtab.core.ranks import ALONE
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()
@@ -39,8 +45,12 @@ AS_GIVEN = Shaping()
 READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     Gae: (("values",), ("bootstrap",)),
     ReMax: (("baselines",), ()),
+    OptimalToken: (("proximal", "squares"), ("weight",)),
 }
 """What an estimator needs besides rewards and groups, and what it can use."""
+
+OPTIONAL = ("values", "bootstrap", "baselines", "teacher", "proximal", "behavior", "current", "squares", "weight")
+"""What only some estimators read; given to another, it is refused and not ignored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +88,8 @@ class Estimate:
 def advantages(
     estimator: Estimator | str,
     *,
-    rewards: Tensor,
     mask: Tensor,
+    rewards: Tensor | None = None,
     group: Tensor | None = None,
     groups: int | None = None,
     kept: Tensor | None = None,
@@ -90,12 +100,19 @@ def advantages(
     bootstrap: Tensor | None = None,
     baselines: Tensor | None = None,
     token_rewards: Tensor | None = None,
+    teacher: Tensor | None = None,
+    proximal: Tensor | None = None,
+    behavior: Tensor | None = None,
+    current: Tensor | None = None,
+    squares: Tensor | None = None,
+    weight: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Advantages:
     """The advantage of each token, by an estimator or its name. Tokens are padded `[rows, width]`, or packed `[tokens]` with `cu_seqlens`.
 
     rewards: one per sequence, or one per token (GDPO: `[rows, rewards]`). Packed, with as many tokens as sequences: per sequence.
+        Left out only where a teacher alone is followed.
     group: one id per sequence, of the prompt it answers; its members may sit on several ranks. `groups`: their number, if
         the ids are indices below it already; saves a synchronisation.
     kept: what a correction left, per token or per sequence (as `[rows, 1]` where both fit). Read with baseline kept: a row that lost
@@ -108,12 +125,21 @@ def advantages(
     baselines: ReMax's reward of the greedy answer, one per sequence.
     token_rewards: rewards per token besides the task reward (a KL penalty), on which no group votes; each token gets
         their sum to come.
+    teacher: its log-prob of each sampled token, for Distillation, with those of the student it names: `proximal`, `behavior` or
+        `current`. A token that lacks one of the two is as if it had never been trained.
+    squares, weight: OptimalToken's Σπ² over the vocabulary at each token, of the policy of `proximal`, and the correction's weight
+        where there is one.
     process_group: the ranks that hold the batch together. Sequences are whole; split them over context ranks afterwards.
     """
     estimator = estimator_from(estimator)
     shaping = AS_GIVEN if shaping is None else shaping_of(shaping)
+    log_probs = {"proximal": proximal, "behavior": behavior, "current": current}
+    optional = {"values": values, "bootstrap": bootstrap, "baselines": baselines, "teacher": teacher} | log_probs
+    optional |= {"squares": squares, "weight": weight}
+    _check(estimator, shaping, {"rewards": rewards, "group": group, "ended": ended} | optional)
+    of_rewards = _of_rewards(estimator)
     given = RawEpisodes(
-        rewards=rewards,
+        rewards=_no_rewards(mask, cu_seqlens) if rewards is None else rewards,
         mask=mask,
         group=group,
         groups=groups,
@@ -123,12 +149,15 @@ def advantages(
         bootstrap=bootstrap,
         baselines=baselines,
         token_rewards=token_rewards,
+        teacher=teacher,
+        student=log_probs[estimator.student] if isinstance(estimator, Distillation) else proximal,
+        squares=squares,
+        weight=weight,
         ended=ended,
         cu_seqlens=cu_seqlens,
         process_group=process_group,
     )
-    _check(estimator, shaping, given)
-    columns = len(estimator.weights) if isinstance(estimator, Gdpo) else None
+    columns = len(of_rewards.weights) if isinstance(of_rewards, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)
     found = _estimate(estimator, shaping, batch)
     tokens = found.tokens if found.whiten is None else _whiten(found.whiten, found.tokens, batch)
@@ -140,32 +169,51 @@ def advantages(
         returns=found.returns,
         rewards=batch.reward.to(kind),
         votes=batch.votes.bool(),
-        metrics=_metrics(batch),
+        metrics=_metrics(batch, rewarded=rewards is not None),
     )
 
 
-def _check(estimator: Estimator, shaping: Shaping, given: RawEpisodes) -> None:
-    who = type(estimator).__name__
-    needed, welcome = READS.get(type(estimator), ((), ()))
+def _of_rewards(estimator: Estimator) -> Estimator:
+    """The part of an estimator that looks at rewards and votes on them; the estimator itself where it has no parts."""
+    return estimator.base or estimator if isinstance(estimator, Distillation) else estimator
+
+
+def _no_rewards(mask: Tensor, cu_seqlens: Tensor | None) -> Float[Tensor, " rows"]:
+    """A reward of 0 for each sequence, where nothing reads one."""
+    return torch.zeros(row_count(layout_of(mask, cu_seqlens, ALONE), mask), device=mask.device)
+
+
+def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | None]) -> None:
+    who, read = type(estimator).__name__, _of_rewards(estimator)
+    needed, welcome = READS.get(type(read), ((), ()))
+    if isinstance(estimator, Distillation):
+        needed = (*needed, "teacher", estimator.student)
     for name in needed:
-        check_given(who, name, getattr(given, name))
-    for name in {"values", "bootstrap", "baselines"}.difference(needed, welcome):
-        check_unread(who, name, getattr(given, name))
-    levels = () if estimator.normalise is None else (estimator.normalise.mean, estimator.normalise.std)
-    centred = isinstance(estimator, ReinforcePlusPlus) and estimator.group_mean
-    if type(estimator) in OUTCOMES or "group" in levels or centred:
-        check_given(who, "group", given.group)
-    if given.bootstrap is not None:
-        check_given("A value after the end (bootstrap)", "ended", given.ended)
+        check_given(who, name, given[name])
+    for name in set(OPTIONAL).difference(needed, welcome):
+        check_unread(who, name, given[name])
+    if isinstance(read, Distillation):
+        check_unread(who, "rewards", given["rewards"])
+    else:
+        check_given(who, "rewards", given["rewards"])
+    norms = [each.normalise for each in (estimator, read) if each.normalise is not None]
+    levels = [level for norm in norms for level in (norm.mean, norm.std)]
+    centred = isinstance(read, ReinforcePlusPlus) and read.group_mean
+    if type(read) in OUTCOMES or isinstance(read, OptimalToken) or "group" in levels or centred:
+        check_given(who, "group", given["group"])
+    if given["bootstrap"] is not None:
+        check_given("A value after the end (bootstrap)", "ended", given["ended"])
     if shaping.no_eos == "bootstrap":
-        if not isinstance(estimator, Gae):
+        if not isinstance(read, Gae):
             raise InputError(
                 f"Shaping with no_eos bootstrap needs Gae, got {who}. Only a critic knows what would follow."
             )
-        check_given("Shaping with no_eos bootstrap", "bootstrap", given.bootstrap)
+        check_given("Shaping with no_eos bootstrap", "bootstrap", given["bootstrap"])
 
 
 def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
+    if isinstance(estimator, Distillation):
+        return _distilled(estimator, shaping, batch)
     task = batch.reward if batch.per_token is None else None
     if isinstance(estimator, Gae):
         tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
@@ -176,6 +224,10 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
         returns = to_go(way, token_rewards(batch, way, task), 1.0)
         less = torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked
         return Estimate(returns - batch.spread(less), returns=returns, whiten=estimator.normalise)
+    if isinstance(estimator, OptimalToken):
+        way = path(batch, "skip")
+        returns = to_go(way, token_rewards(batch, way, task), 1.0)
+        return Estimate(optimal_token(estimator, batch, returns), returns=returns, whiten=estimator.normalise)
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
@@ -191,6 +243,19 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
         returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
         return Estimate(returns, returns=returns, whiten=estimator.normalise)
     return _outcome(estimator, batch)
+
+
+def _distilled(estimator: Distillation, shaping: Shaping, batch: Episodes) -> Estimate:
+    """The teacher's log-ratio on every token, and on top of it what rewards say, normalised by their own settings."""
+    teacher, student = batch.given.teacher, batch.given.student
+    assert teacher is not None
+    assert student is not None
+    own = teacher_signal(estimator, teacher, student, batch.trained)
+    if estimator.base is None:
+        return Estimate(own, whiten=estimator.normalise)
+    found = _estimate(estimator.base, shaping, batch)
+    rewarded = found.tokens if found.whiten is None else _whiten(found.whiten, found.tokens, batch)
+    return Estimate(rewarded + own, returns=found.returns, whiten=estimator.normalise)
 
 
 def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
@@ -223,23 +288,33 @@ def _whiten(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
     return standardise(norm, sample).to(tokens.dtype)
 
 
-def _metrics(batch: Episodes) -> dict[str, Tensor]:
-    """Counts over the whole batch: of rows, and of groups with no, one, or agreeing votes."""
+def _metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
+    """Counts over the whole batch: of rows, and of groups with no, one, or agreeing votes; how far the student is from its teacher."""
     reward = batch.reward if batch.reward.ndim == 1 else batch.reward.sum(-1)
     truncated = torch.zeros_like(batch.votes) if batch.truncated is None else batch.truncated.double()
     local = [torch.ones_like(batch.votes), batch.votes, batch.failed, truncated, batch.votes * reward]
     counts = batch.levels["batch"].total(torch.stack(local, -1))[0]
     rows, votes, failed, unended, total = counts.unbind()
-    found = {
-        "rows": rows,
-        "nonvoting_rows": rows - votes,
-        "failed_rows": failed,
-        "truncated_rows": unended,
-        "reward_mean": total / votes.clamp(min=1.0),
-    }
-    if "group" in batch.levels:
+    found = {"rows": rows, "nonvoting_rows": rows - votes, "failed_rows": failed, "truncated_rows": unended}
+    if rewarded:
+        found["reward_mean"] = total / votes.clamp(min=1.0)
+    if rewarded and "group" in batch.levels:
         found |= _group_metrics(batch)
+    if batch.unknown is not None:
+        found |= _token_metrics(batch, batch.unknown)
     return {name: value.float() for name, value in found.items()}
+
+
+def _token_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
+    """What share of the tokens could not be read, and two estimates of the KL to a teacher."""
+    teacher, student = batch.given.teacher, batch.given.student
+    local = [batch.trained.double().sum(), unknown.double().sum()]
+    if teacher is not None and student is not None:
+        local += teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
+    trained, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
+    found = {"unknown_fraction": missing / (trained + missing).clamp(min=1.0)}
+    names = ("teacher_k1", "teacher_k3") if distances else ()
+    return found | {name: each / trained.clamp(min=1.0) for name, each in zip(names, distances, strict=True)}
 
 
 def _group_metrics(batch: Episodes) -> dict[str, Tensor]:

@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.advantage.episodes import Episodes
-from trimtab.advantage.scan import after_last, ends, last_trained, reverse_scan
+from trimtab.advantage.scan import after_last, last_trained
 from trimtab.config.advantages import Gae, Gaps
+from trimtab.core.scan import ends, reverse_scan
 
 
 @dataclass(frozen=True, eq=False)

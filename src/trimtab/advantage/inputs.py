@@ -16,6 +16,12 @@ NEEDED = {
     "baselines": "Pass the reward of the greedy answer to each sequence's prompt.",
     "bootstrap": "Pass the critic's value of the state after each sequence's last token.",
     "ended": "trimtab.ended(tokens, mask, eos) finds it.",
+    "rewards": "Pass one per sequence, or one per token.",
+    "teacher": "Pass the teacher's log-prob of each sampled token.",
+    "proximal": "Pass the trainer's log-probs at the start of the step.",
+    "behavior": "Pass the sampler's log-probs.",
+    "squares": "Pass Σπ² over the vocabulary at each token.",
+    "current": "Pass the log-probs of the policy as it is now.",
 }
 
 

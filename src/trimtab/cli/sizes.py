@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trimtab.cli.smallest import smallest_difference
-from trimtab.config.advantages import Gae, Gdpo, ReMax, Shaping
+from trimtab.config.advantages import Distillation, Gae, Gdpo, OptimalToken, ReMax, Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.words import as_written
 from trimtab.dialects import Reading
@@ -102,21 +102,26 @@ def advantages_of(reading: Reading) -> Tensor:
     *first, last = reading.shaping or (Shaping(),)
     for step in first:
         rewards = trimtab.shaped(step, rewards, mask=mask, group=group, ended=ended, baseline="all").rewards
-    more: dict[str, Any] = {}
-    if isinstance(reading.advantage, Gae):
-        more = {"values": torch.zeros_like(tensors["current"]), "bootstrap": torch.zeros(8, dtype=torch.float64)}
-    if isinstance(reading.advantage, ReMax):
-        more = {"baselines": torch.zeros(8, dtype=torch.float64)}
-    if isinstance(reading.advantage, Gdpo):
-        rewards = rewards[:, None].expand(8, len(reading.advantage.weights))
+    more: dict[str, Any] = {"rewards": rewards}
+    read = reading.advantage
+    if isinstance(read, Distillation):  # taught by whom the KL is measured from
+        more |= {"teacher": tensors["reference"], read.student: tensors[read.student]}
+        more["rewards"] = None if read.base is None else rewards
+        read = read.base or read
+    if isinstance(read, Gae):
+        more |= {"values": torch.zeros_like(tensors["current"]), "bootstrap": torch.zeros(8, dtype=torch.float64)}
+    if isinstance(read, OptimalToken):
+        more |= {"proximal": tensors["proximal"], "squares": (2.0 * tensors["proximal"]).exp()}
+    if isinstance(read, ReMax):
+        more["baselines"] = torch.zeros(8, dtype=torch.float64)
+    if isinstance(read, Gdpo):
+        more["rewards"] = rewards[:, None].expand(8, len(read.weights))
     if reading.reward_kl is not None:
         paid = trimtab.kl_penalty(
             reading.reward_kl, policy=tensors["behavior"], reference=tensors["reference"], mask=mask
         )
         more["token_rewards"] = -paid
-    found = trimtab.advantages(
-        reading.advantage, rewards=rewards, mask=mask, group=group, ended=ended, shaping=last, **more
-    ).advantages
+    found = trimtab.advantages(reading.advantage, mask=mask, group=group, ended=ended, shaping=last, **more).advantages
     if reading.advantage_norm is not None:
         found = trimtab.normalised(reading.advantage_norm, found, mask=mask, group=group)
     bound = reading.advantage_clip
@@ -149,7 +154,7 @@ def gradient_of(reading: Reading) -> Tensor:
         current=current,
         proximal=tensors["proximal"],
         behavior=tensors["behavior"],
-        reference=tensors["reference" if reading.kl_to == "reference" else "behavior"] if reading.kl else None,
+        reference=tensors["behavior" if reading.kl_to == "behavior" else "reference"] if reading.kl else None,
         entropy=entropy,
         mask=mask,
         advantages=(rows * reading.advantage_scale)[:, None].expand(mask.shape),

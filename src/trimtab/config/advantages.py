@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from trimtab.config.base import Config, Number, of_kind
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -14,6 +14,7 @@ Level = Literal["batch", "group"]
 Baseline = Literal["kept", "all"]
 Singleton = Literal["zero", "raw"]
 Gaps = Literal["skip", "step", "reset"]
+Student = Literal["proximal", "behavior", "current"]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Whole = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -126,6 +127,8 @@ class Shaping(Config):
 class Estimator(Config):
     """What every estimator says besides its `kind`: who votes, and how the advantages are normalised."""
 
+    from_rewards: ClassVar[bool] = True
+    """Whether one reward per sequence, and its group, is all it reads."""
     baseline: Baseline = Field(
         default=BASELINE,
         description="Who votes in means and deviations: all rows, also those that a gate rejected or that have no tokens, as in other "
@@ -144,6 +147,7 @@ class Estimator(Config):
 class Gae(Estimator):
     """Generalised advantage estimation (arXiv 1506.02438) over the trained tokens of a sequence, from a critic's values."""
 
+    from_rewards: ClassVar[bool] = False
     kind: Literal["gae"] = "gae"
     gamma: Fraction = Field(default=1.0, description="The discount of a step.")
     lam: Fraction = Field(default=0.95, description="λ of the advantages.")
@@ -192,6 +196,7 @@ class ReinforcePlusPlus(Estimator):
 class ReMax(Estimator):
     """ReMax (arXiv 2310.10505): the reward to come less the reward of the greedy answer, given as `baselines`."""
 
+    from_rewards: ClassVar[bool] = False
     kind: Literal["remax"] = "remax"
 
     @model_validator(mode="after")
@@ -278,6 +283,7 @@ class PassK(Estimator):
 class Gdpo(Estimator):
     """GDPO (arXiv 2601.05242): each of several rewards normalised in its group, then their weighted sum."""
 
+    from_rewards: ClassVar[bool] = False
     kind: Literal["gdpo"] = "gdpo"
     weights: tuple[Number, ...] = Field(
         min_length=1, description="One weight per reward; rewards are given as [rows, rewards]."
@@ -302,8 +308,86 @@ class MaxRl(Estimator):
     eps: Number = Field(default=1e-6, ge=0, description="Added to the mean in the divisor.")
 
 
-AnyEstimator = Annotated[
+class OptimalToken(Estimator):
+    """Optimal token baseline: G − ΣG·W/ΣW over the group's rows at the same step, W the running sum of w²·(1 − 2π + Σπ²)."""
+
+    from_rewards: ClassVar[bool] = False
+    kind: Literal["optimal-token"] = "optimal-token"
+    tail: Literal["raw", "own"] = Field(
+        default="raw",
+        description="A step that only one row of the group reaches: `raw`, no baseline; `own`, the row is its own baseline.",
+    )
+    eps: Number = Field(default=1e-8, ge=0, description="Added to ΣW.")
+    singleton: Singleton = Field(default="zero", description=SINGLETON)
+
+    @model_validator(mode="after")
+    def _possible(self) -> OptimalToken:
+        _refuse_sequences(self)
+        return self
+
+
+RewardEstimator = Annotated[
     Gae | Grpo | Rloo | LeaveOneOut | ReinforcePlusPlus | ReMax | Opo | Gpg | PassK | Gdpo | MaxRl,
+    Field(discriminator="kind"),
+]
+"""The field type of an estimator that reads rewards."""
+
+
+class Distillation(Estimator):
+    """On-policy distillation: coefficient·(log teacher − log student) of each sampled token, beside rewards or in their place."""
+
+    from_rewards: ClassVar[bool] = False
+    kind: Literal["distillation"] = "distillation"
+    coefficient: Number = Field(default=1.0, ge=0, description="What the teacher's log-ratio is multiplied by.")
+    student: Student = Field(
+        default="proximal",
+        description="Whose log-probs are compared with the teacher's: those at the start of the step (slime, ms-swift, NeMo-RL), the "
+        "sampler's, or those of the policy as it moves, so that the pull ends where the teacher is reached (prime-rl, verl, AReaL).",
+    )
+    limit: Number | None = Field(
+        default=None,
+        gt=0,
+        description="The log-ratio is held within ±this before it is multiplied; no bound if not set.",
+    )
+    base: RewardEstimator | None = Field(
+        default=None,
+        description="What rewards add to each token, its rows voting by the `baseline` beside it; none: the teacher alone.",
+    )
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _by_name(cls, given: object) -> object:
+        return {"kind": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _possible(self) -> Distillation:
+        _refuse_sequences(self)
+        if self.base is not None and self.base.baseline not in (BASELINE, self.baseline):
+            raise ConfigError(
+                f"Distillation needs who votes said on itself, got baseline {self.base.baseline} on its base. Set baseline beside base."
+            )
+        if self.student == "current" and self.normalise is not None:
+            raise ConfigError(
+                "Distillation of student current needs normalise null, got one. Its advantages move with the policy, a batch's mean does "
+                "not. Normalise the base, or take student proximal."
+            )
+        return self
+
+
+AnyEstimator = Annotated[
+    Gae
+    | Grpo
+    | Rloo
+    | LeaveOneOut
+    | ReinforcePlusPlus
+    | ReMax
+    | Opo
+    | Gpg
+    | PassK
+    | Gdpo
+    | MaxRl
+    | OptimalToken
+    | Distillation,
     Field(discriminator="kind"),
 ]
 """The field type of a settings class that holds an estimator."""

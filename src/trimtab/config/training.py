@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from trimtab.config.advantages import AnyEstimator, Grpo, Shaping
+from trimtab.config.advantages import AnyEstimator, Distillation, Grpo, Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number, excerpt
 from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
@@ -64,6 +64,17 @@ class Model(Config):
     warm_start: WarmStart | None = Field(
         default=WarmStart(), description="Supervised start of the tiny policy; null: none. Not used with a `path`."
     )
+
+
+class Teacher(Config):
+    """The frozen policy that `advantage: distillation` follows. The learner's own scorer asks it, at the temperature of sampling."""
+
+    path: str | None = Field(
+        default=None,
+        description="Folder or hub id of a Hugging Face causal LM with the policy's own tokens. If not set: the policy as it is at the "
+        "start of the run.",
+    )
+    dtype: Literal["fp32", "bf16"] = Field(default="fp32", description="Number type of its weights.")
 
 
 class Reward(Config):
@@ -347,7 +358,11 @@ class Record(Config):
     project: str = Field(default="trimtab", description="Project name for those loggers.")
 
 
-NEED_MORE = {"gae": "a critic's values", "remax": "the reward of a greedy answer"}
+NEED_MORE = {
+    "gae": "a critic's values",
+    "remax": "the reward of a greedy answer",
+    "optimal-token": "Σπ² of every token",
+}
 """Estimators that a run here has nothing for."""
 
 
@@ -372,6 +387,10 @@ class Train(Config):
     loss: Loss = Field(default=Clip(), description="The policy loss.")
     reduction: Reduction = Field(default=Reduction(mode="token-mean"), description="From tokens to one number.")
     advantage: AnyEstimator = Field(default=Grpo(), description="The advantage estimator.")
+    teacher: Teacher | None = Field(
+        default=None,
+        description="Whom `advantage: distillation` follows; `teacher: {}`: the policy as it was at the start.",
+    )
     shaping: Shaping = Field(default=Shaping(), description="From rewards to trained rewards; truncated rows.")
     kl: KlPenalty | None = Field(default=None, description="KL to the policy at the start of the run; none if not set.")
     entropy_bonus: EntropyBonus | None = Field(default=None, description="Entropy bonus; none if not set.")
@@ -390,7 +409,7 @@ class Train(Config):
                 "learner.proximal none needs a correction without proximal log-probs, got a decoupled one. "
                 "Take a bypass preset, or recompute."
             )
-        problem = self._head_problem()
+        problem = self._head_problem() or self._teacher_problem()
         if problem:
             raise ConfigError(problem)
         if self.correction.needs_entropy and self.learner.proximal != "recompute":
@@ -429,12 +448,36 @@ class Train(Config):
             )
         return None
 
+    def _teacher_problem(self) -> str | None:
+        """Why a teacher cannot be followed, or is not."""
+        rule = self.advantage
+        if not isinstance(rule, Distillation):
+            return (
+                None
+                if self.teacher is None
+                else (
+                    f"teacher needs advantage distillation, got {rule.kind}. Nothing else reads it: drop it, or set advantage=distillation."
+                )
+            )
+        if rule.student == "proximal" and self.learner.proximal != "recompute":
+            return (
+                f"Distillation of student proximal needs learner.proximal recompute, got {self.learner.proximal}. "
+                "Take advantage.student=current, which needs no pass ahead of the step."
+            )
+        return None
+
     def runnable(self) -> Train:
         """This run, if it can be run here; what can be said, read and compared is more than that."""
-        if self.advantage.kind in NEED_MORE:
+        rule = self.advantage
+        if isinstance(rule, Distillation) and self.teacher is None:
             raise ConfigError(
-                f"trimtab train needs an advantage from rewards alone, got {self.advantage.kind}, which needs "
-                f"{NEED_MORE[self.advantage.kind]}. Take grpo, rloo or reinforce++."
+                "advantage distillation needs a teacher, got none. Set teacher.path=FOLDER, or `teacher: {}` for the policy as it begins."
+            )
+        read = rule.base or rule if isinstance(rule, Distillation) else rule
+        if read.kind in NEED_MORE:
+            raise ConfigError(
+                f"trimtab train needs an advantage from rewards alone, got {read.kind}, which needs "
+                f"{NEED_MORE[read.kind]}. Take grpo, rloo or reinforce++."
             )
         return self
 

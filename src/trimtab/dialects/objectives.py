@@ -26,7 +26,7 @@ class LossPart:
     loss: Objective | None = None
     reduction: Reduction | None = None
     kl: KlPenalty | None = None
-    kl_to: Literal["reference", "behavior"] = "reference"
+    kl_to: Literal["reference", "behavior", "teacher"] = "reference"
     entropy: EntropyBonus | None = None
     advantage_scale: float = 1.0
     rows: Literal["with tokens", "all"] = "with tokens"

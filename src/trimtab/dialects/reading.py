@@ -46,7 +46,7 @@ class Reading:
     loss: Objective | None = None
     reduction: Reduction | None = None
     kl: KlPenalty | None = None
-    kl_to: Literal["reference", "behavior"] = "reference"
+    kl_to: Literal["reference", "behavior", "teacher"] = "reference"
     """What the KL term compares current with: pass those log-probs as `reference`."""
     entropy: EntropyBonus | None = None
     advantage_scale: float = 1.0

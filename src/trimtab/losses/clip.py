@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trimtab.config.losses import Clip, ClipCov, Gspo, Luspo
+from trimtab.config.losses import Clip, ClipCov, Fipo, Gspo, Luspo
 from trimtab.core.ratio import above, below
 from trimtab.losses.terms import Surrogate, Terms, ratio
 
-Bounds = Clip | Gspo | Luspo | ClipCov
+Bounds = Clip | Gspo | Luspo | ClipCov | Fipo
 """The losses that clip a ratio to [1 − low, 1 + high]."""
 
 

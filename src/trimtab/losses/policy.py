@@ -18,7 +18,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
-from trimtab.config.losses import REDUCTIONS, EntropyBonus, Gspo, KlPenalty, Objective, Reduction, loss_from
+from trimtab.config.losses import REDUCTIONS, EntropyBonus, Fipo, Gspo, KlPenalty, Objective, Reduction, loss_from
 from trimtab.config.presets import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, check_group, checked_layout, groups
@@ -316,6 +316,8 @@ def _check(
         raise ConfigError(f"policy_loss needs a loss such as trimtab.Clip(), got {loss!r}. See trimtab.config.losses.")
     if isinstance(loss, Gspo) and loss.level == "segment" and context_group is not None:
         raise InputError("Gspo by segment needs whole sequences, got a context_group. Use level sequence.")
+    if isinstance(loss, Fipo) and context_group is not None:
+        raise InputError("Fipo needs whole sequences, got a context_group. It looks at every token after a token.")
     if kl is not None and reference is None:
         raise InputError("KlPenalty needs reference log-probs, got None. Pass reference, or drop kl.")
     if bonus is not None and entropy is None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.config import losses as config
+from trimtab.losses.aspo import aspo
+from trimtab.losses.bapo import bapo
 from trimtab.losses.cispo import cispo, topr
 from trimtab.losses.clip import clip, gspo, luspo
 from trimtab.losses.covariance import clip_cov, kl_cov
 from trimtab.losses.dppo import dppo_kl, dppo_tv
 from trimtab.losses.dro import dro
+from trimtab.losses.fipo import fipo
 from trimtab.losses.gmpo import gmpo
 from trimtab.losses.reinforce import importance_pg, reinforce
 from trimtab.losses.sapo import sapo
@@ -33,4 +36,7 @@ OBJECTIVES: dict[type[config.Objective], Callable[[Any, Terms], Surrogate]] = {
     config.Topr: topr,
     config.Vespo: vespo,
     config.Dro: dro,
+    config.Bapo: bapo,
+    config.Aspo: aspo,
+    config.Fipo: fipo,
 }

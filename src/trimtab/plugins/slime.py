@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from trimtab.advantage.estimate import advantages
-from trimtab.config.advantages import Gae, Gdpo, ReMax
 from trimtab.config.plan import Plan
 from trimtab.core.correct import correct
 from trimtab.core.reduce import Denominator
@@ -174,7 +173,7 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
 def sample_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     """slime's custom advantages: the plan's estimator on this rank's samples and, for groups that are spread, those of the others."""
     plan = _plan(args, "sample_advantages")
-    if plan.advantage is None or isinstance(plan.advantage, Gae | Gdpo | ReMax):
+    if plan.advantage is None or not plan.advantage.from_rewards:
         raise ConfigError(
             f"{ADVANTAGE.place} needs an advantage of one reward per sample, got {getattr(plan.advantage, 'kind', 'none')}. "
             "Name one, such as grpo."

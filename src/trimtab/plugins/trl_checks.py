@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.config.advantages import Gae, Gdpo, ReMax
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
 from trimtab.dialects.reader import read
@@ -40,9 +39,9 @@ def check_trainer(trainer: Any) -> Reading | None:
         return None
     recorder_of(plan, LOSS.place)
     _check_rule(trainer, plan.correction)
-    if isinstance(plan.advantage, Gae | Gdpo | ReMax):
+    if plan.advantage is not None and not plan.advantage.from_rewards:
         refuse_plan(
-            "an estimator of one reward per row", plan.advantage.kind, "TRL has no critic and no greedy answers."
+            "an estimator of one reward per row", plan.advantage.kind, "TRL has no critic, greedy answers or teacher."
         )
     _check_order(trainer, plan)
     if plan.shaping is not None and plan.advantage is None:

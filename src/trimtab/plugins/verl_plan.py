@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from trimtab.config.advantages import Gae, Gdpo, ReinforcePlusPlus, ReMax
+from trimtab.config.advantages import ReinforcePlusPlus, ReMax
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
 from trimtab.errors import ConfigError
@@ -154,10 +154,10 @@ def advantage_plan(config: Any) -> Plan:
         raise ConfigError(
             "verl's adv_estimator trimtab needs an advantage, got none. Add algorithm.rollout_correction.trimtab.advantage=grpo."
         )
-    if isinstance(estimator, Gae | Gdpo):
+    if not (estimator.from_rewards or isinstance(estimator, ReMax)):
         raise ConfigError(
-            f"verl's adv_estimator trimtab needs an estimator of one reward per row, got {estimator.kind}. Values and single rewards do "
-            "not arrive there: use verl's own."
+            f"verl's adv_estimator trimtab needs an estimator of one reward per row, got {estimator.kind}. Values, single rewards "
+            "and a teacher do not arrive there: use verl's own."
         )
     if isinstance(estimator, ReinforcePlusPlus | ReMax) and config.get("use_kl_in_reward", False):
         raise ConfigError(

@@ -29,6 +29,7 @@ from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
 from trimtab.train.policy.pretrained import DTYPES, Pretrained, load_pretrained
+from trimtab.train.policy.teacher import load_teacher
 from trimtab.train.policy.warm_start import warm_policy
 from trimtab.train.tasks import Source, source
 from trimtab.train.world import World, world_of
@@ -56,8 +57,9 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     judge = stack.enter_context(_judges(config, problems))
     start = pretrained_of(config, problems, max_tokens, display)
     reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
-    world = world_of(config, problems, start)
-    policy, learner = start.policy, _learner(config, start.model, reference, folder, stack)
+    teacher = _teacher(config, start.policy, lambda: pretrained_of(config, problems, max_tokens, display).model)
+    world = world_of(config, problems, start, teacher)
+    policy, learner = start.policy, _learner(config, (start.model, reference, teacher), folder, stack)
     recipe = EngineRecipe.of(policy, config.model.dtype, config.rollout, evaluates=config.evaluate is not None)
     backend = backend_of(config, recipe, folder)
     stack.callback(backend.close)
@@ -85,14 +87,25 @@ def _judges(config: Train, problems: Source) -> JudgePool:
     return JudgePool(RayJudge.several(config.ray.verifiers, config.task, config.seed))
 
 
+def _teacher(config: Train, policy: Policy, start: Callable[[], PreTrainedModel]) -> PreTrainedModel | None:
+    """Whom the run follows: the model of a folder, or a copy of the policy as it begins."""
+    if config.teacher is None:
+        return None
+    return start() if config.teacher.path is None else load_teacher(config.teacher, policy)
+
+
 def _learner(
-    config: Train, model: PreTrainedModel, reference: PreTrainedModel | None, folder: Path, stack: ExitStack
+    config: Train,
+    models: tuple[PreTrainedModel, PreTrainedModel | None, PreTrainedModel | None],
+    folder: Path,
+    stack: ExitStack,
 ) -> Learner:
     """The learner, on one process or on several; the others are let go at a good end, and fall with this one at any other."""
+    model, reference, teacher = models
     ranks = stack.enter_context(learner_ranks(config.learner, folder))
     if ranks is None:
-        return SingleLearner(config, model, reference)
-    team = TeamLearner(config, model, reference, ranks)
+        return SingleLearner(config, model, reference, teacher=teacher)
+    team = TeamLearner(config, model, reference, ranks, teacher=teacher)
 
     def let_go(kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:

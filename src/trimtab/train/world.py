@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from trimtab.config.training import Train
 from trimtab.train.policy.pretrained import Pretrained
@@ -25,12 +26,14 @@ World = dict[str, str]
 """Digests and versions by what they are of."""
 
 
-def world_of(config: Train, source: Source, start: Pretrained) -> World:
+def world_of(config: Train, source: Source, start: Pretrained, teacher: PreTrainedModel | None = None) -> World:
     """What this run would begin with now; `start` has to be as it was loaded or made."""
     world = {f"version of {name}": _version(name) for name in LIBRARIES}
     world |= {f"rows of {path}": digest for path, digest in _rows(config, source)}
     world |= {f"code of reward {name}": digest for name, digest in _rewards(config)}
-    world["weights"] = _digest(_weights(start))
+    world["weights"] = _digest(_weights(start.model))
+    if teacher is not None:
+        world["teacher"] = _digest(_weights(teacher))
     world["model settings"] = _digest([_plain(_settings(start))])
     world["tokenizer"] = _digest([_plain(dict(start.policy.tokenizer.get_vocab())), str(start.policy.stop).encode()])
     return world
@@ -55,6 +58,8 @@ def _consequence(name: str, kl: bool) -> str:
             if kl
             else "The run goes on from its checkpoint; only a run that begins at step 0 takes them up."
         )
+    if name == "teacher":
+        return "Advantages to come follow the new one."
     if name.startswith("rows of "):
         return "Prompts and answers to come, and the held-out ones, are the new ones."
     if name.startswith("code of "):
@@ -101,8 +106,8 @@ def module_file(name: str) -> Path | None:
     return file if file is not None and file.is_file() else None
 
 
-def _weights(start: Pretrained) -> Iterator[bytes | memoryview]:
-    for name, tensor in sorted(start.model.state_dict().items()):
+def _weights(model: PreTrainedModel) -> Iterator[bytes | memoryview]:
+    for name, tensor in sorted(model.state_dict().items()):
         yield f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode()
         if tensor.numel():
             yield memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

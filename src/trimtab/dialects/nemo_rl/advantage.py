@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.config.advantages import WHITEN, Estimator, Gae, Gdpo, Grpo, LeaveOneOut, Normalise, ReinforcePlusPlus
+from trimtab.config.advantages import (
+    WHITEN,
+    Distillation,
+    Estimator,
+    Gae,
+    Gdpo,
+    Grpo,
+    LeaveOneOut,
+    Normalise,
+    ReinforcePlusPlus,
+)
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.nemo_rl.loss import kl_settings
@@ -17,7 +27,6 @@ BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")
 def advantage_of(given: Given) -> AdvantagePart:
     """The named estimator, and the KL penalty in the reward of those that sum it."""
     name = given["adv_estimator.name"]
-    refuse(name == "opd", "NeMo-RL adv_estimator opd", "it distils a teacher and has no reward")
     penalty = given["reference_policy_kl_penalty"] if given["use_kl_in_reward"] else 0.0
     refuse(
         penalty and name == "reinforce_plus_plus",
@@ -31,6 +40,8 @@ def advantage_of(given: Given) -> AdvantagePart:
 def _advantage(given: Given, name: str) -> Estimator:
     if name == "gdpo":
         return _gdpo(given)
+    if name == "opd":
+        return Distillation(**ALL)
     if name == "reinforce_plus_plus":
         centred = bool(given["minus_baseline"])
         return Grpo(std=False, normalise=BIASED, **ALL) if centred else ReinforcePlusPlus(normalise=BIASED, **ALL)

@@ -26,14 +26,13 @@ EXAMPLES = Examples(
     }
     | {
         f"adv_estimator: {name}": {"grpo": {"adv_estimator": {"name": name, "reward_weights": [1.0, 0.5]}}}
-        for name in ("grpo", "gdpo", "reinforce_plus_plus", "gae", "raw_reward")
+        for name in ("grpo", "gdpo", "reinforce_plus_plus", "gae", "raw_reward", "opd")
     },
     refused={
         "positive_example_nll_weight": {"loss_fn": {"positive_example_nll_weight": 0.1}},
         "use_on_policy_kl_approximation": {
             "loss_fn": {"reference_policy_kl_penalty": 0.01, "use_on_policy_kl_approximation": True}
         },
-        "adv_estimator: opd": {"grpo": {"adv_estimator": {"name": "opd"}}},
         "use_kl_in_reward with reinforce_plus_plus": {
             "grpo": {"adv_estimator": {"name": "reinforce_plus_plus"}},
             "loss_fn": {"use_kl_in_reward": True, "reference_policy_kl_penalty": 0.01},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.config.advantages import Estimator, Grpo, MaxRl, Opo
+from trimtab.config.advantages import Distillation, Estimator, Grpo, MaxRl, Opo
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.errors import UnknownNameError, nearest
@@ -10,7 +10,6 @@ from trimtab.errors import UnknownNameError, nearest
 WITHOUT_ESTIMATOR = {
     "rae": "its baseline is a running mean per agent",
     "hierarchical_grpo": "its groups are roles within a problem",
-    "opd": "it distils a teacher and has no reward",
     "opsd": "it distils the policy itself and has no reward",
     "sft": "it has no advantage",
     "dataset_sft": "it has no advantage",
@@ -29,6 +28,8 @@ def advantage_of(given: Given) -> AdvantagePart:
         "prime-rl length_penalty",
         "rewards are shaped by lengths relative to the group. Shape them yourself and leave it out",
     )
+    if name == "opd":
+        return AdvantagePart(advantage=Distillation(student="current", baseline="all"))
     refuse(name in WITHOUT_ESTIMATOR, f"prime-rl algo.type {name}", WITHOUT_ESTIMATOR.get(name, ""))
     grpo: Estimator = Opo(baseline="all") if given["length_weighted_baseline"] else Grpo(std=False, baseline="all")
     kinds: dict[str, Estimator] = {"grpo": grpo, "default": grpo, "max_rl": MaxRl(eps=0.0, baseline="all")}

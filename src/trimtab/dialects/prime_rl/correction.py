@@ -10,11 +10,14 @@ from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION
-from trimtab.dialects.prime_rl.kinds import REMOVED, loss_kind, ratio_bounds, threshold
+from trimtab.dialects.prime_rl.kinds import OPD_FALL, REMOVED, distils, loss_kind, ratio_bounds, threshold
 
 
 def correction_of(given: Given) -> Correction | None:
     """Which tokens' policy term survives; its ratio carries the gradient, so the weight is 1."""
+    if distils(given):
+        gate = Gate(metric="prob_diff", lower=-OPD_FALL)
+        return Correction(policies="bypass", gates=(gate,), weight=Weight(level="one"))
     if loss_kind(given) == "custom":
         return None
     centers = bool(given["score_centering"])

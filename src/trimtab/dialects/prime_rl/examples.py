@@ -16,13 +16,13 @@ EXAMPLES = Examples(
         f"algo.type: {name}": {"orchestrator": {"algo": {"type": name}}, "trainer": {"loss": {"type": "custom"}}}
         for name in ("grpo", "max_rl")
     }
+    | {"algo.type: opd": {"orchestrator": {"algo": {"type": "opd"}}}}
     | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
     refused={
         "score_centering with icepop": {"trainer": {"loss": {"type": "icepop", "score_centering": True}}},
         "algo.length_penalty": {"orchestrator": {"algo": {"type": "grpo", "length_penalty": "linear"}}},
         "algo.type: rae": {"orchestrator": {"algo": {"type": "rae"}}},
         "algo.type: hierarchical_grpo": {"orchestrator": {"algo": {"type": "hierarchical_grpo"}}},
-        "algo.type: opd": {"orchestrator": {"algo": {"type": "opd"}}},
         "algo.type: sft": {"orchestrator": {"algo": {"type": "sft"}}},
         "algo.type: echo": {"orchestrator": {"algo": {"type": "echo"}}},
         "kl_tau with ratio_type sequence (removed)": {

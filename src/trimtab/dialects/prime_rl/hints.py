@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.dialects.hints import UNSAID, Hints
 
 HINTS = Hints(
-    options={"algo.type": (UNSAID, "grpo", "max_rl")},
+    options={"algo.type": (UNSAID, "grpo", "max_rl", "opd")},
     joint=(("algo.type", "length_weighted_baseline"),),
     toggles=("kl_tau",),
     reads={"loss": ("ratio_low", "ratio_high")},

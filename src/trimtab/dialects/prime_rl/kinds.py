@@ -21,6 +21,14 @@ REMOVED = (
 )
 """Keys of the loss before 02bdca2e4."""
 
+OPD_FALL, OPD_TAU = 0.2, 1e-3
+"""On-policy distillation, whatever trainer.loss says: a token whose probability fell by more is dropped; the weight of ℓ²."""
+
+
+def distils(given: Given) -> bool:
+    """Whether tokens are trained by the component of a teacher, and none by trainer.loss."""
+    return given["algo.type"] == "opd"
+
 
 def loss_kind(given: Given) -> str:
     """The type of the loss; `default` where keys of its own, or its penalty, are said without one."""

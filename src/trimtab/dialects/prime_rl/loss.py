@@ -9,11 +9,15 @@ from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, refuse
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, is_replaced, loss_kind, ratio_bounds
+from trimtab.dialects.prime_rl.kinds import OPD_TAU, REMOVED, distils, is_replaced, loss_kind, ratio_bounds
 
 
 def loss_of(given: Given) -> LossPart:
     """adv_tau scales the advantages; kl_tau·ℓ², where there still is one, is twice k2 to behavior on every trained token."""
+    if distils(given):  # trainer.loss is another component's
+        penalty = KlPenalty(coefficient=2 * OPD_TAU, estimator="k2")
+        reduction = Reduction(mode="token-mean")
+        return LossPart(loss=ours.ImportancePg(), reduction=reduction, kl=penalty, kl_to="behavior")
     if loss_kind(given) == "custom":
         return LossPart()
     if given.has(*REMOVED):

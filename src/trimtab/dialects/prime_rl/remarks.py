@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, loss_kind
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
@@ -16,8 +19,10 @@ def _is_custom(given: Given) -> bool:
 
 
 def _is_unsaid(given: Given) -> bool:
-    """Whether nothing says which version's default holds."""
-    return not given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
+    """Whether nothing says which version's default holds, and one does."""
+    return not distils(given) and not given.has(
+        "type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED
+    )
 
 
 def _is_truncated(given: Given) -> bool:
@@ -25,9 +30,9 @@ def _is_truncated(given: Given) -> bool:
     return (given["top_p"] is not None and given["top_p"] < 1) or (given["top_k"] is not None and given["top_k"] > 0)
 
 
-OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
+OTHER_COMPONENTS = ("opsd", "sft", "dataset_sft", "echo")
 """Algorithms that train tokens otherwise than by the policy's loss."""
-REMARKS = (
+_REMARKS = (
     Remark(
         "type",
         "surprise",
@@ -123,14 +128,29 @@ REMARKS = (
     Remark(
         "algo.type",
         "surprise",
-        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss (for opd −sg(log teacher − log p)·r "
-        "where p − q is at least −0.2); what that computes is not in this reading.",
+        "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that computes is not in this "
+        "reading.",
         lambda given: given["algo.type"] in OTHER_COMPONENTS,
+    ),
+    Remark(
+        "algo.type",
+        "surprise",
+        "opd trains by its own component and passes trainer.loss by: −sg(log teacher − log p)·r where p − q is at least −0.2, the ratio r "
+        "not bounded, and 0.001·(log r)² on every token. Pass the teacher's log-probs as `teacher`.",
+        distils,
     ),
     Remark(
         "algo.type",
         "note",
         "Advantages are never divided by a deviation, and a group of one gets 0.",
-        lambda given: given.speaks_of("advantage"),
+        lambda given: given.speaks_of("advantage") and not distils(given),
     ),
 )
+
+
+def _of_the_loss(when: Callable[[Given], bool]) -> Callable[[Given], bool]:
+    """A remark on trainer.loss, where tokens are trained by it."""
+    return lambda given: not distils(given) and when(given)
+
+
+REMARKS = tuple(each if each.key == "algo.type" else replace(each, when=_of_the_loss(each.when)) for each in _REMARKS)

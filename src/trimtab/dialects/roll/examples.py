@@ -19,7 +19,7 @@ EXAMPLES = Examples(
     | each_name("adv_estimator", ("gae", "reinforce", "grpo")),
     refused={
         "is_weight.detach: false": {"is_weight": {"enabled": True, "detach": False}},
-        "pg_variant: topr": {"actor_train": {"pg_variant": "topr"}},
+        "pg_variant: topr with grpo": {"actor_train": {"pg_variant": "topr"}, "adv_estimator": "grpo"},
         "postive_loss_coef": {"pg_clip": 0.2, "postive_loss_coef": 0.1},
         "use_topr_neg_loss_coef": {"pg_clip": 0.2, "use_topr_neg_loss_coef": 0.1},
         "difficulty_loss_weight": {"pg_clip": 0.2, "difficulty_loss_weight": True},

@@ -25,11 +25,14 @@ def _ppo(given: Given) -> Objective:
 
 
 def _topr(given: Given) -> Objective:
-    del given
-    raise ConfigError(
-        "ROLL pg_variant topr cannot be said: it looks at the sign of the score, where ours looks at that of the advantage. "
-        "Use trimtab.Topr(level='token') where both agree."
-    )
+    """By the sign of the score. Ours goes by that of the advantage: the same where the advantage is the score times something positive."""
+    moved = ("norm_mean_type", "whiten_advantages", "add_token_level_kl", "whiten_rewards", "add_len_reward")
+    if given["adv_estimator"] != "reinforce" or given.is_on(*moved) or given["gamma"] <= 0:
+        raise ConfigError(
+            "ROLL pg_variant topr cannot be said: it looks at the sign of the score, where ours looks at that of the advantage. Both agree "
+            "with adv_estimator reinforce and nothing subtracted from rewards or advantages."
+        )
+    return ours.Topr(level="token")
 
 
 LOSSES: Table = {

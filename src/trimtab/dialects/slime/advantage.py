@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
+from trimtab.config.advantages import WHITEN, Distillation, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
@@ -16,16 +17,40 @@ CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 
 
 def advantage_of(given: Given) -> AdvantagePart:
-    """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
+    """What rewards say; under --use-opd the teacher's log-ratio on top of it, and both normalised together."""
     title = given.dialect.title
-    refuse(given["use_opd"], f"{title} --use-opd", "advantages are moved by a teacher's log-probs. Leave it out")
     refuse(given["use_mopd"], f"{title} --use-mopd", "teachers move the advantages, weighed by ratios of their own")
+    whiten = WHITEN if given["normalize_advantages"] else None
+    if given["advantage_estimator"] == DISTILLED:
+        refuse(
+            given["use_opd"], f"{title} --use-opd with advantage_estimator {DISTILLED}", "the teacher would count twice"
+        )
+        return AdvantagePart(advantage=Distillation(student=_student(given), normalise=whiten, **ALL))
+    if not given["use_opd"]:
+        return _from_rewards(given, whiten)
+    found = _from_rewards(given, None)
+    both: Any = Distillation(
+        coefficient=given["opd_kl_coef"],
+        student=_student(given),
+        base=found.advantage,  # pyright: ignore[reportArgumentType]
+        normalise=whiten,
+        **ALL,
+    )
+    return replace(found, advantage=both)
+
+
+def _student(given: Given) -> Any:
+    """Whose log-probs are compared with the teacher's: the trainer's before the step, or those of the rollout."""
+    return "behavior" if given["use_rollout_logprobs"] else "proximal"
+
+
+def _from_rewards(given: Given, whiten: Normalise | None) -> AdvantagePart:
+    """Rewards centred in their group and, for GRPO, divided by its deviation; returns for REINFORCE++ and PPO."""
     name, penalty = given["advantage_estimator"], given["kl_coef"]
-    refuse(name == DISTILLED, f"{title} advantage_estimator {name}", "advantages are a teacher's log-probs. Use grpo")
+    title = given.dialect.title
     refuse(
         name == FLASH, f"{title} advantage_estimator {name}", "its baseline is the mean over all prompts of the batch"
     )
-    whiten = WHITEN if given["normalize_advantages"] else None
     if name not in CENTRED:
         kl = KlPenalty(coefficient=penalty, estimator=_estimator(given)) if penalty else None
         return AdvantagePart(advantage=_returns(given, whiten), reward_kl=kl)

@@ -38,13 +38,15 @@ EXAMPLES = Examples(
         f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
         for name in ("grpo", "gspo", "cispo")
     }
-    | each_name("advantage_estimator", ESTIMATORS),
+    | each_name("advantage_estimator", ESTIMATORS)
+    | {
+        "use_opd": {"advantage_estimator": "grpo", "use_opd": True, "opd_kl_coef": 0.5},
+        "advantage_estimator: on_policy_distillation (removed)": {"advantage_estimator": "on_policy_distillation"},
+    },
     refused={
         "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
         "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},
         "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
-        "advantage_estimator: on_policy_distillation": {"advantage_estimator": "on_policy_distillation"},
-        "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
         "use_mopd": {"advantage_estimator": "grpo", "use_mopd": True},
         "advantage_estimator: flash_reinforce": {"advantage_estimator": "flash_reinforce"},
         "use_score_centering with use_opsm": {"use_score_centering": True, "use_opsm": True},

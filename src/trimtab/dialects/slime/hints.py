@@ -6,7 +6,7 @@ from trimtab.dialects.hints import Hints
 
 HINTS = Hints(
     joint=(
-        ("advantage_estimator", "grpo_std_normalization"),
+        ("advantage_estimator", "grpo_std_normalization", "use_opd"),
         ("use_kl_loss", "kl_loss_type", "use_unbiased_kl"),
         ("kl_coef", "kl_loss_type"),
     ),

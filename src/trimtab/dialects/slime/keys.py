@@ -29,7 +29,7 @@ ESTIMATORS = ("grpo", "gspo", "cispo", "ppo", "reinforce_plus_plus", "reinforce_
 
 @dataclass(frozen=True)
 class EstimatorName(Choice):
-    """One of the estimators, or one that only the advantages cannot say: a teacher's, or one against the mean of the batch."""
+    """One of the estimators, a teacher's alone, which was one of them before --use-opd, or one against the mean of the batch."""
 
     def __call__(self, path: str, value: Any) -> str:
         """The name that was given."""
@@ -73,6 +73,7 @@ KEYS = (
     Key("gamma", number, 1.0, part="advantage"),
     Key("lambd", number, 1.0, part="advantage"),
     Key("use_opd", flag, False, part="advantage"),
+    Key("opd_kl_coef", number, 1.0, part="advantage"),
     Key("use_mopd", flag, False, part="advantage"),
     Key("n_samples_per_prompt", number, 1.0, part="other"),
     Key("context_parallel_size", number, 1.0, part="other"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
+from trimtab.config.advantages import Distillation, Estimator, Gdpo, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.dialects.swift.loss import pays_kl_in_reward
@@ -15,17 +15,17 @@ TIED = {"grpo": "group", "rloo": "none", "reinforce_plus_plus": "batch"}
 
 
 def advantage_of(given: Given) -> AdvantagePart:
-    """GRPO, RLOO, REINFORCE++ over groups, or several rewards normalised each."""
-    teacher = given["teacher_model"] or given["teacher_model_server"]
-    refuse(teacher, "ms-swift teacher_model", "a teacher's log-ratio is added to the advantages. Leave it out")
+    """GRPO, RLOO, REINFORCE++ over groups, or several rewards normalised each; a teacher's log-ratio on top, where there is one."""
     refuse(given["advantage_reweight"], "ms-swift advantage_reweight", "it needs a teacher's log-probs. Leave it out")
     refuse(
         pays_kl_in_reward(given) and given.has("beta") and given["beta"],
         "ms-swift beta with kl_in_reward",
         "the KL of an answer is taken off its reward before the baseline. Take it off yourself and set beta to 0",
     )
-    others = _others(given)
-    return AdvantagePart(advantage=_advantage(given), shaping=() if others is None else (Shaping(normalise=others),))
+    others, found = _others(given), _advantage(given)
+    if given["teacher_model"] or given["teacher_model_server"]:
+        found = Distillation(coefficient=given["teacher_kl_coef"], base=found, baseline="all")  # pyright: ignore[reportArgumentType]
+    return AdvantagePart(advantage=found, shaping=() if others is None else (Shaping(normalise=others),))
 
 
 def _advantage(given: Given) -> Estimator:

@@ -7,6 +7,8 @@ from trimtab.dialects.values import choice, flag, number, numbers, raw, text
 
 P = "rollout_importance_sampling"
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+TEACHER = "TEACHER"
+"""Where a writing names a teacher it does not know."""
 KEYS = (
     Key(f"{P}_mode", choice(*MODES)),
     Key(f"{P}_threshold", number, 2.0),
@@ -42,5 +44,6 @@ KEYS = (
     Key("chord_sft_dataset", raw, part="loss"),
     Key("teacher_model", raw, part="advantage"),
     Key("teacher_model_server", raw, part="advantage"),
+    Key("teacher_kl_coef", number, 1.0, part="advantage"),
     Key("overlong_filter", flag, False, part="loss"),
 )

@@ -10,12 +10,18 @@ from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, reduction_of, refuse
 from trimtab.dialects.trl.loss import REDUCTIONS, clip_bounds
 
+MODES = REDUCTIONS | {"fipo": "token-mean"}
+
 
 def _surrogate(given: Given) -> Objective:
     """The surrogate of a loss_type."""
     name, level = given["loss_type"], given["importance_sampling_level"]
     refuse(name == "real", "ms-swift loss_type real", "its loss is one number per group, not one per token. Use grpo")
-    refuse(name == "fipo", "ms-swift loss_type fipo", "it weighs a token by the discounted drift after it. Use dapo")
+    refuse(
+        name == "fipo" and level != "token",
+        f"ms-swift loss_type fipo with importance_sampling_level {level}",
+        "ours weighs the ratio of a token. Use token",
+    )
     refuse(
         name == "sapo" and level == "sequence_token",
         "ms-swift loss_type sapo with importance_sampling_level sequence_token",
@@ -26,10 +32,27 @@ def _surrogate(given: Given) -> Objective:
         return ours.Cispo(upper=clip_bounds(given)["high"], level=unit)
     if name == "sapo":
         return ours.Sapo(tau_positive=given["tau_pos"], tau_negative=given["tau_neg"], level=unit)
+    if name == "fipo":
+        return _fipo(given)
     if level == "token":
         return ours.Clip(**clip_bounds(given), ratio_cap=given["delta"])
     kind: Any = {"sequence": "sequence", "sequence_token": "sequence-token"}[level]
     return ours.Gspo(**clip_bounds(given), level=kind, ratio_cap=given["delta"])
+
+
+def _fipo(given: Given) -> Objective:
+    """A fipo_clip_range of 0 or null leaves the weight open; without fipo_clip_high_only it may fall as far as it may rise."""
+    reach = given["fipo_clip_range"]
+    bounds: dict[str, Any] = {"lower": None, "upper": None}
+    if reach:
+        bounds = {"lower": 1.0 if given["fipo_clip_high_only"] else 1 - reach, "upper": 1 + reach}
+    return ours.Fipo(
+        **clip_bounds(given),
+        **bounds,
+        ratio_cap=given["delta"],
+        half_life=given["fipo_decay_rate"],
+        safety=given["fipo_safety_threshold"],
+    )
 
 
 def loss_of(given: Given) -> LossPart:
@@ -45,7 +68,12 @@ def loss_of(given: Given) -> LossPart:
         kl = KlPenalty(coefficient=given["beta"], estimator="k3", input_limit=20.0, output_limit=10.0, mask="kept")
     return LossPart(
         loss=_surrogate(given),
-        reduction=reduction_of(REDUCTIONS, "ms-swift loss_type", given["loss_type"], given["max_completion_length"]),
+        reduction=reduction_of(
+            REDUCTIONS | {"fipo": "token-mean"},
+            "ms-swift loss_type",
+            given["loss_type"],
+            given["max_completion_length"],
+        ),
         kl=kl,
         rows="all",
     )

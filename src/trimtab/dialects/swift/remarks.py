@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Remark
-from trimtab.dialects.swift.keys import P
+from trimtab.dialects.swift.keys import TEACHER, P
 
 REMARKS = (
     Remark(
@@ -89,5 +89,18 @@ REMARKS = (
         "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
         "negative.",
         lambda given: given.is_on("delta"),
+    ),
+    Remark(
+        "teacher_model",
+        "note",
+        "Each token's advantage gets teacher_kl_coef ({teacher_kl_coef}) times the teacher's log-ratio to the trainer's log-probs before "
+        "the step, on top of what was normalised.",
+        lambda given: bool(given["teacher_model"] or given["teacher_model_server"]),
+    ),
+    Remark(
+        "teacher_model",
+        "note",
+        "TEACHER stands for a teacher these settings do not know; put its path there.",
+        lambda given: given["teacher_model"] == TEACHER,
     ),
 )

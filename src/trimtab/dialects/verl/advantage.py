@@ -8,6 +8,7 @@ from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
 from trimtab.dialects.verl.loss import kl_estimator
+from trimtab.dialects.verl.teacher import follows_teacher, teacher_advantage
 
 ESTIMATORS: Table = {
     "gae": lambda g: adv.Gae(gamma=g["gamma"], lam=g["lam"], **ALL),
@@ -21,6 +22,8 @@ ESTIMATORS: Table = {
     "opo": lambda _: adv.Opo(**RAW),
     "gpg": lambda _: adv.Gpg(factor="nonzero", **RAW),
     "grpo_passk": lambda g: adv.PassK(std=g["norm_adv_by_std_in_grpo"], **ALL),
+    "optimal_token_baseline": lambda _: adv.OptimalToken(**RAW),
+    "tir_optimal_token_baseline": lambda _: adv.OptimalToken(**RAW),
     "gdpo": lambda g: adv.Gdpo(
         weights=tuple(g["gdpo_reward_weights"] or [1.0] * len(g["gdpo_reward_keys"] or "1")),
         std=g["norm_adv_by_std_in_grpo"],
@@ -28,17 +31,13 @@ ESTIMATORS: Table = {
         **RAW,
     ),
 }
-REFUSED = dict.fromkeys(
-    ("optimal_token_baseline", "tir_optimal_token_baseline"),
-    "its baseline needs Σπ² of every token from the logits and the squared importance weights",
-)
-"""Estimators that nothing of ours says, and why."""
 
 
 def advantage_of(given: Given) -> AdvantagePart:
     """The registered estimator, and the KL penalty in the reward."""
+    if follows_teacher(given):
+        return AdvantagePart(advantage=teacher_advantage(given))
     name, penalty = given["adv_estimator"], given["kl_coef"] if given["use_kl_in_reward"] else 0.0
-    refuse(name in REFUSED, f"verl adv_estimator {name}", REFUSED.get(name, ""))
     refuse(given["use_pf_ppo"], "verl use_pf_ppo", "rows are drawn again by their reward. Switch it off")
     return AdvantagePart(
         advantage=row(ESTIMATORS, "verl adv_estimator", name, given),

@@ -28,13 +28,22 @@ def _corrections() -> Rows:
     return rows | {f"preset {name}": dict(settings) for name, settings in PRESETS.items()}
 
 
+_ALONE = {"use_policy_gradient": True, "use_task_rewards": False, "loss_mode": "k1", "loss_max_clamp": 10.0}
 EXAMPLES = Examples(
     corrections=_corrections(),
     objectives={f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in LOSSES}
-    | each_name("adv_estimator", ESTIMATORS),
+    | each_name("adv_estimator", ESTIMATORS)
+    | {
+        "distillation, use_policy_gradient": {"distillation": {"enabled": True, "distillation_loss": _ALONE}},
+        "distillation beside rewards": {"distillation": {"enabled": True, "distillation_loss": {"loss_mode": "k3"}}},
+    },
     refused={
-        "adv_estimator: optimal_token_baseline": {"adv_estimator": "optimal_token_baseline"},
-        "adv_estimator: tir_optimal_token_baseline": {"adv_estimator": "tir_optimal_token_baseline"},
+        "distillation, use_policy_gradient with rewards": {
+            "distillation": {"enabled": True, "distillation_loss": _ALONE | {"use_task_rewards": True}}
+        },
+        "distillation, loss_mode: forward_kl_topk": {
+            "distillation": {"enabled": True, "distillation_loss": {"loss_mode": "forward_kl_topk"}}
+        },
         "use_pf_ppo: true": {"adv_estimator": "gae", "use_pf_ppo": True},
         "kl_penalty: full": {"algorithm": {"use_kl_in_reward": True, "kl_penalty": "full"}},
         "kl_loss_type: full": {"use_kl_loss": True, "kl_loss_type": "full"},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trimtab.dialects.hints import UNSAID, Hints, names
 from trimtab.dialects.verl.advantage import ESTIMATORS
-from trimtab.dialects.verl.loss import KL, LOSSES, REDUCTIONS
+from trimtab.dialects.verl.loss import KL, LOSSES, RECIPE, REDUCTIONS
 
 HINTS = Hints(
     options={
-        "loss_mode": tuple(name for name in names(LOSSES) if name != "bypass_mode"),
+        "loss_mode": tuple(name for name in names(LOSSES) if name not in ("bypass_mode", RECIPE)),
         "loss_agg_mode": names(REDUCTIONS),
         "kl_loss_type": (UNSAID, *KL, *(f"{name}+" for name in KL)),
         "adv_estimator": names(ESTIMATORS),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import choice, flag, number, numbers, raw, text
+from typing import Any
+
+from trimtab.dialects.dialect import Key, Null, Part
+from trimtab.dialects.values import Kind, choice, flag, number, numbers, raw, text
 from trimtab.dialects.verl import removed
 
 SECTION = "algorithm.rollout_correction"
@@ -18,6 +20,18 @@ _OPTIONS = (
     ("loss_type", choice("ppo_clip", "reinforce"), "ppo_clip"),
 )
 A, P = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
+TEACHER = "distillation.distillation_loss"
+_TEACHING: tuple[tuple[str, Kind, Any, Part, Null], ...] = (
+    ("loss_mode", text, "k3", "advantage", "refused"),
+    ("use_task_rewards", flag, True, "advantage", "refused"),
+    ("use_policy_gradient", flag, False, "advantage", "refused"),
+    ("loss_max_clamp", number, None, "advantage", "open"),
+    ("distillation_loss_coef", number, 1.0, "loss", "refused"),
+    ("clip_ratio", number, 0.2, "loss", "refused"),
+    ("clip_ratio_low", number, 0.2, "loss", "open"),
+    ("clip_ratio_high", number, 0.2, "loss", "open"),
+)
+"""As the YAML has them; the dataclass behind it has other defaults."""
 KEYS = (
     *(
         Key(
@@ -49,6 +63,9 @@ KEYS = (
     Key(f"{P}.kl_cov_ratio", number, 2e-4, part="loss"),
     Key(f"{P}.ppo_kl_coef", number, 0.1, part="loss"),
     Key(f"{P}.dro_beta", number, part="loss"),
+    Key(f"{P}.adv_ratio_target", number, 1.0, part="loss"),
+    *(Key(f"{P}.ratio_{side}_{end}", number, part="loss") for side in ("lower", "upper") for end in ("start", "max")),
+    *(Key(f"{P}.ratio_{side}_step", number, 0.05, part="loss") for side in ("lower", "upper")),
     Key(f"{A}.clip_ratio", number, 0.2, part="loss"),
     Key(f"{A}.clip_ratio_low", number, 0.2, part="loss", null="open"),
     Key(f"{A}.clip_ratio_high", number, 0.2, part="loss", null="open"),
@@ -63,6 +80,10 @@ KEYS = (
     Key(f"{A}.kl_loss_type", text, "low_var_kl", part="loss"),
     Key(f"{A}.entropy_coeff", number, 0.0, part="loss"),
     Key("distillation.enabled", flag, False, part="loss", name="distillation.enabled"),
+    *(
+        Key(f"{TEACHER}.{name}", kind, default, part=part, name=f"teacher.{name}", null=null)
+        for name, kind, default, part, null in _TEACHING
+    ),
     Key("data.max_response_length", number, part="other"),
     Key("algorithm.adv_estimator", text, "gae", part="advantage"),
     Key("algorithm.gamma", number, 1.0, part="advantage"),

@@ -8,6 +8,7 @@ from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
+from trimtab.dialects.verl.teacher import follows_teacher, teacher_loss
 from trimtab.errors import UnknownNameError, nearest
 
 
@@ -33,6 +34,18 @@ def _bypass(given: Given) -> Objective:
     return ours.Reinforce() if given["loss.loss_type"] == "reinforce" else _vanilla(given)
 
 
+def _bapo(given: Given) -> Objective:
+    """Of the authors' recipe (WooooDyy/BAPO): bounds on the ratio itself, each where the clip of the actor would be unless said."""
+    clip, found = _clip(given), {"target": given["adv_ratio_target"], "dual": given["clip_ratio_c"]}
+    for side, usual in (("lower", 1 - clip["low"]), ("upper", 1 + clip["high"])):
+        first = usual if given[f"ratio_{side}_start"] is None else given[f"ratio_{side}_start"]
+        last = first if given[f"ratio_{side}_max"] is None else given[f"ratio_{side}_max"]
+        found |= {side: first, f"{side}_max": last, f"{side}_step": given[f"ratio_{side}_step"]}
+    return ours.Bapo(**found)
+
+
+RECIPE = "bapo"
+"""A loss that a recipe registers, not verl itself: read, never written."""
 LOSSES: Table = {
     "vanilla": _vanilla,
     "gspo": lambda g: ours.Gspo(**_clip(g), level="sequence-token", log_upper=10.0),
@@ -47,6 +60,7 @@ LOSSES: Table = {
     "dppo_tv": lambda g: ours.DppoTv(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dppo_kl": lambda g: ours.DppoKl(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dro": lambda g: ours.Dro(beta=g["dro_beta"]),
+    RECIPE: _bapo,
     "bypass_mode": _bypass,
 }
 FORCED = {"sapo": "seq-mean-token-mean", "geo_mean": "seq-mean-token-mean"}
@@ -67,17 +81,18 @@ def loss_of(given: Given) -> LossPart:
         "verl use_token_level_loss false",
         "loss_agg_mode took its place before 0.3. Write that, as seq-mean-token-mean",
     )
-    refuse(
-        given["distillation.enabled"], "verl distillation.enabled", "a loss to a teacher is added or takes its place"
-    )
+    teaches = follows_teacher(given)
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
     width = given["loss_scale_factor"] or given.width if mode.endswith("-norm") else None
     if mode.endswith("-norm") and width is None:
         width = given["max_response_length"]
+    reduction = reduction_of(REDUCTIONS, "verl loss_agg_mode", mode, width)
+    if teaches:
+        return LossPart(loss=teacher_loss(given), reduction=reduction)
     return LossPart(
         loss=loss,
-        reduction=reduction_of(REDUCTIONS, "verl loss_agg_mode", mode, width),
-        kl=_kl(given) if given["use_kl_loss"] else None,
+        reduction=reduction,
+        **_kl_part(given),
         entropy=bonus(given["entropy_coeff"], mask=_paid_on(given)),
         rows="all" if name == "geo_mean" else "with tokens",
     )
@@ -86,6 +101,25 @@ def loss_of(given: Given) -> LossPart:
 def _paid_on(given: Given) -> Any:
     """What rejection left, except in bypass mode, where the policy term alone sees the rejection."""
     return "trained" if given["loss_mode"] == "bypass_mode" else "kept"
+
+
+def _kl_part(given: Given) -> dict[str, Any]:
+    """The KL to the reference, or to a teacher."""
+    if not given["distillation.enabled"]:
+        return {"kl": _kl(given) if given["use_kl_loss"] else None}
+    refuse(given["use_kl_loss"], "verl distillation with use_kl_loss", "ours pays one KL in the loss. Leave one out")
+    bound, held = given["teacher.loss_max_clamp"], kl_estimator(given, "teacher.loss_mode")
+    limits = [each for each in (bound, held.get("output_limit")) if each is not None]
+    more = {**held, "output_limit": min(limits) if limits else None}
+    return {
+        "kl": KlPenalty(
+            coefficient=given["teacher.distillation_loss_coef"],
+            gradient="unbiased" if given["teacher.loss_mode"].endswith("+") else "own",
+            mask=_paid_on(given),
+            **more,
+        ),
+        "kl_to": "teacher",
+    }
 
 
 def _kl(given: Given) -> KlPenalty:

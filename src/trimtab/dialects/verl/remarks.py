@@ -274,4 +274,24 @@ REMARKS = (
             given.has("adv_estimator") and given["adv_estimator"] not in ("gae", "reinforce_plus_plus", "remax")
         ),
     ),
+    Remark(
+        "loss_mode",
+        "note",
+        "bapo is a loss of its authors' recipe, not of verl itself. A clipped token counts with its bound, so that raising the lower bound "
+        "never brings the balance up.",
+        lambda given: given["loss_mode"] == "bapo",
+    ),
+    Remark(
+        "adv_estimator",
+        "note",
+        "It needs Σπ² of every token (calculate_sum_pi_squared): pass it as `squares`, and the weights of rollout_is as `weight`.",
+        lambda given: str(given["adv_estimator"]).endswith("optimal_token_baseline"),
+    ),
+    Remark(
+        "adv_estimator",
+        "surprise",
+        "Rows are compared at the same place of the answer, untrained tokens counted; ours and tir_optimal_token_baseline count trained "
+        "tokens. The two differ where tool output stands between.",
+        lambda given: given["adv_estimator"] == "optimal_token_baseline",
+    ),
 )

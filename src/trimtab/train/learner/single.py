@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from trimtab.advantage.estimate import Advantages, advantages
+from trimtab.advantage.estimate import Advantages
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.training import Train
 from trimtab.core.buckets import HeadLogProbs
@@ -34,6 +34,7 @@ from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.step_size import GradientMemory
 from trimtab.train.learner.update import Update, floats, loglinear, looks_at_heads
+from trimtab.train.learner.worth import StepWorth
 from trimtab.train.messages import Answer, Outcome, Stepped
 
 
@@ -76,8 +77,10 @@ class SingleLearner:
         model: PreTrainedModel,
         reference: PreTrainedModel | None = None,
         ranks: LearnerRanks | None = None,
+        *,
+        teacher: PreTrainedModel | None = None,
     ) -> None:
-        """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from.
+        """Takes over `model`; `reference`, which stays as it is, is what a KL penalty is measured from, `teacher` what is distilled.
 
         `ranks`: those this one trains with, all of which have to be given the same weights.
         """
@@ -87,9 +90,10 @@ class SingleLearner:
         if settings.lora is not None:
             add_adapters(model, settings.lora, config.seed)
         self.scorer = scorer_of(model, temperature, settings, self.ranks, trained=True)
-        self.reference = None
-        if reference is not None:
-            self.reference = scorer_of(reference, temperature, settings, self.ranks, trained=False)
+        self.reference, self.teacher = (
+            None if each is None else scorer_of(each, temperature, settings, self.ranks, trained=False)
+            for each in (reference, teacher)
+        )
         self.optimizer = torch.optim.AdamW(
             [each for each in model.parameters() if each.requires_grad],
             lr=settings.lr,
@@ -144,15 +148,29 @@ class SingleLearner:
         config, clock = self.config, _Clock()
         before = self._proximal(rows)
         proximal = None if before is None else before.log_probs
-        reference = None if self.reference is None else self.reference.all(rows, config.learner.micro_tokens).log_probs
+        reference, teacher = (
+            None if each is None else each.all(rows, config.learner.micro_tokens).log_probs
+            for each in (self.reference, self.teacher)
+        )
         clock.lap("proximal")
         valid = _valid(rows, proximal)
         head = None
         if before is not None and before.head is not None and rows.heads is not None:
             head = rows.heads.said(rows.tokens, rows.mask, before.head, before.head)
         entropy = before.entropy if before is not None and config.correction.needs_entropy else None
-        found = self._advantages(valid, proximal, head, entropy)
-        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, valid, head, entropy)
+        worth = StepWorth.of(config, valid, teacher, proximal)
+        left = self._left(valid, proximal, head, entropy)
+        found = worth.advantages(valid, left)
+        moving = worth.moving(valid, left, found)
+        told = (
+            found
+            if config.correction.needs_advantages or not config.correction.gates
+            else worth.advantages(valid, None)
+        )
+        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, told.advantages, head, entropy)
+        judged_ahead = "current" not in config.correction.needs and (
+            moving is None or not config.correction.needs_advantages
+        )
         update = Update(
             config=config,
             scorer=self.scorer,
@@ -160,17 +178,19 @@ class SingleLearner:
             version=self.version,
             rows=valid,
             found=found,
-            fixed=None if "current" in config.correction.needs else seen,
+            fixed=seen if judged_ahead else None,
             proximal=proximal,
             reference=reference,
+            moving=moving,
             proximal_head=None if before is None else before.head,
             memory=self.memory,
         )
         rate = self._rate()
         outcome = update.run()
+        used = found.advantages if moving is None else moving.seen(update.current, found.advantages)
         if seen is None:  # no pass ahead of the step: what was seen while training
             guess = loglinear(rows.behavior, update.current, rows.versions, self.version)
-            seen = self._seen(rows, guess, update.current, found, valid)
+            seen = self._seen(rows, guess, update.current, found, used if moving is not None else told.advantages)
         clock.lap("train")
         metrics = (
             floats(seen.metrics)
@@ -182,7 +202,7 @@ class SingleLearner:
         )
         self.version += 1
         self.skipped[outcome] += outcome != "updated"
-        return StepTensors(outcome, metrics, seen, found.advantages, proximal, update.current, rows)
+        return StepTensors(outcome, metrics, seen, used, proximal, update.current, rows)
 
     def _rate(self) -> float:
         """The learning rate of this step, which rises over the first ones."""
@@ -198,14 +218,14 @@ class SingleLearner:
         heads = looks_at_heads(self.config.correction)
         return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True, heads=heads)
 
-    def _advantages(
+    def _left(
         self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None, entropy: Tensor | None
-    ) -> Advantages:
-        """Advantages; with baseline kept, over the rows that the gates leave. Gates that look at the advantage have no say yet."""
+    ) -> Tensor | None:
+        """What gates leave that judge before advantages are known, for baselines of kept rows; None: everything."""
         early = without_advantage(self.config.correction)
         if proximal is None or not early.gates:
-            return self._estimated(rows, None)
-        seen = correct(
+            return None
+        return correct(
             early,
             proximal=proximal,
             current=proximal,
@@ -214,20 +234,7 @@ class SingleLearner:
             head=head,
             age=rows.age(self.version),
             entropy=entropy,
-        )
-        return self._estimated(rows, seen.kept)
-
-    def _estimated(self, rows: Rows, kept: Tensor | None) -> Advantages:
-        config = self.config
-        return advantages(
-            config.advantage,
-            rewards=rows.reward,
-            mask=rows.mask,
-            group=rows.group,
-            kept=kept,
-            shaping=config.shaping,
-            ended=rows.ended,
-        )
+        ).kept
 
     def _seen(
         self,
@@ -235,23 +242,23 @@ class SingleLearner:
         proximal: Tensor,
         current: Tensor,
         found: Advantages,
-        valid: Rows,
+        told: Tensor,
         head: HeadLogProbs | None = None,
         entropy: Tensor | None = None,
     ) -> Corrected:
         """The correction over the whole batch; at the start of a step current and proximal are the same.
 
-        With baseline kept a rejected row has no advantage, so what a rule without use for them selects is told by those it would have had.
+        `told`: with baseline kept a rejected row has no advantage, so what a rule without use for them selects is told by those it
+        would have had.
         """
         rule = self.config.correction
-        worth = found if rule.needs_advantages or not rule.gates else self._estimated(valid, None)
         return correct(
             rule,
             proximal=proximal,
             current=current,
             behavior=rows.behavior,
             mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
-            advantages=worth.advantages,
+            advantages=told,
             head=head,
             age=rows.age(self.version),
             entropy=entropy,

@@ -37,16 +37,22 @@ class TeamLearner:
     """Rank 0's end. It owns its own share of the model, and nothing of what the others have."""
 
     def __init__(
-        self, config: Train, model: PreTrainedModel, reference: PreTrainedModel | None, ranks: LearnerRanks
+        self,
+        config: Train,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None,
+        ranks: LearnerRanks,
+        *,
+        teacher: PreTrainedModel | None = None,
     ) -> None:
         """The others, which wait in `follow_orders`, get settings and weights from here."""
         self.ranks = ranks
         with ranks.watched():
             ranks.tell(config)
             ranks.place(config.learner)
-            for each in (model, reference):
+            for each in (model, reference, teacher):
                 _send_model(each, ranks)
-            self._own = SingleLearner(config, model, reference, ranks)
+            self._own = SingleLearner(config, model, reference, ranks, teacher=teacher)
         self.skipped: Counter[str] = self._own.skipped
         self._ended = False
 
@@ -103,9 +109,9 @@ def follow_orders(ranks: LearnerRanks) -> None:
     config: Train = ranks.tell()
     ranks.place(config.learner)
     torch.set_num_threads(config.threads)
-    model, reference = (_receive_model(ranks) for _ in range(2))
+    model, reference, teacher = (_receive_model(ranks) for _ in range(3))
     assert model is not None
-    own = SingleLearner(config, model, reference, ranks)
+    own = SingleLearner(config, model, reference, ranks, teacher=teacher)
     while True:
         order: RankOrder = ranks.tell()
         match order.kind:

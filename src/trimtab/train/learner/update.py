@@ -28,6 +28,7 @@ from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows, token_shares, whole_groups
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
+from trimtab.train.learner.worth import MovingWorth
 from trimtab.train.messages import Outcome
 
 
@@ -75,6 +76,8 @@ class Update:
     """The correction over the whole batch; None: it looks at the current policy and is judged as it moves."""
     proximal: Float[Tensor, "rows width"] | None
     reference: Float[Tensor, "rows width"] | None
+    moving: MovingWorth | None = None
+    """Advantages that follow the policy; None: they are those of the start."""
     proximal_head: Float[Tensor, " entries"] | None = None
     """Of every id that the rows' heads hold, where the correction compares them."""
     memory: GradientMemory | None = None
@@ -146,9 +149,10 @@ class Update:
 
     @property
     def _is_all_valued(self) -> bool:
-        """Whether a row without advantage has a gradient too."""
+        """Whether a row without advantage has a gradient too. One that moves and is 0 now need not be after the first minibatch."""
         config = self.config
-        return config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage
+        beside = config.kl is not None or config.entropy_bonus is not None or self.moving is not None
+        return beside or config.loss.acts_without_advantage
 
     def _valued(self) -> Bool[Tensor, " rows"]:
         """Rows that could have a gradient if nothing were rejected."""
@@ -243,7 +247,7 @@ class Update:
             behavior=rows.behavior,
             reference=None if self.reference is None else self.reference[cut],
             entropy=current.entropy,
-            advantages=self.found.advantages[cut],
+            advantages=self._worth(cut, current.log_probs),
             mask=self.mask[cut],
             correction=config.correction if corrected is None else corrected.part(cut),
             reduction=config.reduction,
@@ -318,12 +322,16 @@ class Update:
             current=current,
             behavior=self.rows.behavior,
             mask=self.mask & inside.unsqueeze(-1),
-            advantages=self.found.advantages,
+            advantages=self._worth(slice(None), current),
             head=head,
             age=self.rows.age(self.version),
             entropy=scored.entropy,
             group=self.rows.group if rule.needs_group else None,
         )
+
+    def _worth(self, cut: tuple[Tensor, slice] | slice, current: Tensor) -> Tensor:
+        """What the tokens of some rows are worth to the policy as it is."""
+        return self.found.advantages[cut] if self.moving is None else self.moving.of(cut, current.detach())
 
     def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
         for name, value in metrics.items():

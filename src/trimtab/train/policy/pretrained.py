@@ -34,8 +34,8 @@ class Pretrained:
     model: PreTrainedModel
 
 
-def load_pretrained(config: Model) -> Pretrained:
-    """The policy in a folder or on the hub; with `random`, its architecture and tokenizer only."""
+def load_pretrained(config: Model, key: str = "model.path") -> Pretrained:
+    """The policy in a folder or on the hub; with `random`, its architecture and tokenizer only. `key`: what the path is called."""
     assert config.path is not None
     dtype = DTYPES[config.dtype]
     try:
@@ -60,14 +60,14 @@ def load_pretrained(config: Model) -> Pretrained:
         raise
     except Exception as error:  # a damaged file fails in as many ways as there are readers between it and here
         raise ConfigError(
-            f"model.path needs a Hugging Face causal LM with safetensors, got {config.path!r}: {error_line(error)}."
+            f"{key} needs a Hugging Face causal LM with safetensors, got {config.path!r}: {error_line(error)}."
         ) from error
     if unfit:  # these would be drawn at random
         raise ConfigError(
-            f"model.path needs the weights its config.json describes, got {unfit[0]} (of {len(unfit)} that do not fit) in "
+            f"{key} needs the weights its config.json describes, got {unfit[0]} (of {len(unfit)} that do not fit) in "
             f"{config.path!r}. Take the config.json that was saved with them."
         )
-    _check_finite(cast("PreTrainedModel", model), config.path)
+    _check_finite(cast("PreTrainedModel", model), config.path, key)
     return Pretrained(policy, cast("PreTrainedModel", model))
 
 
@@ -77,13 +77,13 @@ def _unfit(found: Any) -> list[str]:
     return other + [f"no {name}" for name in sorted(found["missing_keys"])]
 
 
-def _check_finite(model: PreTrainedModel, path: str) -> None:
+def _check_finite(model: PreTrainedModel, path: str, key: str) -> None:
     """Refuse spoilt weights before anything starts: no step of training mends them."""
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise ConfigError(
-                f"model.path needs finite weights, got NaN or infinities in {name} of {path!r}. "
-                "Take a checkpoint from before they were spoilt, or model.dtype=fp32 if they are too large for bf16."
+                f"{key} needs finite weights, got NaN or infinities in {name} of {path!r}. "
+                f"Take a checkpoint from before they were spoilt, or {key[:-4]}dtype=fp32 if they are too large for bf16."
             )
 
 
