@@ -68,6 +68,11 @@ def loss_of(given: Given) -> LossPart:
         "loss_agg_mode took its place before 0.3. Write that, as seq-mean-token-mean",
     )
     refuse(
+        given["use_gpg_loss"],
+        "verl use_gpg_loss",
+        "policy_loss.loss_mode took its place before 0.5. Write loss_mode gpg",
+    )
+    refuse(
         given["distillation.enabled"], "verl distillation.enabled", "a loss to a teacher is added or takes its place"
     )
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
