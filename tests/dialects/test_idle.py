@@ -122,3 +122,16 @@ def test_a_word_that_any_command_has_shows_no_framework(tmp_path: Path) -> None:
         recognise(file)
     named = script(tmp_path, "python run.py --grpo.adv_estimator.name=gdpo\n")
     assert recognise(named).framework == "nemo-rl"
+
+
+def test_the_section_of_a_critic_alone_is_no_reading_of_the_policy(tmp_path: Path) -> None:
+    critic, actor = tmp_path / "critic.yaml", tmp_path / "actor.yaml"
+    critic.write_text(
+        "_target_: verl.workers.config.FSDPCriticConfig\nloss_agg_mode: seq-mean-token-sum\ncliprange_value: 0.5\n"
+    )
+    actor.write_text(
+        "_target_: verl.workers.config.FSDPActorConfig\nloss_agg_mode: seq-mean-token-sum\nclip_ratio: 0.2\n"
+    )
+    with pytest.raises(NotSettingsError, match="the section of a FSDPCriticConfig"):
+        read("verl", critic)
+    assert read("verl", actor).reduction is not None
