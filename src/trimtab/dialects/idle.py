@@ -39,7 +39,7 @@ def gone_findings(asked: Given, reading: Reading) -> Iterator[Finding]:
             for label, name in asked.places.items()
             if asked.part_of(label) == refusal.part
             and _asks(asked, label, True)
-            and name.rpartition(".")[2] not in refusal.text
+            and name.rpartition(".")[2] not in refusal.text.replace("-", "_")
         ]
         if named:
             text = f"This belongs to the {refusal.part}, which is not read, so it is not shown."

@@ -53,7 +53,7 @@ REMARKS = (
     Remark(
         "use_kl_estimator_k3",
         "note",
-        "use_kl_estimator_k3 is of versions before 0.6; now kl.estimator k3.",
+        "use_kl_estimator_k3 is the flag of older versions; now kl.estimator k3.",
         lambda given: given.is_on("use_kl_estimator_k3"),
     ),
     Remark(

@@ -70,7 +70,7 @@ def loss_of(given: Given) -> LossPart:
     refuse(
         given["use_gpg_loss"],
         "verl use_gpg_loss",
-        "policy_loss.loss_mode took its place before 0.5. Write loss_mode gpg",
+        "policy_loss.loss_mode took its place. Write loss_mode gpg",
     )
     refuse(
         given["distillation.enabled"], "verl distillation.enabled", "a loss to a teacher is added or takes its place"
