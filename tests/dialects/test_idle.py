@@ -70,6 +70,9 @@ def test_a_kl_that_goes_with_a_refused_part_is_named() -> None:
     assert [each.part for each in found.refused] == ["advantage"]
     assert [each.key for each in found.findings if GONE in each.text] == ["init_kl_coef"]
     assert told("openrlhf", {**settings, "n_samples_per_prompt": 2}, GONE) == []
+    in_loss = read("openrlhf", {**settings, "use_kl_loss": True})
+    assert in_loss.kl is not None
+    assert not any(GONE in each.text for each in in_loss.findings)  # the loss, which is read, pays it
     assert (
         told("slime", {"advantage_estimator": "grpo", "use_opd": True, "eps_clip": 0.2}, GONE) == []
     )  # the reason itself

@@ -85,7 +85,7 @@ class Given:
         self.looked_at: set[str] = set()
         """The keys whose values were asked for."""
         self.acting: frozenset[str] = frozenset()
-        """Those that the rules of the parts asked for, which is all that can change a reading."""
+        """Those that the rule of a part that is read asked for, which is all that can change a reading."""
         self._keys = dialect.by_label
 
     def without(self, label: str) -> Given:

@@ -38,6 +38,7 @@ def gone_findings(asked: Given, reading: Reading) -> Iterator[Finding]:
             name
             for label, name in asked.places.items()
             if asked.part_of(label) == refusal.part
+            and label not in asked.acting
             and _asks(asked, label, True)
             and name.rpartition(".")[2] not in refusal.text.replace("-", "_")
         ]

@@ -174,11 +174,14 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     errors: dict[Literal["correction", "loss", "advantage"], ConfigError] = {}
 
     def part(name: Literal["correction", "loss", "advantage"], rule: Callable[[], Any], otherwise: Any) -> Any:
+        asked.looked_at.clear()
         try:
             for problem in asked.problems:
                 if problem.part == name:
                     raise problem.error
-            return rule()
+            found = rule()
+            asked.acting |= asked.looked_at
+            return found
         except ConfigError as error:
             errors[name] = error
             return otherwise
@@ -192,7 +195,6 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     advantage = part(
         "advantage", lambda: by_group(advantage_of(asked)) if advantage_of else AdvantagePart(), AdvantagePart()
     )
-    asked.acting = frozenset(asked.looked_at)
     reading = Reading(
         framework=dialect.name,
         correction=None if unsaid and rule == OFF else rule,
