@@ -116,6 +116,28 @@ EXPECTED: dict[str, Expected] = {
         },
         ("advantage",),
         ("counts the characters",),
+    "skyrl/tinker_server.sh": Expected(
+        {
+            "trainer.algorithm.policy_loss_type": "dual_clip",
+            "trainer.algorithm.clip_ratio_c": 6.0,
+            "trainer.algorithm.loss_reduction": "sequence_mean",
+            "trainer.algorithm.use_kl_loss": False,
+            "trainer.algorithm.off_policy_correction.sequence_mask_metric": "geometric",
+            "trainer.algorithm.off_policy_correction.geo_mask_low": 0.98,
+            "trainer.algorithm.off_policy_correction.geo_mask_high": 1.02,
+        },
+        said=("Clients of this server choose the loss",),
+    ),
+    "openrlhf/third_estimator.sh": Expected(
+        {"advantage_estimator": "rloo", "n_samples_per_prompt": 4, "init_kl_coef": 1e-3, "kl_estimator": "k3"},
+        said=("use_kl_estimator_k3",),
+    ),
+    "openrlhf/group_of_one.sh": Expected(
+        {"eps_clip": 0.3}, ("advantage",), ("init_kl_coef: This belongs to the advantage",)
+    ),
+    "verl/penalty_of_old.sh": Expected(
+        {"algorithm.adv_estimator": "gae", f"{A}.clip_ratio": 0.2, f"{A}.use_kl_loss": False},
+        said=("without effect under these settings", "kl_ctrl.kl_coef", "overlong_buffer.penalty_factor"),
     ),
     "open-instruct/first_names.sh": Expected(
         {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},

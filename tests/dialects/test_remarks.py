@@ -200,6 +200,13 @@ TRL: list[Row] = [
 ]
 E = {"algo.advantage.estimator": "rloo"}
 OPENRLHF: list[Row] = [
+    (
+        "openrlhf",
+        {"use_kl_estimator_k3": True, "init_kl_coef": 0.01},
+        "use_kl_estimator_k3",
+        "note",
+        "now kl.estimator k3",
+    ),
     ("openrlhf", {"is_correction_enable": True}, "is_correction_type", "note", "0.10.4 to 0.11.1"),
     ("openrlhf", {"is_correction_type": "tis"}, "is_correction_type", "defect", "acts only with"),
     ("openrlhf", {"use_icepop": True}, "use_icepop", "defect", "acts only with"),

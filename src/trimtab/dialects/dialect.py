@@ -82,6 +82,10 @@ class Given:
         """Whether files that are not there may say more."""
         self.problems: list[Unreadable] = []
         """What was written and cannot mean anything, by the part it speaks of."""
+        self.looked_at: set[str] = set()
+        """The keys whose values were asked for."""
+        self.acting: frozenset[str] = frozenset()
+        """Those that the rule of a part that is read asked for, which is all that can change a reading."""
         self._keys = dialect.by_label
 
     def without(self, label: str) -> Given:
@@ -89,11 +93,12 @@ class Given:
         rest = {name: value for name, value in self.values.items() if name != label}
         found = Given(self.dialect, rest, self._written, documented=self.documented, width=self.width)
         found.places, found.problems = self.places, self.problems
-        found.builds_on_others = self.builds_on_others
+        found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
         return found
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
+        self.looked_at.add(label)
         value = self.values.get(label, key.default)
         if isinstance(value, Unreadable):
             raise value.error

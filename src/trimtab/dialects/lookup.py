@@ -16,6 +16,9 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 SHORTEST = 9
 """A key shorter than this may well be the beginning of one of ours by chance."""
 
+COMMON = {"name", "type", "kind", "mode", "level", "target", "enabled", "enable"}
+"""Names alone that any command or file may have."""
+
 LONG_ENOUGH = 6
 """A key shorter than this has other words beside it by chance: `dtype` is no `type`."""
 
@@ -126,6 +129,7 @@ def _is_below(path: str, section: str) -> bool:
 
 def count(dialect: Dialect, settings: Mapping[str, Any], *, own: bool = False) -> int:
     """How many keys of a dialect flat settings say; `own`: without those that by themselves say nothing of a part."""
+    settings = {key: value for key, value in settings.items() if key not in COMMON} if own else settings
     names = {key.rpartition(".")[2]: key for key in settings}
     keys = [key for key in dialect.keys if not own or key.part != "other"]
     paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in keys]

@@ -15,9 +15,11 @@ from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.files.inherit import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
+from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.frameworks import dialect_of
+from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF
@@ -75,6 +77,12 @@ def read(
         *reading.findings,
         *unread_findings(asked),
         *unused_findings(asked),
+        *(
+            ()
+            if any(map(answers_clients, found.programs))
+            else idle_findings(asked, reading, is_command=bool(found.programs))
+        ),
+        *gone_findings(asked, reading),
         *_by_default(asked, reading, where, found),
     )
     return replace(reading, findings=said)
@@ -166,11 +174,14 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     errors: dict[Literal["correction", "loss", "advantage"], ConfigError] = {}
 
     def part(name: Literal["correction", "loss", "advantage"], rule: Callable[[], Any], otherwise: Any) -> Any:
+        asked.looked_at.clear()
         try:
             for problem in asked.problems:
                 if problem.part == name:
                     raise problem.error
-            return rule()
+            found = rule()
+            asked.acting |= asked.looked_at
+            return found
         except ConfigError as error:
             errors[name] = error
             return otherwise

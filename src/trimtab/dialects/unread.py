@@ -11,9 +11,26 @@ from trimtab.dialects.reading import Finding
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
     "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated", "distill", "distillation",
-    "gold", "opd", "mopd", "opsd", "cispo", "gspo", "sapo", "dppo", "cppo", "gmpo", "fipo", "vespo", "topr",
+    "gold", "overlong", "advantage", "advantages",
 }  # fmt: skip
 """Words of a key that are worth a word."""
+ALGORITHMS = {
+    "kd",
+    "opd",
+    "mopd",
+    "opsd",
+    "cispo",
+    "gspo",
+    "sapo",
+    "dppo",
+    "cppo",
+    "gmpo",
+    "fipo",
+    "vespo",
+    "topr",
+    "gpg",
+}
+"""Names of an algorithm, which are worth it whatever stands beside them."""
 PAIRS = {
     ("is", "weight"),
     ("is", "level"),
@@ -33,26 +50,24 @@ PASSED = {
     "grad", "gradient", "norm", "warmup", "gpu", "memory", "mem", "eval", "val", "value", "sampling_ratio", "decay", "lr",
     "offload", "critic", "image", "video", "split", "mix", "min", "dropout", "train", "cutoff", "steps", "max", "filter",
     "trim", "prefill", "cache", "router", "expert", "capacity", "lambda", "lora", "quant", "qk", "activation", "logits",
-    "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics",
+    "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics", "cross",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
-SECTIONS = {"distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction"}
+SECTIONS = {"distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
 """Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
 
 
 def unread_findings(asked: Given) -> Iterator[Finding]:
     """One note with every such key that says something."""
-    named = [
-        key for key in asked.unread_keys if _says_something(asked, key) and (_concerns(key) or _inside(asked, key))
-    ]
+    named = [key for key in asked.unread_keys if _says_something(asked, key) and (concerns(key) or _inside(asked, key))]
     if named:
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         yield Finding(
             ", ".join(named[:MOST_NAMED]) + more,
             "note",
-            "By the name this concerns a correction, a ratio, a clip, a KL, a loss or a teacher; it is not read here, so what it does is "
-            "not in this reading.",
+            "By the name this concerns a correction, a ratio, a clip, a KL, a loss, rewards or a teacher; it is not read here, so what it "
+            "does is not in this reading.",
         )
 
 
@@ -60,7 +75,7 @@ def unused_findings(asked: Given) -> Iterator[Finding]:
     """One note with the keys of ours that act on a loss or an advantage of which the file says nothing."""
     if asked.speaks_of("loss") or asked.speaks_of("advantage"):
         return
-    written = [name for label, name in asked.places.items() if asked.part_of(label) == "other" and _concerns(name)]
+    written = [name for label, name in asked.places.items() if asked.part_of(label) == "other" and concerns(name)]
     named = [name for name in written if _says_something(asked, name)]
     if named:
         yield Finding(
@@ -87,8 +102,13 @@ def _words(key: str) -> list[str]:
     return key.rpartition(".")[2].lower().replace("-", "_").split("_")
 
 
-def _concerns(key: str) -> bool:
+def concerns(key: str) -> bool:
+    """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
     words = _words(key)
+    if ALGORITHMS & set(words):
+        return True
     if PASSED & set(words):
         return False
+    if (words[0], words[-1]) == ("use", "loss"):
+        return True
     return bool(WORDS & set(words)) or any(pair in PAIRS for pair in pairwise(words))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-from trimtab.dialects.files.purpose import DISTILLATION, purpose_of
+from trimtab.dialects.files.json_words import settings_within
+from trimtab.dialects.files.purpose import DISTILLATION, answers_clients, purpose_of
 from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
@@ -160,7 +161,7 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
     program, rest = _arguments(each.words)
     keys = keys_of(rest, walk.holes, scalar)
     parents = _parents(rest, keys, walk.holes)
-    findings = (*_findings(each, rest, walk), *_distils(walk.holes.with_names(program)))
+    findings = (*_findings(each, rest, walk), *_said_of(walk.holes.with_names(program)))
     return Launch(keys, each.line, walk.holes.with_names(program), findings, parents)
 
 
@@ -189,6 +190,7 @@ def keys_of(words: Iterable[str], holes: Holes, scalar: Scalar) -> dict[str, Any
         if re.match(r"^--?[A-Za-z]", word) and not HOLE.search(head):
             name = flag_name(head)
             found[name] = _value(tail, holes, scalar) if sign else True
+            found |= settings_within(tail, holes)
             name = None if sign else name
         elif sign and (key := KEY.match(head)):  # Hydra, OmegaConf
             found[key[1]] = _value(tail, holes, scalar)
@@ -197,6 +199,7 @@ def keys_of(words: Iterable[str], holes: Holes, scalar: Scalar) -> dict[str, Any
             earlier, value = found[name], _value(word, holes, scalar)
             listed = cast("list[Any]", earlier) if isinstance(earlier, list) else [earlier]
             found[name] = value if earlier is True else [*listed, value]
+            found |= settings_within(word, holes)
         else:
             name = None
             unknown = holes.of(word) if HOLE.fullmatch(word) else None
@@ -240,8 +243,15 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
         )
 
 
-def _distils(program: str) -> Iterable[Finding]:
-    """What to say of a program that is named for a teacher."""
+def _said_of(program: str) -> Iterable[Finding]:
+    """What to say of a program that is named for a teacher, or that answers clients."""
+    if answers_clients(program):
+        yield Finding(
+            program,
+            "surprise",
+            "Clients of this server choose the loss, and send bounds and advantages with each request; only what they cannot say "
+            "stands here.",
+        )
     if purpose_of(program) == DISTILLATION:
         yield Finding(
             program,

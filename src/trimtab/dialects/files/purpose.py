@@ -14,7 +14,7 @@ BY_WORD = {
     **dict.fromkeys(("dpo", "kto", "orpo", "simpo", "cpo", "ipo", "bco", "preferences"), PREFERENCES),
     **dict.fromkeys(("rm", "prm", "rw", "reward"), REWARD),
     "es": EVOLUTION,
-    **dict.fromkeys(("gkd", "opd", "opsd", "distill", "distillation", "gold"), DISTILLATION),
+    **dict.fromkeys(("gkd", "kd", "opd", "opsd", "distill", "distillation", "gold"), DISTILLATION),
     **dict.fromkeys(
         ("serve", "server", "generation", "generate", "infer", "inference", "eval", "rollout", "deploy"), SERVING
     ),
@@ -59,6 +59,11 @@ def purpose_of(program: str) -> str | None:
     """What a program is for by the words of its name; None for one that trains a policy, or says nothing."""
     found = [BY_WORD[word] for word in _words(program) if word in BY_WORD]
     return found[0] if found and not _trains_policy(program) else None
+
+
+def answers_clients(program: str) -> bool:
+    """Whether a program trains as its clients ask, request by request."""
+    return program.endswith("tinker.api")
 
 
 def _words(program: str) -> list[str]:

@@ -36,6 +36,8 @@ OTHERS = (
 SHOWN = 6
 ONLY_FLAGS = {"openrlhf"}
 """Frameworks without files of settings: their names at the top of one show nothing."""
+OTHER_SECTIONS = re.compile(r"(?:.*\.)?(\w*(?:Critic|Reward|Distillation|Optimizer|Profiler)\w*Config)")
+"""Classes whose section, in a file of its own, has names of the policy's that mean something else: a critic's `loss_agg_mode`."""
 CLASSES = {"_target_", "worker_cls", "env_manager_cls"}
 """Keys whose values are classes by their full name."""
 
@@ -125,6 +127,9 @@ def refuse_others(found: Contents, name: str) -> None:
 
 def kind_of_file(found: Contents) -> str | None:
     """What a file is that is no settings, with the names that show it."""
+    section = OTHER_SECTIONS.fullmatch(str(found.keys.get("_target_", "")))
+    if section is not None:
+        return f"the section of a {section[1]}"
     if sign(found) is not None:
         return None
     for kind, names in OTHERS:

@@ -8,7 +8,7 @@ from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforceP
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, Table, refuse, row
-from trimtab.dialects.openrlhf.loss import two_numbers
+from trimtab.dialects.openrlhf.loss import estimator_of_kl, two_numbers
 from trimtab.errors import ConfigError
 
 BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")
@@ -73,7 +73,7 @@ def advantage_of(given: Given) -> AdvantagePart:
     return AdvantagePart(
         advantage=row(ESTIMATORS, "OpenRLHF algo.advantage.estimator", name, given),
         shaping=() if shaping == Shaping() else (shaping,),
-        reward_kl=KlPenalty(coefficient=coefficient, estimator=given["kl.estimator"], output_limit=10.0)
+        reward_kl=KlPenalty(coefficient=coefficient, estimator=estimator_of_kl(given), output_limit=10.0)
         if in_reward
         else None,
     )

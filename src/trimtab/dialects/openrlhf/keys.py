@@ -33,6 +33,7 @@ KEYS = (
     Key("algo.kl.use_loss", flag, False, part="loss", also=("use_kl_loss",)),
     Key("algo.kl.unbiased_gradient", flag, False, part="other"),
     Key("algo.kl.estimator", choice("k1", "k2", "k3"), "k1", part="other", name="kl.estimator", also=("kl_estimator",)),
+    Key("use_kl_estimator_k3", flag, False, part="other", legacy=True),
     Key("actor.entropy_coef", number, part="loss", also=("entropy_loss_coef",)),
     Key("reward.clip_range", numbers, (-10.0, 10.0), part="advantage", also=("reward_clip_range",)),
     Key("reward.overlong_buffer_len", whole, part="advantage"),

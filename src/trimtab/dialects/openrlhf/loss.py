@@ -40,6 +40,11 @@ def loss_of(given: Given) -> LossPart:
     )
 
 
+def estimator_of_kl(given: Given) -> Any:
+    """The estimator by its name today, or by the flag that stood for k3 before there were names."""
+    return "k3" if given["use_kl_estimator_k3"] else given["kl.estimator"]
+
+
 def _entropy(given: Given) -> EntropyBonus | None:
     return bonus(given["entropy_coef"], reduction=Reduction(mode="token-mean"))
 
@@ -52,7 +57,7 @@ def _kl(given: Given) -> KlPenalty | None:
         straight = {"gradient": "unbiased", "importance": "gradient", "importance_cap": 10.0}
     return KlPenalty(
         coefficient=given["init_coef"],
-        estimator=given["kl.estimator"],
+        estimator=estimator_of_kl(given),
         output_limit=10.0,  # k3's input is held at −10 below, where its value is beyond this limit anyway
         reduction=Reduction(mode="token-mean"),
         **straight,

@@ -51,6 +51,12 @@ REMARKS = (
         lambda given: given.is_on("enable_vllm_is_correction"),
     ),
     Remark(
+        "use_kl_estimator_k3",
+        "note",
+        "use_kl_estimator_k3 is the flag of older versions; now kl.estimator k3.",
+        lambda given: given.is_on("use_kl_estimator_k3"),
+    ),
+    Remark(
         "is_correction_type",
         "note",
         "is_correction_enable and is_correction_type are those of 0.10.4 to 0.11.1; now is_correction_level and _mode.",

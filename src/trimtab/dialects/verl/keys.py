@@ -72,6 +72,7 @@ KEYS = (
     Key(f"{A}.clip_ratio_c", number, 3.0, part="loss"),
     Key(f"{A}.loss_agg_mode", text, "token-mean", part="loss"),
     Key(f"{A}.use_token_level_loss", flag, True, part="loss", legacy=True),
+    Key(f"{A}.use_gpg_loss", flag, False, part="loss", legacy=True),
     Key(f"{A}.loss_scale_factor", number, part="loss"),
     Key(f"{A}.tau_pos", number, 1.0, part="loss"),
     Key(f"{A}.tau_neg", number, 1.05, part="loss"),

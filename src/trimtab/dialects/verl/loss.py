@@ -81,6 +81,11 @@ def loss_of(given: Given) -> LossPart:
         "verl use_token_level_loss false",
         "loss_agg_mode took its place before 0.3. Write that, as seq-mean-token-mean",
     )
+    refuse(
+        given["use_gpg_loss"],
+        "verl use_gpg_loss",
+        "policy_loss.loss_mode took its place. Write loss_mode gpg",
+    )
     teaches = follows_teacher(given)
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
     width = given["loss_scale_factor"] or given.width if mode.endswith("-norm") else None
