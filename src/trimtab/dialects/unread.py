@@ -1,4 +1,4 @@
-"""Keys that by their names concern a correction, a ratio, a clip or a KL and are read by no rule here."""
+"""Keys that by their names concern a correction, a ratio, a clip, a KL or an advantage and are read by no rule here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ WORDS = {
     "gold", "opd", "mopd", "opsd", "cispo", "gspo", "sapo", "dppo", "cppo", "gmpo", "fipo", "vespo", "topr",
 }  # fmt: skip
 """Words of a key that are worth a word."""
+OF_ADVANTAGES = {"adv", "advantage", "advantages"}
+"""And so are these, of which `norm` says what is done with them."""
 PAIRS = {
     ("is", "weight"),
     ("is", "level"),
@@ -36,7 +38,7 @@ PASSED = {
     "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
-SECTIONS = {"distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction"}
+SECTIONS = {"loss", "distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction"}
 """Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
 
@@ -51,8 +53,8 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         yield Finding(
             ", ".join(named[:MOST_NAMED]) + more,
             "note",
-            "By the name this concerns a correction, a ratio, a clip, a KL, a loss or a teacher; it is not read here, so what it does is "
-            "not in this reading.",
+            "By the name this concerns a correction, a ratio, a clip, a KL, a loss, an advantage or a teacher; it is not read here, so "
+            "what it does is not in this reading.",
         )
 
 
@@ -89,6 +91,8 @@ def _words(key: str) -> list[str]:
 
 def _concerns(key: str) -> bool:
     words = _words(key)
-    if PASSED & set(words):
+    said = set(words)
+    meant = {"norm"} if OF_ADVANTAGES & said else {"max", "min"} if {"reward", "clip"} <= said else set[str]()
+    if (PASSED - meant) & said:
         return False
-    return bool(WORDS & set(words)) or any(pair in PAIRS for pair in pairwise(words))
+    return bool((WORDS | OF_ADVANTAGES) & said) or any(pair in PAIRS for pair in pairwise(words))

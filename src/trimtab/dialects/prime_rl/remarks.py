@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_replaced, loss_kind
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, is_orchestrator, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
@@ -17,7 +17,8 @@ def _is_custom(given: Given) -> bool:
 
 def _is_unsaid(given: Given) -> bool:
     """Whether nothing says which version's default holds."""
-    return not given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
+    said = given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
+    return not said and not is_orchestrator(given)
 
 
 OTHER_COMPONENTS = ("opd", "opsd", "sft", "dataset_sft", "echo")
