@@ -301,6 +301,13 @@ ROLL: list[Row] = [
         "surprise",
         "whose loss is read",
     ),
+    (
+        "roll",
+        {"pg_clip": 0.2, "reward_normalization": {"method": "mean_std"}},
+        "reward_normalization",
+        "surprise",
+        "that baseline",
+    ),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
     ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),

@@ -27,6 +27,12 @@ REMARKS = (
         _has_own_worker,
     ),
     Remark(
+        "reward_normalization",
+        "surprise",
+        "The agentic pipelines normalise their rewards by this section; it is not read here, so that baseline is not in this reading.",
+        lambda given: given.has_section("reward_normalization"),
+    ),
+    Remark(
         "enable_old_logprobs_recompute",
         "surprise",
         "With recomputed log-probs the filters run in the pipeline and the loss divides by what is left; without, by the tokens "
