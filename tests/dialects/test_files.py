@@ -116,6 +116,7 @@ EXPECTED: dict[str, Expected] = {
         },
         ("advantage",),
         ("counts the characters",),
+    ),
     "skyrl/tinker_server.sh": Expected(
         {
             "trainer.algorithm.policy_loss_type": "dual_clip",

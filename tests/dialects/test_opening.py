@@ -171,6 +171,7 @@ PURPOSES = [
     ("es.sh", "python -m openrlhf.cli.train_es_ray --population_size 8 --es_std 0.001\n", "evolution strategies"),
     ("rollouts.yaml", "gconfig: {n_samples: 4}\nrollout: {queue_size: null}\nexperiment_name: x\n", "serving"),
     ("prime_sft.toml", '[trainer.loss]\ntype = "sft"\n[orchestrator]\nbatch_size = 8\n', "supervised fine-tuning"),
+    ("student.yaml", "exp_name: x\nlogits_topk: 4\nstudent: {}\nteacher: {}\n", "distillation"),
     ("teacher.yaml", "distillation: {topk: 4}\nteacher: {}\nloss_fn: {kl_type: mixed}\n", "distillation"),
 ]
 
@@ -341,6 +342,117 @@ def test_a_key_of_a_penalty_is_named_where_nothing_else_is_said_of_the_loss() ->
 def test_keys_of_other_things_are_not_noted() -> None:
     found = read("verl", {"algorithm": {"adv_estimator": "grpo"}, "trainer": {"warmup_ratio": 0.1, "grad_clip": 1.0}})
     assert not [each for each in found.findings if "is not read here" in each.text]
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "keys"),
+    [
+        ("areal", {"actor": {"eps_clip": 0.2, "group_adv_norm": False}}, "actor.group_adv_norm"),
+        (
+            "areal",
+            {"ppo": {"eps_clip": 0.2, "adv_norm": True, "max_reward_clip": 20}},
+            "ppo.adv_norm, ppo.max_reward_clip",
+        ),
+        ("nemo-rl", {"loss_fn": {"ratio_clip_max": 0.2, "shifted": True}}, "loss_fn.shifted"),
+    ],
+)
+def test_a_key_of_an_advantage_and_any_key_of_a_loss_is_noted_too(
+    framework: str, settings: dict[str, object], keys: str
+) -> None:
+    found = [each.key for each in read(framework, settings).findings if "is not read here" in each.text]
+    assert found == [keys]
+
+
+def test_a_norm_or_a_bound_of_something_else_is_not_noted() -> None:
+    found = read("areal", {"actor": {"eps_clip": 0.2, "grad_norm": 1.0, "max_clip_frames": 8, "log_advantages": True}})
+    assert not [each for each in found.findings if "is not read here" in each.text]
+
+
+# ── what a file that is not there may say ──
+
+
+def test_a_length_beside_a_file_that_is_not_there_says_nothing_of_the_advantage(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "run.sh", "python3 -m areal.launcher.local train.py --config grpo.yaml gconfig.max_new_tokens=64\n"
+    )
+    found = read("areal", file)
+    assert found.advantage is None
+    assert found.reward_kl is None
+    said = read("areal", written(tmp_path, "said.sh", file.read_text().replace("gconfig", "actor.kl_ctl=0.2 gconfig")))
+    assert said.reward_kl is not None
+
+
+def test_what_may_stand_in_a_file_that_is_not_there_is_no_mistake_of_this_one(tmp_path: Path) -> None:
+    text = (
+        "grpo: {seed: 1}\nloss_fn: {use_importance_sampling_correction: true, truncated_importance_sampling_ratio: 2}\n"
+    )
+    alone = read("nemo-rl", written(tmp_path, "alone.yaml", text)).refused[0].text
+    beside = read("nemo-rl", written(tmp_path, "child.yaml", f"defaults: base.yaml\n{text}")).refused[0].text
+    assert "the first loss call fails" in alone
+    assert "may stand in the file that this one builds on" in beside
+    written(tmp_path, "base.yaml", "loss_fn: {truncated_importance_sampling_type: tis}\n")
+    assert not read("nemo-rl", tmp_path / "child.yaml").refused
+
+
+def test_the_environments_of_roll_are_defaults_of_its_own(tmp_path: Path) -> None:
+    text = "defaults:\n  - ../config/envs@_here_\nadv_estimator: grpo\npg_clip: 0.1\nactor_train: {}\n"
+    found = read("roll", written(tmp_path, "agentic.yaml", text))
+    assert not found.refused
+    assert any("../config/envs" in each.text for each in found.findings)
+
+
+# ── files of one part of a framework ──
+
+
+def test_the_orchestrators_own_file_sends_to_the_trainers(tmp_path: Path) -> None:
+    text = 'max_steps = 9\nrollouts_per_example = 16\nmask_truncated_completions = false\n[model]\nname = "m"\n[sampling]\nn = 1\n'
+    file = written(tmp_path, "orch.toml", text)
+    assert framework_of(file) == "prime-rl"
+    found = read("prime-rl", file)
+    assert found.correction is None
+    assert all("the loss stands in the trainer's" in each.text for each in found.refused)
+    assert not any("today's default holds" in each.text for each in found.findings)
+    said = read("prime-rl", file, overrides=["trainer.loss.type=ipo"])
+    assert said.correction is not None
+    assert not said.refused
+
+
+def test_rloo_has_no_kl_term_to_multiply(tmp_path: Path) -> None:
+    script = "from trl import {0}Config, {0}Trainer\n{0}Trainer(args={0}Config(beta=0.05, use_vllm=True))\n"
+    noted = {
+        name: any("By default the KL term" in each.text for each in read("trl", file).findings)
+        for name in ("RLOO", "GRPO")
+        if (file := written(tmp_path, f"{name}.py", script.format(name)))
+    }
+    assert noted == {"RLOO": False, "GRPO": True}
+
+
+@pytest.mark.parametrize(("scaled", "noted"), [("group", True), (True, True), ("none", False), (False, False)])
+def test_what_is_added_to_a_deviation_is_said_where_one_is_divided_by(scaled: object, noted: bool) -> None:
+    found = read("trl", {"scale_rewards": scaled, "beta": 0.0}).findings
+    assert any("1e-4 is added" in each.text for each in found) == noted
+
+
+@pytest.mark.parametrize(
+    ("worker", "noted"),
+    [
+        ("roll.pipeline.rlvr.actor_pg_worker.ActorPGWorker", False),
+        ("roll.pipeline.base_worker.ActorWorker", False),
+        ("roll.pipeline.mine.workers.MyActor", True),
+    ],
+)
+def test_a_worker_with_a_loss_of_its_own_is_named(worker: str, noted: bool) -> None:
+    found = read("roll", {"pg_clip": 0.2, "actor_train": {"worker_cls": worker}}).findings
+    assert any(each.key == "actor_train.worker_cls" for each in found) == noted
+
+
+def test_answers_that_did_not_end_are_said_to_vote() -> None:
+    flagged = read("open-instruct", {"beta": 0.1, "mask_truncated_completions": True}).findings
+    assert any("still vote in the baseline" in each.text for each in flagged)
+    assert not any(
+        "mask_truncated" in each.key
+        for each in read("open-instruct", {"beta": 0.1, "mask_truncated_completions": False}).findings
+    )
 
 
 def test_a_key_with_a_word_more_is_no_misspelling() -> None:

@@ -1,4 +1,4 @@
-"""Keys that by their names concern a correction, a ratio, a clip or a KL and are read by no rule here."""
+"""Keys that by their names concern a correction, a ratio, a clip, a KL or an advantage and are read by no rule here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab.dialects.reading import Finding
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
     "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated", "distill", "distillation",
-    "gold", "overlong", "advantage", "advantages",
+    "gold", "overlong",
 }  # fmt: skip
 """Words of a key that are worth a word."""
 ALGORITHMS = {
@@ -31,6 +31,8 @@ ALGORITHMS = {
     "gpg",
 }
 """Names of an algorithm, which are worth it whatever stands beside them."""
+OF_ADVANTAGES = {"adv", "advantage", "advantages"}
+"""And so are these, of which `norm` says what is done with them."""
 PAIRS = {
     ("is", "weight"),
     ("is", "level"),
@@ -53,7 +55,7 @@ PASSED = {
     "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics", "cross",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
-SECTIONS = {"distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
+SECTIONS = {"loss", "distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
 """Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
 
@@ -66,8 +68,8 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         yield Finding(
             ", ".join(named[:MOST_NAMED]) + more,
             "note",
-            "By the name this concerns a correction, a ratio, a clip, a KL, a loss, rewards or a teacher; it is not read here, so what it "
-            "does is not in this reading.",
+            "By the name this concerns a correction, a ratio, a clip, a KL, a loss, rewards, an advantage or a teacher; it is not read "
+            "here, so what it does is not in this reading.",
         )
 
 
@@ -105,10 +107,12 @@ def _words(key: str) -> list[str]:
 def concerns(key: str) -> bool:
     """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
     words = _words(key)
-    if ALGORITHMS & set(words):
+    said = set(words)
+    if ALGORITHMS & said:
         return True
-    if PASSED & set(words):
+    meant = {"norm"} if OF_ADVANTAGES & said else {"max", "min"} if {"reward", "clip"} <= said else set[str]()
+    if (PASSED - meant) & said:
         return False
     if (words[0], words[-1]) == ("use", "loss"):
         return True
-    return bool(WORDS & set(words)) or any(pair in PAIRS for pair in pairwise(words))
+    return bool((WORDS | OF_ADVANTAGES) & said) or any(pair in PAIRS for pair in pairwise(words))

@@ -66,7 +66,7 @@ KEYS = (
     Key("actor.overlong_reward_penalty", flag, False, part="advantage"),
     Key("actor.overlong_tokens", whole, part="advantage"),
     Key("actor.overlong_penalty_factor", number, part="advantage"),
-    Key("actor.max_new_tokens", whole, 1024, part="advantage", also=("gconfig.max_new_tokens",)),
+    Key("actor.max_new_tokens", whole, 1024, part="other", also=("gconfig.max_new_tokens",)),
     Key("actor.discount", number, 1.0, part="advantage"),
     Key("actor.gae_lambda", raw, 1.0, part="advantage"),
     Key("actor.gae_timestep_unit", choice("token", "turn"), "token", part="advantage"),

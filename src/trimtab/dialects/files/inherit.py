@@ -16,7 +16,7 @@ SUFFIXES = ("", ".yaml", ".yml", ".toml")
 SELF = "_self_"
 OWN = {
     "ppo_trainer", "ppo_megatron_trainer", "ppo_base_config", "skyrl_base_config", "base_config", "ppo_config", "traj_envs",
-    "step_envs",
+    "step_envs", "envs",
 }  # fmt: skip
 """A framework's own whole defaults: without them the defaults that are known here hold."""
 KNOWN = "The file builds on {name}, defaults of the framework's own, which are not beside it; those known here hold."

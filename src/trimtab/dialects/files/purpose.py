@@ -40,6 +40,7 @@ BY_TOP = (
     (REWARD, ("rm",), ()),
     (DISTILLATION, ("distillation", "teacher"), ("actor_rollout_ref",)),
     (DISTILLATION, ("student_train", "teacher"), ()),
+    (DISTILLATION, ("student", "teacher"), ()),
     (SERVING, ("eval", "generation"), ()),
     (SERVING, ("gconfig", "rollout"), ("actor", "ppo")),
     (SUPERVISED, ("asft",), ()),

@@ -26,7 +26,12 @@ def _gates_and_weight(given: Given) -> tuple[Gates, Weight]:
     kind, upper, lower = given[f"{T}_type"], given[f"{T}_ratio"], given[f"{T}_ratio_min"]
     unit = "sequence" if given["sequence_level_importance_ratios"] else "token"
     if upper is not None and kind is None:
-        raise ConfigError(f"NeMo-RL {T}_ratio needs a {T}_type; without it the first loss call fails. Add tis.")
+        raise ConfigError(
+            f"NeMo-RL {T}_ratio needs a {T}_type, which may stand in the file that this one builds on and that is not beside it. Put "
+            f"it there, or pass --set loss_fn.{T}_type=VALUE."
+            if given.builds_on_others
+            else f"NeMo-RL {T}_ratio needs a {T}_type; without it the first loss call fails. Add tis."
+        )
     if kind in ("icepop", "seq-mask-tis") and lower is None:
         raise ConfigError(f"NeMo-RL {T}_ratio_min needs a number for {kind}, got nothing.")
     if kind == "seq-mask-tis" and unit == "sequence":

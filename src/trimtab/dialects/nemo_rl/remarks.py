@@ -28,7 +28,9 @@ REMARKS = (
         "use_importance_sampling_correction",
         "note",
         "Without a truncation type the weights are unbounded; add {T_} tis with a ratio.".replace("{T_}", f"{T}_type"),
-        lambda given: given["use_importance_sampling_correction"] and given[f"{T}_type"] is None,
+        lambda given: (
+            given["use_importance_sampling_correction"] and given[f"{T}_type"] is None and given[f"{T}_ratio"] is None
+        ),
     ),
     Remark(
         "seq_logprob_error_threshold",

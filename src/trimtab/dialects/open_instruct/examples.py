@@ -19,7 +19,7 @@ EXAMPLES = Examples(
         "rho bounds without 1": {"use_rho_correction": True, "rho_clamp_upper_bound": 0.5},
     },
     passed=(
-        ("async_steps, active_sampling, mask_truncated_completions", "which rows reach the step"),
+        ("async_steps, active_sampling", "which rows reach the step"),
         ("alpha, ref_policy_update_freq", "when the reference moves"),
         ("use_liger_grpo_loss, record_entropy", "how it is computed, and what is logged"),
     ),

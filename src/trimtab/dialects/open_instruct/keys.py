@@ -25,5 +25,6 @@ KEYS = (
     Key("kl_estimator", choice("0", "1", "2", "3", "kl1", "kl2", "kl3", "kl4"), "2", part="loss"),
     Key("load_ref_policy", flag, True, part="other"),
     Key("loss_denominator", raw, "token", part="loss"),
+    Key("mask_truncated_completions", flag, False, part="other"),
     Key("advantage_normalization_type", choice("centered", "standard", "max_rl"), "centered", part="advantage"),
 )

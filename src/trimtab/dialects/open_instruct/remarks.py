@@ -60,6 +60,12 @@ REMARKS = (
         lambda given: given["loss_fn"] == "cispo",
     ),
     Remark(
+        "mask_truncated_completions",
+        "note",
+        "Answers that did not end leave the batch and its counts but still vote in the baseline; pass their rows masked.",
+        lambda given: bool(given["mask_truncated_completions"]),
+    ),
+    Remark(
         "advantage_normalization_type",
         "note",
         "standard divides by the biased deviation plus 1e-8; most frameworks divide by the unbiased one plus 1e-6 or 1e-4.",

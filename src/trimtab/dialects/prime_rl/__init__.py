@@ -26,7 +26,7 @@ DIALECT = Dialect(
     roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),
     packages=("prime_rl",),
     programs=r"rl|prime_rl[./]\w.*",
-    own_keys=r"orchestrator\.\w.*|trainer\.loss\..*",
+    own_keys=r"orchestrator\.\w.*|trainer\.loss\..*|rollouts_per_example",
     apart=("A dropped token whose ratio overflows gives 0 × inf = NaN; ours gives 0.",),
     candidates=candidates,
     hints=HINTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Given
+from trimtab.errors import ConfigError
 
 RATIOS = {"icepop": (0.2, 5.0), "ppo": (0.8, 1.2), "cispo": (0.0, 5.0)}
 """The bounds of the losses that bound the ratio."""
@@ -30,8 +31,18 @@ def distils(given: Given) -> bool:
     return given["algo.type"] == "opd"
 
 
+def is_orchestrator(given: Given) -> bool:
+    """Whether these are the settings of the orchestrator alone, whose keys stand at the top of a file of its own."""
+    return given.value_of("rollouts_per_example", None) is not None and not given.speaks_of("correction")
+
+
 def loss_kind(given: Given) -> str:
     """The type of the loss; `default` where keys of its own, or its penalty, are said without one."""
+    if is_orchestrator(given):
+        raise ConfigError(
+            "this is the orchestrator's own file, and the loss stands in the trainer's. Pass that one, or say it with "
+            "--set trainer.loss.type=VALUE."
+        )
     if given.has("type"):
         return given["type"]
     return "default" if given.has(*DPPO) or (given.has("kl_tau") and not given.has("eps", "ipo_threshold")) else "ipo"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
-from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_replaced, loss_kind
+from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_orchestrator, is_replaced, loss_kind
 
 
 def _is_removed(given: Given) -> bool:
@@ -20,9 +20,8 @@ def _is_custom(given: Given) -> bool:
 
 def _is_unsaid(given: Given) -> bool:
     """Whether nothing says which version's default holds, and one does."""
-    return not distils(given) and not given.has(
-        "type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED
-    )
+    said = given.has("type", "eps", "ratio_low", "ratio_high", "max_importance_ratio", *REPLACED, *REMOVED)
+    return not (said or distils(given) or is_orchestrator(given))
 
 
 def _is_truncated(given: Given) -> bool:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Remark
+import re
+
+from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.roll.correction import filters, recomputes
 from trimtab.dialects.roll.keys import KEYS
 
 INERT = tuple(key.label for key in KEYS if key.path.startswith("actor_train.") and key.label != "pg_variant")
 """Keys that are looked up in a dataclass without them, so that their defaults always hold."""
+WORKERS = r"roll\.pipeline\.(base_worker|(rlvr|agentic)\.(agentic_)?actor_(pg_)?worker)\.\w+"
+"""The classes of the trained policy whose loss is read."""
+
+
+def _has_own_worker(given: Given) -> bool:
+    named = given.value_of("actor_train.worker_cls", None)
+    return isinstance(named, str) and not re.fullmatch(WORKERS, named)
+
+
 REMARKS = (
+    Remark(
+        "actor_train.worker_cls",
+        "surprise",
+        "This is none of the workers whose loss is read here; a loss that it puts in their place is not in this reading.",
+        _has_own_worker,
+    ),
+    Remark(
+        "reward_normalization",
+        "surprise",
+        "The agentic pipelines normalise their rewards by this section; it is not read here, so that baseline is not in this reading.",
+        lambda given: given.has_section("reward_normalization"),
+    ),
     Remark(
         "enable_old_logprobs_recompute",
         "surprise",

@@ -23,7 +23,7 @@ DIALECT = Dialect(
     packages=("trl",),
     programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(async_)?(grpo|rloo|gspo)\w*\.py",
     entry_points=r"(?!.*\.py$).*|(.*/)?examples/scripts/\w+\.py",
-    own_keys=r"vllm_importance_sampling_.*|mask_truncated_completions|reward_funcs|num_completions_to_print",
+    own_keys=r"vllm_importance_sampling_.*|reward_funcs|num_completions_to_print",
     implied=(
         (r".*AsyncGRPO.*|(.*/)?async_grpo\w*\.py", {"max_staleness": 4}),
         (r".*RLOO.*|(.*/)?trl rloo|(.*/)?rloo\w*\.py", {"normalize_advantages": False, "beta": 0.05}),

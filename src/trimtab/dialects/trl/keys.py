@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import choice, flag, number, numbers, raw
+from trimtab.dialects.values import choice, flag, number, numbers, raw, whole
 
 MODES: dict[str, tuple[str, bool]] = {
     "token_truncate": ("token", False),
@@ -22,7 +22,7 @@ KEYS = (
     Key(f"{P}_cap", number, legacy=True),
     Key("use_vllm", flag, False),
     Key("off_policy_mask_threshold", number),
-    Key("max_staleness", number),
+    Key("max_staleness", whole),
     Key("loss_type", choice(*LOSS_TYPES), "dapo", part="loss"),
     Key("epsilon", number, 0.2, part="loss"),
     Key("epsilon_high", number, part="loss"),

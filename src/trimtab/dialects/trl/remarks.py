@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimtab.dialects.dialect import Remark
 from trimtab.dialects.trl.correction import is_weighed, weight_bounds
 from trimtab.dialects.trl.keys import MODES, P
+from trimtab.dialects.trl.loss import is_rloo
 
 REMARKS = (
     Remark(
@@ -71,7 +72,7 @@ REMARKS = (
         "use_bias_correction_kl",
         "note",
         "By default the KL term is multiplied by the ratio, differentiated through both.",
-        lambda given: given.is_on("beta") and given["use_bias_correction_kl"],
+        lambda given: given.is_on("beta") and given["use_bias_correction_kl"] and not is_rloo(given),
     ),
     Remark(
         "loss_type",
@@ -90,6 +91,6 @@ REMARKS = (
         "scale_rewards",
         "note",
         "1e-4 is added to the deviation; verl and SkyRL add 1e-6, OpenRLHF 1e-9.",
-        lambda given: given.has("scale_rewards"),
+        lambda given: given.has("scale_rewards") and given["scale_rewards"] in (True, "group", "batch"),
     ),
 )
