@@ -19,11 +19,12 @@ FETCHED = "https://unpkg.com/iframe-worker/shim"
 SPLIT = {
     "how-to": "how-to",
     "plugins": "plugins",
+    "scale": "scale",
     "corrections": "corrections",
     "losses": "losses",
     "frameworks": "frameworks",
 }
-TITLES = {"how-to": "Recipes", "plugins": "In my trainer"}
+TITLES = {"how-to": "Recipes", "plugins": "In my trainer", "scale": "vLLM, Ray, FSDP"}
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "LICENSE": "licence.md",
          "SECURITY.md": "security.md", "CODE_OF_CONDUCT.md": "conduct.md"}  # fmt: skip
 
@@ -49,12 +50,16 @@ def sources() -> Sources:
         path = f"commands/{name.replace(' ', '-')}.md"
         found.add(path, path, text)
     found.add("live.md", "live.md", (ROOT / "docs/site/live.md").read_text(encoding="utf-8"))
+    found.add("frameworks/options.md", "frameworks/options.md", reference.options_page())
     found.add("frameworks/keys.md", "frameworks/keys.md", reference.keys_page())
     for each in sorted((ROOT / "examples").iterdir()):
         found.places[f"examples/{each.name}"] = f"examples/{each.name}"
-    for each in sorted((ROOT / "docs").iterdir()):
+    for each in [*sorted((ROOT / "docs").iterdir()), *sorted((ROOT / "docs/theory").iterdir())]:
         if each.suffix not in (".md", ".py"):
-            found.places[f"docs/{each.name}"] = each.name
+            inside = each.relative_to(ROOT / "docs").as_posix()
+            found.places[f"docs/{inside}"] = inside
+    for path, text in found.pages.items():  # what is folded away is Markdown too
+        found.pages[path] = text.replace("<details><summary>", '<details markdown="1"><summary>')
     found.pages["testing.md"] = found.pages["testing.md"].replace("<!-- counts -->", reference.counts())
     return found
 
@@ -115,7 +120,8 @@ def navigation() -> list[Any]:
                 *there("choose.md"),
                 {TITLES["how-to"]: parts("how-to")},
                 {TITLES["plugins"]: parts("plugins")},
-                *there("audit.md", "training.md", "scale.md", "lab.md", "live.md"),
+                {TITLES["scale"]: parts("scale")},
+                *there("audit.md", "training.md", "lab.md", "live.md"),
                 {"Notebooks": ["notebooks/which_correction_acts.ipynb", "notebooks/from_a_verl_file.ipynb"]},
             ]
         },
