@@ -29,19 +29,8 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
          "SECURITY.md": "security.md", "CODE_OF_CONDUCT.md": "conduct.md"}  # fmt: skip
 
 
-def sources() -> Sources:
-    """All Markdown of the site."""
-    found = Sources()
-    for source, path in PAGES.items():
-        if (ROOT / source).is_file():
-            text = (ROOT / source).read_text(encoding="utf-8")
-            found.add(path, source, f"# Licence\n\n```text\n{text}```\n" if source == "LICENSE" else text)
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        source, text = f"docs/{page.name}", page.read_text(encoding="utf-8")
-        if page.stem in SPLIT:
-            found.add_split(SPLIT[page.stem], source, text)
-        else:
-            found.add(page.name, source, text)
+def add_made(found: Sources) -> None:
+    """What is made from the code, and where files stand that are not Markdown."""
     shown = reference.examples([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     found.add("reference/index.md", "reference/index.md", reference.names_index())
     for name in reference.public_names():
@@ -58,6 +47,22 @@ def sources() -> Sources:
         if each.suffix not in (".md", ".py"):
             inside = each.relative_to(ROOT / "docs").as_posix()
             found.places[f"docs/{inside}"] = inside
+
+
+def sources() -> Sources:
+    """All Markdown of the site."""
+    found = Sources()
+    for source, path in PAGES.items():
+        if (ROOT / source).is_file():
+            text = (ROOT / source).read_text(encoding="utf-8")
+            found.add(path, source, f"# Licence\n\n```text\n{text}```\n" if source == "LICENSE" else text)
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        source, text = f"docs/{page.name}", page.read_text(encoding="utf-8")
+        if page.stem in SPLIT:
+            found.add_split(SPLIT[page.stem], source, text)
+        else:
+            found.add(page.name, source, text)
+    add_made(found)
     for path, text in found.pages.items():  # what is folded away is Markdown too
         found.pages[path] = text.replace("<details><summary>", '<details markdown="1"><summary>')
     found.pages["testing.md"] = found.pages["testing.md"].replace("<!-- counts -->", reference.counts())
