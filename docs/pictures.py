@@ -21,14 +21,14 @@ from trimtab.config.presets import PRESETS
 from trimtab.report.draw.axis import Axis
 
 FOLDER = Path(__file__).parent / "theory"
-WIDTH, PLOT_W, PLOT_H, LEFT, TOP = 330, 268.0, 150.0, 44.0, 58.0
+WIDTH, PLOT_W, PLOT_H, LEFT, TOP = 284, 226.0, 150.0, 42.0, 58.0
 SHOWN = 3.0
 """The greatest weight in a picture."""
 
 STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de; }
   text { font-family: ui-sans-serif, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; font-size: 12px; }
-  .title { font-size: 12.5px; font-weight: 600; }
+  .title { font-size: 12px; font-weight: 600; }
   .tick, .key { font-size: 11px; fill: #59636e; }
   .axis { stroke: #8c959f; stroke-width: 1; fill: none; }
   .grid { stroke: #eaeef2; stroke-width: 1; }
@@ -60,7 +60,7 @@ def fate_picture(name: str, sight: Sight) -> str:
     axis = Axis(1 / reach, reach, 0.0, PLOT_W, log=True)
     parts: list[str] = []
     for place, sign in enumerate(signs):
-        title = sight.title + ("" if len(signs) == 1 else f", A = {'+1' if sign > 0 else '−1'}")
+        title = sight.title if len(signs) == 1 else f"{sight.title.partition(',')[0]}, A = {'+1' if sign > 0 else '−1'}"
         parts.append(f'<g transform="translate({LEFT:g} {TOP + place * (PLOT_H + 66):g})">')
         parts += [f'<text class="title" x="-32" y="-16">{escape(title)}</text>', *_grid((0, 1, 2, 3), SHOWN)]
         parts += [
@@ -69,7 +69,9 @@ def fate_picture(name: str, sight: Sight) -> str:
             "</g>",
         ]
         parts += [*_ratio_ticks(axis, reach), "</g>"]
-    keys = (("weight", "weight"), ("raw", "unbounded"), ("rejected", "rejected"), ("zero", "weight 0"))
+    keys = [("weight", "weight"), ("raw", "unbounded")]
+    seen = {each.kind for sign in signs for each in fates.stretches(name, sight, fates.grid(reach), sign)}
+    keys += [(kind, words) for kind, words in (("rejected", "rejected"), ("zero", "weight 0")) if kind in seen]
     return _card(f"{name}: {sight.title.lower()}", parts, len(signs), keys)
 
 
@@ -106,7 +108,7 @@ def cost_picture(name: str) -> str:
     }
     parts = [f'<g transform="translate({LEFT:g} {TOP:g})">']
     parts += [
-        '<text class="title" x="-32" y="-16">Samples left and bias, by σ of the log-ratio</text>',
+        '<text class="title" x="-32" y="-16">Samples left and bias, by σ</text>',
         *_grid((0, 0.5, 1), 1.0),
     ]
     for style, points in lines.items():

@@ -19,6 +19,8 @@ from trimtab.dialects import DIALECTS
 from trimtab.dialects.dialect import Dialect
 
 ROOT = Path(__file__).parents[2]
+WIDE = "---\nhide: [toc]\n---\n\n"
+"""Before a page that is one table: nothing stands beside it."""
 
 
 def public_names() -> list[str]:
@@ -136,7 +138,7 @@ def keys_page() -> str:
         for each in DIALECTS.values()
         for key in each.keys
     ]
-    return "# Every key\n\n" + filtered(
+    return f"{WIDE}# Every key\n\n" + filtered(
         f"The {len(rows)} keys that are read, of {len(DIALECTS)} frameworks. What each option computes stands on the page of its "
         "framework, and of all together under [every option](options.md).",
         "keys",
@@ -156,7 +158,7 @@ def options_page() -> str:
             "<tr>" + "".join(f"<td>{as_html(cell)}</td>" for cell in (each.title, name, computes, found)) + "</tr>"
             for name, computes, found in said
         ]
-    return "# Every option\n\n" + filtered(
+    return f"{WIDE}# Every option\n\n" + filtered(
         f"{len(rows)} options of {len(DIALECTS)} frameworks: what each computes as shipped, and what is surprising or wrong about it.",
         "options",
         ("framework", "option", "computes", "findings"),
