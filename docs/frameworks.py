@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trimtab.config.presets import PRESETS, preset
 from trimtab.config.words import formulas
-from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects import DIALECTS, Reading, read, write
 from trimtab.dialects.dialect import Dialect
 from trimtab.errors import ConfigError
 
@@ -23,7 +24,8 @@ INTRO = """<!-- Written by docs/frameworks.py from src/trimtab/dialects; edit th
 `trimtab.dialects.read(framework, settings)` reads a framework's own keys as ours and reproduces the numbers it computes;
 `trimtab explain --from NAME FILE` says the same about a file of yours, `trimtab convert --from NAME FILE --to OTHER` writes it
 in another framework's keys, `trimtab compare A B` shows where two files differ. Below: every option with the formula it
-computes as shipped, our value, and what is surprising about it; then what is refused and what is passed over.
+computes as shipped, our value, and what is surprising about it; then what is refused, what is passed over, each of our presets in the
+framework's keys, and every key that is read.
 ℓ is the log-ratio of a token, r = e^ℓ.
 
 A **defect** is never meant, a **surprise** rarely; `documented=True` gives what the documentation promises instead.
@@ -50,6 +52,7 @@ def section(dialect: Dialect) -> str:
         parts += [table(("option", "our value", "findings"), others), "\n"]
     parts += [table(("refused", "why"), refusals(dialect)), "\n"]
     parts += [table(("passed over", "because it is about"), dialect.examples.passed), "\n"]
+    parts += ["<details><summary>Our presets in its keys</summary>\n\n", in_its_keys(dialect), "\n</details>\n\n"]
     parts += ["Where ours departs on purpose: " + " ".join(dialect.apart) + "\n\n"] if dialect.apart else []
     keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in dialect.keys]
     return "".join(
@@ -60,6 +63,31 @@ def section(dialect: Dialect) -> str:
             "\n</details>\n\n",
         ]
     )
+
+
+def in_its_keys(dialect: Dialect) -> str:
+    """Every preset as the framework would be told it; those that it cannot be told are named."""
+    said: list[tuple[str, str]] = []
+    unsaid: list[str] = []
+    for name in PRESETS:
+        try:
+            lines = dotted(write(dialect.name, preset(name)).settings)
+        except ConfigError:
+            unsaid.append(f"`{name}`")
+        else:
+            said.append((f"`{name}`", "<br>".join(f"`{key}: {compact(value)}`" for key, value in lines)))
+    rest = (
+        f"\nIt cannot say {', '.join(unsaid)}; `trimtab convert` then names what stands in the way.\n" if unsaid else ""
+    )
+    return table(("preset", "its settings"), said) + rest
+
+
+def dotted(settings: dict[str, Any], under: str = "") -> list[tuple[str, Any]]:
+    """Nested settings as keys with dots."""
+    found: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        found += dotted(value, f"{under}{key}.") if isinstance(value, dict) else [(f"{under}{key}", value)]
+    return found
 
 
 def refusals(dialect: Dialect) -> list[tuple[str, str]]:
@@ -114,6 +142,8 @@ def compact(settings: Any) -> str:
         return "{" + ", ".join(f"{key}: {compact(value)}" for key, value in settings.items()) + "}"
     if isinstance(settings, list):
         return "[" + ", ".join(compact(each) for each in settings) + "]"
+    if settings is None or isinstance(settings, bool):
+        return {None: "null", True: "true", False: "false"}[settings]
     return f"{settings:.6g}" if isinstance(settings, float) else str(settings)
 
 

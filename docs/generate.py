@@ -2,7 +2,7 @@
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
 between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `claims`, `early warnings`,
-`losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
+`leaves`, `losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file by its path
+
+import numpy as np
+import theory
 
 from trimtab.config import training
 from trimtab.config.adaptive import BatchBounds
@@ -27,10 +32,11 @@ from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
 from trimtab.lab.evidence.claim import shipped_claims
 from trimtab.lab.evidence.finding import claim_finding
-from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, ordered_findings
+from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, interval_text, ordered_findings
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
+from trimtab.lab.statistics.interval import bootstrap_interval
 from trimtab.lab.table import in_code, last_by_seed, markdown_table, readme_table
 from trimtab.lab.warning.early import WARNING_HEAD, early_warnings, warning_texts
 
@@ -38,6 +44,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
 TRAINING_PAGE, LAB_PAGE = ROOT / "docs" / "training.md", ROOT / "docs" / "lab.md"
+CHOOSE_PAGE = ROOT / "docs" / "choose.md"
 LAB = ROOT / "docs" / "lab.json"
 LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
@@ -62,7 +69,8 @@ FIELDS_OF: dict[str, type[Config]] = {
 INTRO = f"""<!-- Written by docs/generate.py from src/trimtab/config; edit there. -->
 # Corrections
 
-One section per preset, then every [divergence](#divergences) and every [field](#fields). Symbols are those of
+One section per preset: formula, pictures, words, names elsewhere, when it fires, what it [costs](#bias-and-variance) in bias and variance,
+the lab's verdict, the tests that hold it. Then every [divergence](#divergences) and every [field](#fields). Symbols are those of
 [notation](notation.md): ℓ is the log-ratio of a token, r = e^ℓ, p and q its probability under the two policies compared.
 
 - `trimtab.preset("NAME", parameter=value)` gives the value; `trimtab explain NAME parameter=value` says the same as here
@@ -80,9 +88,10 @@ One section per preset, then every [divergence](#divergences) and every [field](
 
 def page() -> str:
     """The whole of docs/corrections.md."""
+    lab = the_lab()
     parts = [INTRO, preset_table(), "\n"]
-    parts.extend(preset_section(each) for each in PRESETS.values())
-    parts.extend([divergences(), fields()])
+    parts.extend(preset_section(each) + theory.section(each, lab) for each in PRESETS.values())
+    parts.extend([theory.METHOD, divergences(), fields()])
     return "".join(parts)
 
 
@@ -98,7 +107,7 @@ def anchor(heading: str) -> str:
 
 
 def preset_section(preset: Preset) -> str:
-    """A preset: formulas, words, examples, parameters, source, names elsewhere, YAML."""
+    """A preset: formulas, pictures, words, parameters, source, examples, names elsewhere, YAML."""
     rule = preset()
     usual = ("Log-ratio", "Loss" if (rule.denominator, rule.applies_to) == ("trained", "policy") else "")
     steps = [section for section in passages(rule) if section.title not in usual]
@@ -106,6 +115,7 @@ def preset_section(preset: Preset) -> str:
     parts = [
         f"## {preset.name}\n\n{preset.meaning}\n\n",
         "```text\n" + "\n".join(formulas(rule)) + "\n```\n\n",
+        theory.shown(preset.name),
         "".join(bullet(section) for section in steps),
         f"- **Needs** {needs}.\n",
         f"- **Parameters** {parameters(preset)}{'' if preset.two_policies else '; no bypass form'}.\n",
@@ -287,6 +297,27 @@ def warnings_before_falls() -> str:
     return markdown_table(WARNING_HEAD, map(warning_texts, early_warnings(entries)))
 
 
+def leaves() -> str:
+    """What the lab measured of the rules that a decision may end at: every seed, and the difference to no correction."""
+    lab = the_lab()
+    scenarios = [name for name in lab.scenarios if name != CONTROL]
+    ran = [name for name in lab.corrections if all(lab.cells(scenario, name) for scenario in scenarios)]
+    names = sorted(ran, key=lambda name: -min(each.last for each in lab.cells(scenarios[0], name)))
+    rows = [
+        [f"`{name}`", *(text for scenario in scenarios for text in _against_none(lab, scenario, name))]
+        for name in names
+    ]
+    head = [text for name in scenarios for text in (f"{name}: last accuracy by seed", "less `off`, 95 % interval")]
+    return table(["rule", *head], rows)
+
+
+def _against_none(lab: LabResults, scenario: str, name: str) -> tuple[str, str]:
+    cells = lab.cells(scenario, name)
+    differences = [mine.last - none.last for mine, none in zip(cells, lab.cells(scenario, "off"), strict=True)]
+    interval = "" if name == "off" else interval_text(bootstrap_interval(np.array(differences)))
+    return last_by_seed(lab, scenario, name), interval
+
+
 MADE: dict[str, Callable[[], str]] = {
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
@@ -295,6 +326,7 @@ MADE: dict[str, Callable[[], str]] = {
     "votes": votes,
     "claims": claims,
     "early warnings": warnings_before_falls,
+    "leaves": leaves,
 }
 
 
@@ -315,7 +347,7 @@ def renewed(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
-    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE)
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE, CHOOSE_PAGE)
     lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab-tables.md").items()}
     return {PAGE: page()} | lab | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 

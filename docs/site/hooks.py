@@ -19,13 +19,34 @@ FETCHED = "https://unpkg.com/iframe-worker/shim"
 SPLIT = {
     "how-to": "how-to",
     "plugins": "plugins",
+    "scale": "scale",
     "corrections": "corrections",
     "losses": "losses",
     "frameworks": "frameworks",
 }
-TITLES = {"how-to": "Recipes", "plugins": "In my trainer"}
+TITLES = {"how-to": "Recipes", "plugins": "In my trainer", "scale": "vLLM, Ray, FSDP"}
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "LICENSE": "licence.md",
          "SECURITY.md": "security.md", "CODE_OF_CONDUCT.md": "conduct.md"}  # fmt: skip
+
+
+def add_made(found: Sources) -> None:
+    """What is made from the code, and where files stand that are not Markdown."""
+    shown = reference.examples([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+    found.add("reference/index.md", "reference/index.md", reference.names_index())
+    for name in reference.public_names():
+        found.add(f"reference/{name}.md", f"reference/{name}.md", reference.name_page(name, shown.get(name)))
+    for name, text in reference.commands().items():
+        path = f"commands/{name.replace(' ', '-')}.md"
+        found.add(path, path, text)
+    found.add("live.md", "live.md", (ROOT / "docs/site/live.md").read_text(encoding="utf-8"))
+    found.add("frameworks/options.md", "frameworks/options.md", reference.options_page())
+    found.add("frameworks/keys.md", "frameworks/keys.md", reference.keys_page())
+    for each in sorted((ROOT / "examples").iterdir()):
+        found.places[f"examples/{each.name}"] = f"examples/{each.name}"
+    for each in [*sorted((ROOT / "docs").iterdir()), *sorted((ROOT / "docs/theory").iterdir())]:
+        if each.suffix not in (".md", ".py"):
+            inside = each.relative_to(ROOT / "docs").as_posix()
+            found.places[f"docs/{inside}"] = inside
 
 
 def sources() -> Sources:
@@ -41,20 +62,9 @@ def sources() -> Sources:
             found.add_split(SPLIT[page.stem], source, text)
         else:
             found.add(page.name, source, text)
-    shown = reference.examples([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
-    found.add("reference/index.md", "reference/index.md", reference.names_index())
-    for name in reference.public_names():
-        found.add(f"reference/{name}.md", f"reference/{name}.md", reference.name_page(name, shown.get(name)))
-    for name, text in reference.commands().items():
-        path = f"commands/{name.replace(' ', '-')}.md"
-        found.add(path, path, text)
-    found.add("live.md", "live.md", (ROOT / "docs/site/live.md").read_text(encoding="utf-8"))
-    found.add("frameworks/keys.md", "frameworks/keys.md", reference.keys_page())
-    for each in sorted((ROOT / "examples").iterdir()):
-        found.places[f"examples/{each.name}"] = f"examples/{each.name}"
-    for each in sorted((ROOT / "docs").iterdir()):
-        if each.suffix not in (".md", ".py"):
-            found.places[f"docs/{each.name}"] = each.name
+    add_made(found)
+    for path, text in found.pages.items():  # what is folded away is Markdown too
+        found.pages[path] = text.replace("<details><summary>", '<details markdown="1"><summary>')
     found.pages["testing.md"] = found.pages["testing.md"].replace("<!-- counts -->", reference.counts())
     return found
 
@@ -115,7 +125,8 @@ def navigation() -> list[Any]:
                 *there("choose.md"),
                 {TITLES["how-to"]: parts("how-to")},
                 {TITLES["plugins"]: parts("plugins")},
-                *there("audit.md", "training.md", "scale.md", "lab.md", "live.md"),
+                {TITLES["scale"]: parts("scale")},
+                *there("audit.md", "training.md", "lab.md", "live.md"),
                 {"Notebooks": ["notebooks/which_correction_acts.ipynb", "notebooks/from_a_verl_file.ipynb"]},
             ]
         },

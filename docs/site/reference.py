@@ -8,15 +8,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import frameworks  # docs/ is on the path: the hooks put it there
 import typer
-from run_blocks import Block, blocks  # docs/ is on the path: the hooks put it there
+from run_blocks import Block, blocks
 
 import trimtab
 from trimtab import errors
 from trimtab.cli.app import COMMANDS, app, load_command
 from trimtab.dialects import DIALECTS
+from trimtab.dialects.dialect import Dialect
 
 ROOT = Path(__file__).parents[2]
+WIDE = "---\nhide: [toc]\n---\n\n"
+"""Before a page that is one table: nothing stands beside it."""
 
 
 def public_names() -> list[str]:
@@ -134,15 +138,59 @@ def keys_page() -> str:
         for each in DIALECTS.values()
         for key in each.keys
     ]
-    return (
-        "# Every key\n\n"
+    return f"{WIDE}# Every key\n\n" + filtered(
         f"The {len(rows)} keys that are read, of {len(DIALECTS)} frameworks. What each option computes stands on the page of its "
-        "framework.\n\n"
-        '<p><label>Only rows with <input type="search" class="table-filter" data-table="keys" '
+        "framework, and of all together under [every option](options.md).",
+        "keys",
+        ("framework", "key", "default", "about"),
+        rows,
+    )
+
+
+def options_page() -> str:
+    """Every option of every framework with what it computes and what was found, in one table that can be filtered."""
+    rows: list[str] = []
+    for each in DIALECTS.values():
+        said = [(name, computes, found) for name, computes, _, found in option_rows(each)]
+        said += [(name, value, found) for name, value, found in objective_rows(each)]
+        said += [(name, f"**refused** {why}", "") for name, why in frameworks.refusals(each)]
+        rows += [
+            "<tr>" + "".join(f"<td>{as_html(cell)}</td>" for cell in (each.title, name, computes, found)) + "</tr>"
+            for name, computes, found in said
+        ]
+    return f"{WIDE}# Every option\n\n" + filtered(
+        f"{len(rows)} options of {len(DIALECTS)} frameworks: what each computes as shipped, and what is surprising or wrong about it.",
+        "options",
+        ("framework", "option", "computes", "findings"),
+        rows,
+    )
+
+
+def option_rows(dialect: Dialect) -> list[tuple[str, str, str, str]]:
+    """The options of corrections, as the page of the framework has them."""
+    return [frameworks.option(dialect, name, settings) for name, settings in dialect.examples.corrections.items()]
+
+
+def objective_rows(dialect: Dialect) -> list[tuple[str, str, str]]:
+    """Its losses and estimators."""
+    return [frameworks.objective(dialect, name, settings) for name, settings in dialect.examples.objectives.items()]
+
+
+def as_html(text: str) -> str:
+    """The little Markdown that stands in a cell: code, bold, line ends."""
+    shown = html.escape(text).replace("&lt;br&gt;", "<br>")
+    shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", shown)
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", shown)
+
+
+def filtered(words: str, name: str, head: Iterable[str], rows: Iterable[str]) -> str:
+    """A table whose rows are chosen by what is typed above it; assets/filter.js does it, in the page."""
+    titles = "".join(f"<th>{each}</th>" for each in head)
+    return (
+        f"{words}\n\n"
+        f'<p><label>Only rows with <input type="search" class="table-filter" data-table="{name}" '
         'placeholder="clip, icepop, geo_mask_high …"></label> <span class="table-count"></span></p>\n'
-        '<table id="keys"><thead><tr><th>framework</th><th>key</th><th>default</th><th>about</th></tr></thead><tbody>'
-        + "".join(rows)
-        + "</tbody></table>\n"
+        f'<table id="{name}"><thead><tr>{titles}</tr></thead><tbody>{"".join(rows)}</tbody></table>\n'
     )
 
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.losses.policy import policy_loss as policy_loss
     from trimtab.records.recorder import Recorder as Recorder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The same names at run time, by the module that a name loads when it is first used.
 _NAMES = {

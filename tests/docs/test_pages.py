@@ -176,7 +176,7 @@ def test_the_pattern_of_gate_names_is_the_one_the_code_uses():
     assert "`gate/0-ratio-sequence/mean`" in (ROOT / "docs/metrics.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["generate", "figures"])
+@pytest.mark.parametrize("name", ["generate", "figures", "pictures"])
 def test_what_is_written_by_a_script_is_up_to_date(name):
     """In a process of its own: without the run-time type checker it takes a second."""
     ran = subprocess.run(

@@ -1,12 +1,12 @@
 """Checkpoints: a run as it stood after a step, in folders that are whole or absent.
 
 step-000040/
-  model/                  Hugging Face layout: `AutoModelForCausalLM.from_pretrained` loads it
+  model/                  Hugging Face layout: `AutoModelForCausalLM.from_pretrained` loads it; README.md in it is the model card
   optimizer.safetensors   the optimiser's tensors, by group, parameter and name
   optimizer.json          its hyper-parameters and the names of its parameters
   state.json              what the loop wants back
   arrays.safetensors      arrays it wants back
-  manifest.json           size and SHA-256 of every other file; written last
+  manifest.json           size and SHA-256 of every other file but the card, which its reader may edit; written last
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from trimtab.errors import CheckpointError
 from trimtab.records.files import disk_error, sync_folder
+from trimtab.train.card import CARD
 from trimtab.train.learner.state_files import from_json, read_tensors, save_json, save_tensors
 
 SCHEMA = 1
@@ -38,6 +39,7 @@ _SAVING, _REPLACED, _REMOVING = ".saving-", ".replaced-", ".removing-"
 _NAME = re.compile(r"(\.replaced-)?step-(\d+)")
 _FULL = ("os error 28", "code: 28", "StorageFull", "No space left", "os error 122", "code: 122")
 _BLOCK = 1 << 22
+_CARD = f"model/{CARD}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +61,11 @@ def save(
     state: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any] | Tensor],
     keep: int,
+    card: str = "",
 ) -> Path:
     """The checkpoint of that step, written; then, of the earlier ones, all but the newest `keep` - 1 are removed.
 
-    `learner` writes its own part into the folder it is given: model and optimiser.
+    `learner` writes its own part into the folder it is given: model and optimiser. `card` is the text beside the model; none if empty.
 
     A failure leaves every earlier checkpoint as it was and nothing half-written.
     """
@@ -75,6 +78,9 @@ def save(
         learner(temporary)
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary / "model")
+        if card:
+            (temporary / _CARD).parent.mkdir(exist_ok=True)
+            (temporary / _CARD).write_bytes(card.encode())
         save_json(temporary / "state.json", state)
         _save_arrays(temporary / "arrays.safetensors", arrays)
         _seal(temporary, step)
@@ -216,8 +222,9 @@ def _seal(folder: Path, step: int) -> None:
     for path in files:
         path.chmod(mode)
         _sync(path)
+    named = {path.relative_to(folder).as_posix(): path for path in files}
     entries = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _sum(path)} for path in files
+        name: {"bytes": path.stat().st_size, "sha256": _sum(path)} for name, path in named.items() if name != _CARD
     }
     save_json(folder / "manifest.json", {"schema": SCHEMA, "step": step, "files": entries})
     _sync(folder / "manifest.json")

@@ -196,7 +196,7 @@ class Session:
         self._note("logger", message)
 
     def _save(self) -> None:
-        self.standing.save(self.run, self.parts, keep=self.config.checkpoint.keep)
+        self.standing.save(self.config, self.run, self.parts)
 
     def _compare(self) -> None:
         """Say what changed outside the run directory since the run's last session; runs of before it was noted say nothing."""

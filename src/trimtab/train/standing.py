@@ -12,6 +12,7 @@ from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.buffer import Buffer
+from trimtab.train.card import HeldOut, model_card
 from trimtab.train.parts import Parts
 from trimtab.train.saved import read_state
 from trimtab.train.watch import Watch
@@ -31,8 +32,8 @@ class Standing:
     """Metrics of the last step where a request to stop broke its evaluation off."""
     seconds: float = 0.0
 
-    def save(self, run: RunDirectory, parts: Parts, *, keep: int) -> None:
-        """A checkpoint of now, in the run directory, which keeps so many."""
+    def save(self, config: Train, run: RunDirectory, parts: Parts) -> None:
+        """A checkpoint of now, in the run directory."""
         run.flush()
         learner = parts.learner
         values, arrays = self.buffer.snapshot()
@@ -53,8 +54,17 @@ class Standing:
             tokenizer=parts.policy.tokenizer,
             state=state,
             arrays=arrays,
-            keep=keep,
+            keep=config.checkpoint.keep,
+            card=model_card(config, step=learner.version, held_out=self._held_out(run, parts)),
         )
+
+    def _held_out(self, run: RunDirectory, parts: Parts) -> HeldOut | None:
+        """The last accuracy, with the steps after which it was measured."""
+        if parts.evaluator is None or not self.accuracies:
+            return None
+        measured = [int(line["step"]) + 1 for line in run.metrics() if "eval/accuracy" in line]
+        problems, before = len(parts.evaluator.problems), self.accuracies[0]
+        return HeldOut(self.accuracies[-1], problems, measured[-1] if measured else 0, before)
 
     def restore(self, config: Train, run: RunDirectory, parts: Parts, note: Note) -> None:
         """The state of the newest checkpoint that is whole; a run killed before its first one begins anew."""
