@@ -326,7 +326,7 @@ ROLL: list[Row] = [
     (
         "roll",
         {"pg_clip": 0.2, "reward_normalization": {"method": "mean_std"}},
-        "reward_normalization",
+        "method",
         "surprise",
         "that baseline",
     ),

@@ -47,6 +47,8 @@ KEYS = (
             "kimi15_tau",
         )
     ),
+    Key("actor_train.worker_cls", text, part="other"),
+    Key("reward_normalization.method", text, part="other", name="reward_normalization.method"),
     Key("sequence_length", number, part="other"),
     Key("adv_estimator", text, "gae", part="advantage"),
     Key("gamma", number, 1.0, part="advantage"),

@@ -8,7 +8,9 @@ from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.roll.correction import filters, recomputes
 from trimtab.dialects.roll.keys import KEYS
 
-INERT = tuple(key.label for key in KEYS if key.path.startswith("actor_train.") and key.label != "pg_variant")
+INERT = tuple(
+    key.label for key in KEYS if key.path.startswith("actor_train.") and key.label not in ("pg_variant", "worker_cls")
+)
 """Keys that are looked up in a dataclass without them, so that their defaults always hold."""
 WORKERS = r"roll\.pipeline\.(base_worker|(rlvr|agentic)\.(agentic_)?actor_(pg_)?worker)\.\w+"
 """The classes of the trained policy whose loss is read."""
@@ -21,13 +23,13 @@ def _has_own_worker(given: Given) -> bool:
 
 REMARKS = (
     Remark(
-        "actor_train.worker_cls",
+        "worker_cls",
         "surprise",
         "This is none of the workers whose loss is read here; a loss that it puts in their place is not in this reading.",
         _has_own_worker,
     ),
     Remark(
-        "reward_normalization",
+        "reward_normalization.method",
         "surprise",
         "The agentic pipelines normalise their rewards by this section; it is not read here, so that baseline is not in this reading.",
         lambda given: given.has_section("reward_normalization"),
