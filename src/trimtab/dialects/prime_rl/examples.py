@@ -16,7 +16,6 @@ EXAMPLES = Examples(
         f"algo.type: {name}": {"orchestrator": {"algo": {"type": name}}, "trainer": {"loss": {"type": "custom"}}}
         for name in ("grpo", "max_rl")
     }
-    | {"algo.type: opd": {"orchestrator": {"algo": {"type": "opd"}}}}
     | {"ratio_type: token (removed)": {"trainer": {"loss": {"ratio_type": "token"}}}},
     refused={
         "score_centering with icepop": {"trainer": {"loss": {"type": "icepop", "score_centering": True}}},

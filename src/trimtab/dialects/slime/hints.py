@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.hints import Hints
+from trimtab.dialects.hints import Hints, names
+from trimtab.dialects.slime.keys import DISTILLED, ESTIMATORS
 
 HINTS = Hints(
+    options={"advantage_estimator": names((*ESTIMATORS, DISTILLED))},
     joint=(
         ("advantage_estimator", "grpo_std_normalization", "use_opd"),
         ("use_kl_loss", "kl_loss_type", "use_unbiased_kl"),

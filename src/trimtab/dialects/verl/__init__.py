@@ -46,7 +46,7 @@ DIALECT = Dialect(
             {f"{SECTION}.bypass_mode": True, "actor_rollout_ref.rollout.calculate_log_probs": True},
         ),
     ),
-    others=("rollout_is_fn", "enable"),
+    others=("rollout_is_fn", "enable", "distillation"),
     apart=(
         "A NaN log-prob is rejected by rollout_rs and makes rollout_is NaN; ours takes the token as never trained.",
         "The mean over a sequence divides by length + 1e-8; ours by the length.",

@@ -6,7 +6,7 @@ from trimtab.dialects.examples import Examples, Rows, each_name
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.advantage import ESTIMATORS
 from trimtab.dialects.verl.correction import REJECTIONS
-from trimtab.dialects.verl.loss import LOSSES
+from trimtab.dialects.verl.loss import LOSSES, RECIPE
 from trimtab.dialects.verl.presets import PRESETS
 
 
@@ -31,17 +31,15 @@ def _corrections() -> Rows:
 _ALONE = {"use_policy_gradient": True, "use_task_rewards": False, "loss_mode": "k1", "loss_max_clamp": 10.0}
 EXAMPLES = Examples(
     corrections=_corrections(),
-    objectives={f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in LOSSES}
-    | each_name("adv_estimator", ESTIMATORS)
-    | {
-        "distillation, use_policy_gradient": {"distillation": {"enabled": True, "distillation_loss": _ALONE}},
-        "distillation beside rewards": {"distillation": {"enabled": True, "distillation_loss": {"loss_mode": "k3"}}},
-    },
+    objectives={
+        f"loss_mode: {name}": {"policy_loss": {"loss_mode": name, "dro_beta": 0.1}} for name in LOSSES if name != RECIPE
+    }
+    | each_name("adv_estimator", ESTIMATORS),
     refused={
-        "distillation, use_policy_gradient with rewards": {
+        "use_policy_gradient with use_task_rewards": {
             "distillation": {"enabled": True, "distillation_loss": _ALONE | {"use_task_rewards": True}}
         },
-        "distillation, loss_mode: forward_kl_topk": {
+        "loss_mode: forward_kl_topk": {
             "distillation": {"enabled": True, "distillation_loss": {"loss_mode": "forward_kl_topk"}}
         },
         "use_pf_ppo: true": {"adv_estimator": "gae", "use_pf_ppo": True},
