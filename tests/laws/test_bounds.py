@@ -119,16 +119,15 @@ def test_sequences_of_one_length_have_one_bound(sample: Sample) -> None:
 
 
 def test_a_mean_within_b_over_root_t_is_a_sum_within_b_times_root_t() -> None:
-    # 4 tokens of ℓ = 0.2: the mean 0.2 > 0.3/√4 = 0.15, out; 1 token of ℓ = 0.2 ≤ 0.3, in. The sums: 0.8 > 0.6, and 0.2 ≤ 0.3.
-    mask = torch.tensor([[True] * 4, [True, False, False, False]])
-    proximal = torch.full((2, 4), -1.0)
+    # b = 0.3. 4 tokens of ℓ = 0.2: 0.2 > 0.3/√4 = 0.15, out; 4 of 0.1: in; 1 of 0.2: 0.2 ≤ 0.3, in. The sums: 0.8 > 0.6, 0.4, 0.2 ≤ 0.3.
+    mask = torch.tensor([[True] * 4, [True] * 4, [True, False, False, False]])
+    proximal = torch.full((3, 4), -1.0)
+    behavior = proximal - torch.tensor([[0.2], [0.1], [0.2]])
     gate = Gate(metric="ratio", level="sequence", upper=math.exp(0.3), bound_scale="inv_sqrt_length")
-    found = correct(Correction(gates=(gate,)), proximal=proximal, behavior=proximal - 0.2, mask=mask)
-    assert found.kept.tolist() == [[False] * 4, [True, False, False, False]]
-    fixed = correct(
-        Correction(gates=(gate.but(bound_scale="none"),)), proximal=proximal, behavior=proximal - 0.2, mask=mask
-    )
-    assert fixed.kept.equal(mask)  # a control: without the scale both stay
+    found = correct(Correction(gates=(gate,)), proximal=proximal, behavior=behavior, mask=mask)
+    assert found.kept.tolist() == [[False] * 4, [True] * 4, [True, False, False, False]]
+    plain = Correction(gates=(gate.but(bound_scale="none"),))
+    assert correct(plain, proximal=proximal, behavior=behavior, mask=mask).kept.equal(mask)  # a control: all stay
 
 
 def test_the_bounds_of_single_tokens_worked_by_hand() -> None:
