@@ -1,12 +1,12 @@
 """miles, a descendant of slime: what it reads beside and apart from it, what it computes, what is surprising about it."""
 
 from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.miles.advantage import advantage_of
 from trimtab.dialects.miles.correction import candidates, correction_of
 from trimtab.dialects.miles.examples import EXAMPLES
 from trimtab.dialects.miles.keys import KEYS
 from trimtab.dialects.miles.loss import loss_of
 from trimtab.dialects.miles.remarks import REMARKS
-from trimtab.dialects.slime.advantage import advantage_of
 from trimtab.dialects.slime.hints import HINTS
 
 DIALECT = Dialect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.miles.correction import PLACE
 from trimtab.dialects.miles.keys import ESTIMATORS
+from trimtab.dialects.slime.keys import DISTILLED
 
 EXAMPLES = Examples(
     corrections={
@@ -36,7 +37,7 @@ EXAMPLES = Examples(
         f"advantage_estimator: {name}, loss": {"advantage_estimator": name, "eps_clip": 0.2}
         for name in ("grpo", "gspo")
     }
-    | each_name("advantage_estimator", ESTIMATORS),
+    | each_name("advantage_estimator", (*ESTIMATORS, DISTILLED)),
     refused={
         "use_score_centering": {"use_score_centering": True},
         "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
@@ -47,7 +48,6 @@ EXAMPLES = Examples(
         "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
         "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},
         "advantage_estimator: cispo": {"advantage_estimator": "cispo"},
-        "advantage_estimator: on_policy_distillation": {"advantage_estimator": "on_policy_distillation"},
         "use_opd": {"advantage_estimator": "grpo", "use_opd": True},
         "rewards_normalization: false with grpo": {"advantage_estimator": "grpo", "rewards_normalization": False},
     },
