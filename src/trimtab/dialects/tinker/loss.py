@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trimtab.config import losses as ours
 from trimtab.config.losses import Objective, Reduction
 from trimtab.dialects.dialect import Given
@@ -25,7 +27,8 @@ def loss_of(given: Given) -> LossPart:
 
 def _bounds(given: Given) -> tuple[float, float]:
     """The bounds of the ratio itself; refused where the loss has none that are known and none are written."""
-    low, high = given["clip_low_threshold"], given["clip_high_threshold"]
+    low: Any = given["clip_low_threshold"]
+    high: Any = given["clip_high_threshold"]
     if given["loss_fn"] == "ppo":
         return PPO[0] if low is None else low, PPO[1] if high is None else high
     refuse(

@@ -115,7 +115,7 @@ def _kl_part(given: Given) -> dict[str, Any]:
     refuse(given["use_kl_loss"], "verl distillation with use_kl_loss", "ours pays one KL in the loss. Leave one out")
     bound, held = given["teacher.loss_max_clamp"], kl_estimator(given, "teacher.loss_mode")
     limits = [each for each in (bound, held.get("output_limit")) if each is not None]
-    more = {**held, "output_limit": min(limits) if limits else None}
+    more: dict[str, Any] = {**held, "output_limit": min(limits) if limits else None}
     return {
         "kl": KlPenalty(
             coefficient=given["teacher.distillation_loss_coef"],
