@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from trimtab.config import losses as ours
 from trimtab.config.losses import Objective, Reduction
@@ -27,8 +27,7 @@ def loss_of(given: Given) -> LossPart:
 
 def _bounds(given: Given) -> tuple[float, float]:
     """The bounds of the ratio itself; refused where the loss has none that are known and none are written."""
-    low: Any = given["clip_low_threshold"]
-    high: Any = given["clip_high_threshold"]
+    low, high = given["clip_low_threshold"], given["clip_high_threshold"]
     if given["loss_fn"] == "ppo":
         return PPO[0] if low is None else low, PPO[1] if high is None else high
     refuse(
@@ -37,7 +36,7 @@ def _bounds(given: Given) -> tuple[float, float]:
         "its defaults stand on the service and are not documented; of services with the same interface one takes 0 and 4, another 0 and "
         "5. Write both in loss_fn_config",
     )
-    return low, high
+    return cast("tuple[float, float]", (low, high))
 
 
 def _loss(given: Given) -> Objective:
