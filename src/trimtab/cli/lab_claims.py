@@ -138,8 +138,9 @@ def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
 
 
 def _steps(plan: ClaimPlan, claims: Sequence[Claim]) -> str:
-    """How long their runs are: `250 or 400`."""
-    return " or ".join(map(str, sorted({plan.steps_of(each.task) for each in claims})))
+    """How long their runs are: `160, 250 or 400`."""
+    *others, last = map(str, sorted({plan.steps_of(each.task) for each in claims}))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _write_pages(plan: ClaimPlan, findings: Sequence[ClaimFinding], folder: Path) -> list[Path]:
