@@ -308,7 +308,7 @@ def claim_effort() -> str:
     entries = [each for lab in claim_labs().values() for each in lab.entries if each.status == "done"]
     hours = sum(each.seconds for each in entries) / 3600
     machines = " and ".join(dict.fromkeys(lab.machine for lab in claim_labs().values())) or "no machine"
-    return f"{len(entries)} runs, {hours:.1f} hours of one core, shared with other work ({machines})."
+    return f"{len(entries)} runs, {hours:.1f} hours of training on one core of a busy machine ({machines})."
 
 
 def claims() -> str:
