@@ -1,8 +1,8 @@
 """Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
-between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `claims`, `early warnings`,
-`leaves`, `losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `decided`, `claims`,
+`early warnings`, `leaves`, `losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked import SETTING, examples
 from trimtab.lab.evidence.claim import shipped_claims
-from trimtab.lab.evidence.finding import claim_finding
-from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, interval_text, ordered_findings
+from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
+from trimtab.lab.evidence.page import claims_html
+from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, interval_text, ordered_findings, rerun_command
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
@@ -282,13 +284,48 @@ def votes() -> str:
     return table(["last accuracy by seed", *(f"{scenario}, {who}" for scenario in scenarios for who in both)], rows)
 
 
+@cache
+def claim_labs() -> dict[str, LabResults]:
+    """The labs of the claims' tasks, as far as they were run."""
+    files = {task: ROOT / "docs" / f"claims-{task}.json" for task in shipped_claims().tasks}
+    return {task: read_results(file) for task, file in files.items() if file.is_file()}
+
+
+@cache
+def known_of_claims() -> tuple[ClaimFinding, ...]:
+    """Every claim with what is known of it, the decided ones first."""
+    return tuple(
+        ordered_findings([claim_finding(each, claim_labs().get(each.task)) for each in shipped_claims().claims])
+    )
+
+
+def decided_claims() -> str:
+    """What holds and what does not, each with how sure it is and the command that runs it again."""
+    lines = [
+        f"- **{each.decision.outcome.capitalize()}**: {each.claim.text} Difference {interval_text(each.decision.difference)} in "
+        f"{each.claim.measure}, {each.decision.seeds} seeds; {each.decision.reason}.{_notes(each)} "
+        f"`{rerun_command(each.claim)}`\n"
+        for each in known_of_claims()
+        if each.decision.outcome != "not decided"
+    ]
+    return f"{claim_effort()}\n\n{''.join(lines) or 'None yet.'}\n"
+
+
+def _notes(found: ClaimFinding) -> str:
+    return "".join(f" *{note}*" for note in found.notes)
+
+
+def claim_effort() -> str:
+    """How much was run for the claims, and where."""
+    entries = [each for lab in claim_labs().values() for each in lab.entries if each.status == "done"]
+    hours = sum(each.seconds for each in entries) / 3600
+    machines = " and ".join(dict.fromkeys(lab.machine for lab in claim_labs().values())) or "no machine"
+    return f"{len(entries)} runs, {hours:.1f} hours of training on one core of a busy machine ({machines})."
+
+
 def claims() -> str:
-    """Every claim with what is known of it: by the lab of its task, which stands beside the pages once it was run."""
-    table_of = shipped_claims()
-    files = {task: ROOT / "docs" / f"claims-{task}.json" for task in table_of.tasks}
-    labs = {task: read_results(file) if file.is_file() else None for task, file in files.items()}
-    found = ordered_findings([claim_finding(each, labs[each.task]) for each in table_of.claims])
-    return markdown_table(CLAIM_HEAD, [[in_code(name), *rest] for name, *rest in map(claim_texts, found)])
+    """Every claim as a row."""
+    return markdown_table(CLAIM_HEAD, [[in_code(name), *rest] for name, *rest in map(claim_texts, known_of_claims())])
 
 
 def warnings_before_falls() -> str:
@@ -324,6 +361,7 @@ MADE: dict[str, Callable[[], str]] = {
     "settings of a run": run_settings,
     "lab": lambda: readme_table(the_lab(), FEW),
     "votes": votes,
+    "decided": decided_claims,
     "claims": claims,
     "early warnings": warnings_before_falls,
     "leaves": leaves,
@@ -349,7 +387,8 @@ def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
     by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE, CHOOSE_PAGE)
     lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab-tables.md").items()}
-    return {PAGE: page()} | lab | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
+    shown = {ROOT / "docs" / "claims.html": claims_html(known_of_claims(), claim_effort())} if claim_labs() else {}
+    return {PAGE: page()} | lab | shown | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ def test_claims_are_listed_without_running_anything(tmp_path: Path):
     assert found.exit_code == 0, found.output
     assert "k3-rs-beats-off" in found.output
     assert "centering-beats-tis-stale" in found.output
-    assert "cells of 400 steps" in found.output
+    assert "cells of 160, 250 or 400 steps" in found.output
     assert not (tmp_path / "none").exists()
 
 
@@ -36,7 +36,7 @@ def test_deciding_prints_the_verdict_and_leaves_pages(tmp_path: Path, monkeypatc
     found = RUN.invoke(app, arguments)
     assert found.exit_code == 0, found.output
     assert "confirmed: higher than the other arm" in found.output
-    assert "task chain: 1 open claim, to 8 seeds" in found.output
+    assert "task chain-160: 1 open claim, to 8 seeds" in found.output
     assert "same prompts in the same order" in found.output
     assert "Written by trimtab." in (tmp_path / "claims.html").read_text()
     assert "| `k3-rs-beats-off` | confirmed |" in (tmp_path / "claims.md").read_text()

@@ -124,7 +124,7 @@ def test_every_loss_and_estimator_has_a_section_with_its_fields(page, classes):
         assert f"<!-- fields of {kind.__name__}: " in sections[kind.__name__]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/advantages.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/advantages.md", "docs/lab.md"])
 def test_every_marked_table_is_closed_and_known(page):
     module, text = script("generate"), (ROOT / page).read_text()
     found = [each["name"] for each in module.MARKED.finditer(text)]

@@ -62,8 +62,10 @@ def test_the_shipped_scenarios_are_what_they_say():
         "stale-1": (1, "fp32"),
         "stale-4": (4, "fp32"),
         "fp8": (0, "fp8"),
+        "fp8-kv": (0, "fp8"),
         "vllm-bf16": (0, "bf16"),
     }
+    assert {name for name, each in found.items() if "kv_cache" in each} == {"fp8-kv"}
 
 
 def test_a_scenario_whose_module_is_missing_is_refused_before_anything_runs():

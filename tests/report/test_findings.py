@@ -84,6 +84,30 @@ def test_a_fall_without_a_sign_says_that_there_was_none() -> None:
     assert titled(found, "No early sign") is not None
 
 
+def test_a_slow_drift_past_a_measured_bound_is_told_beside_the_fall_and_how_long_before_it() -> None:
+    accuracy = made.falling_at(made.rising(0.3, 0.9, 20), 190, 0.1)
+    found = findings_of(run(250, eval__accuracy=accuracy, drift__k3=lambda s: 0.004 * 1.05**s if s < 100 else 0.5))
+    sign, none = titled(found, "Mismatch KL over"), titled(found, "No sudden sign")
+    assert titled(found, "No early sign") is None
+    assert sign is not None
+    assert none is not None
+    assert "note of its own" in none.sentence
+    # 0.004 · 1.05^s passes 0.25 at s = 85; the mean over ten steps is past it at 90. The fall shows at 201.
+    assert sign.step == 90
+    fall = next(one for one in found if one.level == "alarm")
+    assert f"and step {sign.step + 111}" in fall.sentence
+    assert sign.sentence.endswith("Here the fall showed 111 steps later.")
+
+
+def test_a_measured_bound_that_is_passed_after_the_fall_warned_of_nothing() -> None:
+    accuracy = made.falling_at(made.rising(0.3, 0.9, 20), 100, 0.1)
+    found = findings_of(run(200, eval__accuracy=accuracy, drift__k3=lambda s: 0.004 if s < 150 else 0.5))
+    sign = titled(found, "Mismatch KL over")
+    assert sign is not None
+    assert sign.sentence.endswith("Here the run had fallen.")
+    assert titled(found, "No early sign") is not None
+
+
 def test_a_jump_of_mismatch_that_passes_is_a_note() -> None:
     found = findings_of(
         run(200, eval__accuracy=made.rising(0.3, 0.9, 20), drift__k3=lambda s: 0.2 if 100 <= s < 110 else 0.004)

@@ -52,7 +52,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenario",
         metavar="NAME|FILE.yaml",
-        help="stale, quantized, both, stale-1, stale-4, fp8, vllm-bf16, or one of yours; repeatable. Default: the first three. "
+        help="stale, quantized, both, stale-1, stale-4, fp8, fp8-kv, vllm-bf16, or one of yours; repeatable. Default: the first three. "
         "Uncorrected, the on-policy control is always "
         "run; named here, it is run with every correction.",
     ),

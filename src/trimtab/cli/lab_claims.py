@@ -16,6 +16,7 @@ from trimtab.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trimtab.lab.evidence.claim import Claim
     from trimtab.lab.evidence.decide import ClaimPlan
     from trimtab.lab.evidence.finding import ClaimFinding
 
@@ -27,7 +28,7 @@ Claims = Annotated[
         help="A claim by its id, or a file with claims of your own; repeatable. Default: all of ours.",
     ),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="Steps of every cell. Default: 400.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of every cell. Default: what its task says, else 400.")]
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="A folder per task; what is done there is not repeated.")
 ]
@@ -102,9 +103,8 @@ def lab_decide(
 def _plan(named: Sequence[str] | None, steps: int | None, overrides: Sequence[str] | None) -> ClaimPlan:
     from trimtab.lab.evidence.claim import chosen_claims
     from trimtab.lab.evidence.decide import ClaimPlan
-    from trimtab.lab.verdict import FULL
 
-    return ClaimPlan(chosen_claims(named or ()), steps or FULL, tuple(overrides or ()))
+    return ClaimPlan(chosen_claims(named or ()), steps, tuple(overrides or ()))
 
 
 def _print_claim(finding: ClaimFinding) -> None:
@@ -132,9 +132,15 @@ def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
         count = planned_cells(plan, unrun, LOOKS[0])
         show.put(
             "",
-            f"Without a run yet: {plural(len(unrun), 'claim')}. The first look takes {count} cells of {plan.steps} steps.",
+            f"Without a run yet: {plural(len(unrun), 'claim')}. The first look takes {count} cells of {_steps(plan, unrun)} steps.",
         )
     show.put("", METHOD, CAUTION, "")
+
+
+def _steps(plan: ClaimPlan, claims: Sequence[Claim]) -> str:
+    """How long their runs are: `160, 250 or 400`."""
+    *others, last = map(str, sorted({plan.steps_of(each.task) for each in claims}))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _write_pages(plan: ClaimPlan, findings: Sequence[ClaimFinding], folder: Path) -> list[Path]:
@@ -142,7 +148,7 @@ def _write_pages(plan: ClaimPlan, findings: Sequence[ClaimFinding], folder: Path
     from trimtab.lab.evidence.table import claims_markdown
     from trimtab.report.write import write_page
 
-    about = f"{len(findings)} claims, {plan.steps} steps a run."
+    about = f"{len(findings)} claims, {_steps(plan, [each.claim for each in findings])} steps a run."
     write_page(folder / "claims.html", claims_html(findings, about))
     write_page(folder / "claims.md", f"# Claims\n\n{claims_markdown(findings, about)}")
     return [folder / "claims.html", folder / "claims.md"]

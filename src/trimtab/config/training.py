@@ -23,6 +23,7 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 Positive = Annotated[Number, Field(gt=0)]
 Flag = Annotated[bool, Field(strict=True)]
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
+KvCache = Literal["auto", "fp8"]
 
 
 class Tiny(Config):
@@ -188,6 +189,11 @@ class Rollout(Config):
     )
     vllm: Vllm = Field(default=Vllm(), description="Settings of vLLM, where it is the engine.")
     precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
+    kv_cache: KvCache = Field(
+        default="auto",
+        description="How keys and values wait for later tokens (engine hf). auto: as they were worked out. fp8: rounded to 8-bit floats, "
+        "e4m3 with scale 1.",
+    )
     max_staleness: Whole = Field(
         default=2, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
     )
@@ -218,6 +224,10 @@ class Rollout(Config):
             raise ConfigError(
                 "rollout.head top-k needs sampling from the whole vocabulary, got top_k or top_p beside it. Set head to mask: it holds "
                 "every id that could be drawn, so that nothing is left to a tail."
+            )
+        if self.kv_cache != "auto" and self.engine != "hf":
+            raise ConfigError(
+                f"rollout.kv_cache {self.kv_cache} needs rollout.engine hf, got {self.engine}. Set it to auto, or the engine to hf."
             )
         if self.servers and self.engine != "vllm-server":
             raise ConfigError(

@@ -38,7 +38,7 @@ DEFAULT_SCENARIOS = ("stale", "quantized", "both")
 
 def scenario_names() -> list[str]:
     """Those that come with the package; the control first."""
-    return [CONTROL, *DEFAULT_SCENARIOS, "stale-1", "stale-4", "fp8", "vllm-bf16"]
+    return [CONTROL, *DEFAULT_SCENARIOS, "stale-1", "stale-4", "fp8", "fp8-kv", "vllm-bf16"]
 
 
 def scenario(name_or_file: str) -> Scenario:

@@ -154,6 +154,16 @@ def test_tasks_are_labs_of_their_own_and_are_never_pooled(made: MadeUp, tmp_path
     assert read_results(tmp_path / "other").base["task"]["options"] == {"size": 3}
 
 
+def test_a_task_may_say_how_long_its_runs_are_and_a_plan_may_say_otherwise(made: MadeUp, tmp_path: Path):
+    table = ClaimTable(tasks=TASKS | {"short": ClaimTask(steps=250)}, claims=(claim(), claim(id="brief", task="short")))
+    decide_claims(ClaimPlan(table), tmp_path)
+    assert [read_results(tmp_path / task).steps for task in ("chain", "short")] == [400, 250]
+    assert {each.config.steps for each in ClaimPlan(table).cells("short", {"brief": 1}).cells} == {250}
+    assert {each.config.steps for each in ClaimPlan(table, 30).cells("short", {"brief": 1}).cells} == {30}
+    with pytest.raises(RecordError, match=r"short needs a lab of 300 steps with these settings, got one of 250 steps"):
+        claim_findings(ClaimPlan(ClaimTable(tasks={"short": ClaimTask(steps=300)}, claims=table.claims[1:])), tmp_path)
+
+
 def test_a_claim_that_needs_what_is_missing_is_listed_and_not_run(made: MadeUp, tmp_path: Path):
     (found,) = decide_claims(plan(claim(needs="a moon")), tmp_path)
     assert (found.decision.outcome, found.decision.reason) == ("not decided", "needs a moon")

@@ -36,6 +36,13 @@ def test_a_gate_that_never_fires_is_said_and_a_correction_without_gates_is_not_a
     assert notes(lab(arms()[0], leveled(8, "off", 0.2, kept=1.0))) == []
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(0.98, []), (1.0, ["Idle gate"])])
+def test_a_gate_that_gives_weight_0_is_not_idle_though_every_token_stays_in_the_mask(wrong: float, said: list[str]):
+    made = lab(leveled(8, "k3-rs", 0.9, kept=1.0, kept_right=1.0, kept_wrong=wrong), arms()[1])
+    zeroes = {"gates": ({"metric": "ratio_deviation", "action": "zero"},)}
+    assert notes(made.but(corrections={**made.corrections, "k3-rs": zeroes})) == said
+
+
 @pytest.mark.parametrize(("same", "said"), [(8, "in every seed"), (3, "in 3 of 8 seeds")])
 def test_two_rows_that_are_one_run_are_said(same: int, said: str):
     first, second = arms()

@@ -17,8 +17,10 @@ from tests.train.engines.models import (
     of_tokens,
     tensor,
 )
+from trimtab.config.training import KvCache
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.quantize import STATES
 from trimtab.train.engines.hf.rotary import LlamaDecoder
 from trimtab.train.engines.hf.sampling import cut_log_probs
 from trimtab.train.engines.protocol import Engine
@@ -49,6 +51,24 @@ def test_raw_log_probs_are_those_of_a_full_forward(family: str, slots: int) -> N
             expected = of_tokens(full(model, group.job, sample).log_softmax(-1), sample)
             torch.testing.assert_close(tensor(sample.raw), expected, rtol=0, atol=1e-5)
             assert np.array_equal(sample.behavior, sample.raw)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gpt2"])
+def test_keys_and_values_of_prompts_and_answers_are_kept_in_fp8_where_that_is_asked_for(family: str) -> None:
+    model, gaps = model_of(family), dict[KvCache, float]()
+    for kind in ("auto", "fp8"):
+        engine = HfEngine(model, stop=[0], slots=5, kv_cache=kind)
+        groups = finished(engine, jobs_of(RAGGED))
+        assert isinstance(engine.decoder, LlamaDecoder) == (family in FAST)
+        kept = [engine.decoder.cache] if isinstance(engine.decoder, LlamaDecoder) else [*engine.decoder._buffers()]  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+        assert all(torch.equal(each, STATES["fp8"](each)) for each in kept) == (kind == "fp8")
+        pairs = [(group.job, sample) for group in groups.values() for sample in group.samples]
+        gaps[kind] = max(
+            float((tensor(sample.raw) - of_tokens(full(model, job, sample).log_softmax(-1), sample)).abs().max())
+            for job, sample in pairs
+        )
+    assert gaps["auto"] < 1e-5
+    assert 1e-4 < gaps["fp8"] < 1.0
 
 
 @pytest.mark.parametrize("family", ["qwen2", "gpt2"])

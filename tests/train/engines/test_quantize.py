@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.train.engines.models import model_of, weights_of
 from trimtab.config.training import Precision
 from trimtab.errors import InputError
-from trimtab.train.engines.hf.quantize import Quantizer, output_axes, round_weight
+from trimtab.train.engines.hf.quantize import STATES, Quantizer, output_axes, round_weight
 
 ROUNDED: tuple[Precision, ...] = ("fp8", "int8", "int4")
 
@@ -29,6 +29,14 @@ def test_fp8_keeps_three_bits_of_fraction() -> None:
     # the smallest step is 2^-9 = 0.00195.
     weight = torch.tensor([[448.0, 17.5, 19.0, -30.9, 0.0009]])
     assert round_weight(weight, "fp8").tolist() == [[448.0, 18.0, 20.0, -30.0, 0.0]]
+
+
+def test_a_cache_in_fp8_has_no_scale() -> None:
+    # From 1 to 2 e4m3 counts in eighths, ties to even; beyond 448 it holds, below 2^-10 = 0.00098 there is nothing.
+    states = torch.tensor([1.05, 1.07, -1.9375, 500.0, -1e9, 0.0009, 0.001])
+    assert STATES["fp8"](states).tolist() == [1.0, 1.125, -2.0, 448.0, -448.0, 0.0, 2.0**-9]
+    assert STATES["fp8"](states.bfloat16()).dtype == torch.bfloat16
+    assert STATES["auto"](states) is states
 
 
 @settings(max_examples=25, deadline=None)

@@ -54,6 +54,7 @@ class ClaimTask(Config):
     """A task that claims are tested on."""
 
     meaning: str = Field(default="", description="One sentence for the reader of a table.")
+    steps: int | None = Field(default=None, ge=1, description="Of its runs; 400 where it says none.")
     train: Mapping[str, Any] = Field(default={}, description="Settings of the training that make it this task.")
 
 

@@ -20,6 +20,7 @@ from trimtab.lab.lab import CellList, LabDisplay, SilentLabDisplay, run_cells
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, base_settings, check_needs, merge_settings, scenario
 from trimtab.lab.statistics.decision import next_look
+from trimtab.lab.verdict import FULL
 
 CONTROL_ARM = Arm(correction=UNCORRECTED, scenario=CONTROL)
 """Run with every seed: whether a task is learnt at all is seen there."""
@@ -45,8 +46,13 @@ class ClaimPlan:
     """Which claims, over which settings and for how many steps."""
 
     table: ClaimTable
-    steps: int
+    steps: int | None = None
+    """Of every run; None: as many as its task says."""
     overrides: Sequence[str] = field(default=())
+
+    def steps_of(self, task: str) -> int:
+        """Of every run of a task."""
+        return self.steps or self.table.tasks[task].steps or FULL
 
     def base(self, task: str) -> dict[str, Any]:
         """The settings all cells of a task share."""
@@ -55,17 +61,17 @@ class ClaimPlan:
     def cells(self, task: str, open_claims: Mapping[str, int]) -> CellList:
         """The cells that bring the claims named to so many seeds each, and the control; seed by seed, so that pairs become whole."""
         claims = {each.id: each for each in self.table.claims}
-        base, found = self.base(task), dict[str, Cell]()
+        base, steps, found = self.base(task), self.steps_of(task), dict[str, Cell]()
         for seed in range(max(open_claims.values())):
             wanted = [claims[name] for name, seeds in open_claims.items() if seed < seeds]
             for arm in [CONTROL_ARM, *arms_of(wanted)]:
-                cell = arm_cell(arm, seed, base, self.steps)
+                cell = arm_cell(arm, seed, base, steps)
                 found.setdefault(cell.name, cell)
         used = {CONTROL: scenario(CONTROL)} | {
             arm.scenario: scenario(arm.scenario) for arm in arms_of(map(claims.__getitem__, open_claims))
         }
         check_needs(used.values())
-        return CellList(list(found.values()), {each.name: each.meaning for each in used.values()}, base, self.steps)
+        return CellList(list(found.values()), {each.name: each.meaning for each in used.values()}, base, steps)
 
 
 def claim_findings(plan: ClaimPlan, path: Path) -> list[ClaimFinding]:
@@ -78,10 +84,10 @@ def _results(plan: ClaimPlan, folder: Path, task: str) -> LabResults | None:
     """The lab of a task, if it was run with these settings."""
     if not (folder / "lab.json").is_file():
         return None
-    found = read_results(folder)
-    if (found.base, found.steps) != (plan.base(task), plan.steps):
+    found, steps = read_results(folder), plan.steps_of(task)
+    if (found.base, found.steps) != (plan.base(task), steps):
         raise RecordError(
-            f"{folder} needs a lab of {plan.steps} steps with these settings, got one of {found.steps} steps or other settings. "
+            f"{folder} needs a lab of {steps} steps with these settings, got one of {found.steps} steps or other settings. "
             "Choose another --out, or give the settings it was run with."
         )
     return found

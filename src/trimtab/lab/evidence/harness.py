@@ -42,7 +42,10 @@ def _idle_clip(arm: Sequence[CellResult]) -> str | None:
 
 def _idle_gate(arm: Sequence[CellResult], rules: Mapping[str, Mapping[str, Any]]) -> str | None:
     gates = [each for each in rules.get(arm[0].correction, {}).get("gates", ()) if each.get("action") != "observe"]
-    curves = [each.curves["kept"].values for each in arm if "kept" in each.curves]
+    # a token that a gate gives weight 0 stays in the mask: it is missing among those that still have a weight
+    zeroes = any(each.get("action") == "zero" for each in gates)
+    names = ("kept", "kept_right", "kept_wrong") if zeroes else ("kept",)
+    curves = [each.curves[name].values for each in arm for name in names if name in each.curves]
     least = min((value for curve in curves for value in curve if value is not None), default=None)
     if not gates or least is None or least < ALWAYS:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trimtab.report.findings import filtering
 from trimtab.report.findings.faults import faults
 from trimtab.report.findings.finding import FindingLevel, RunFinding
+from trimtab.report.findings.predictors import warnings_of
 from trimtab.report.findings.signs import EarlySign, signs
 from trimtab.report.findings.verdict import FULL, QUICK, Verdict, verdict
 from trimtab.report.run import Run
@@ -111,6 +112,20 @@ def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
     return RunFinding(level, title, f"{curve} {why}", "accuracy")
 
 
+def predicted(run: Run) -> Iterator[RunFinding]:
+    """Each measured sign that the run showed, with its reliability; at the level of a note, as most signs are in vain."""
+    found, _ = run_verdict(run)
+    for each in warnings_of(run):
+        after = ""
+        if found.fall is not None:
+            ahead = found.fall[1] - each.step
+            after = (
+                f" Here the fall showed {plural(ahead, 'step')} later." if ahead > 0 else " Here the run had fallen."
+            )
+        sign = each.sign
+        yield RunFinding("note", sign.title, f"{each.sentence} {sign.reliability}{after}", sign.panel, each.step)
+
+
 def early_sign(run: Run) -> Iterator[RunFinding]:
     """Which curve broke away first before a fall; without a fall, jumps of the mismatch that passed."""
     found, _ = run_verdict(run)
@@ -130,13 +145,11 @@ def early_sign(run: Run) -> Iterator[RunFinding]:
         return
     early = first_signs(run, found)
     if not early:
-        yield RunFinding(
-            "note",
-            "No early sign",
-            f"None of the watched curves broke away before step {found.fall[1]}: "
-            "a slow drift, or a cause outside them (rewards, data, learning rate).",
-            "mismatch",
-        )
+        title, cause = "No early sign", "a slow drift, or a cause outside them (rewards, data, learning rate)."
+        if warnings_of(run, until=found.fall[1]):
+            title, cause = "No sudden sign", "a slow drift. What was out of bounds long before is a note of its own."
+        sentence = f"None of the watched curves broke away before step {found.fall[1]}: {cause}"
+        yield RunFinding("note", title, sentence, "mismatch")
         return
     first, *others = early
     also = "; ".join(_move_text(sign) for sign in others[:3])

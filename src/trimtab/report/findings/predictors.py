@@ -5,7 +5,7 @@ predictors.json is written by `trimtab lab signs`; its figures are those of runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -15,7 +15,6 @@ from pydantic import Field
 from trimtab.config.base import Config
 from trimtab.config.bounded import json_data
 from trimtab.report.document import asset
-from trimtab.report.findings.finding import RunFinding
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.text import percent, short_number, with_decimals
@@ -56,6 +55,11 @@ class Predictor(Config):
         return None if not len(values) else float(values.max() if self.gathered == "max" else values.mean())
 
     @property
+    def title(self) -> str:
+        """`Mismatch KL over 0.25`."""
+        return f"{self.name} {'over' if self.rises else 'under'} {short_number(self.threshold, 2)}"
+
+    @property
     def reliability(self) -> str:
         """The measured figures in one sentence."""
         area, low, high = map(with_decimals, self.area)
@@ -74,17 +78,22 @@ def predictors() -> tuple[Predictor, ...]:
     return tuple(Predictor.from_settings(each) for each in found)  # pyright: ignore[reportUnknownVariableType]
 
 
-def predicted(run: Run) -> Iterator[RunFinding]:
-    """Each measured sign that the run showed, with its reliability; at the level of a note, as most signs are in vain."""
-    for each in predictors():
-        passing = each.first_passing(run.series(each.metric))
-        if passing is not None:
-            step, value = passing
-            side = "over" if each.rises else "under"
-            yield RunFinding(
-                "note",
-                f"{each.name} {side} {short_number(each.threshold, 2)}",
-                f"Over the ten steps before step {step} it was {short_number(value)}. {each.reliability}",
-                each.panel,
-                step,
-            )
+@dataclass(frozen=True)
+class MeasuredWarning:
+    """A measured sign that a run showed, and when first."""
+
+    sign: Predictor
+    step: int
+    value: float
+
+    @property
+    def sentence(self) -> str:
+        """What was seen."""
+        return f"Over the ten steps before step {self.step} it was {short_number(self.value)}."
+
+
+def warnings_of(run: Run, until: int | None = None) -> list[MeasuredWarning]:
+    """The measured signs that a run showed, up to a step or at any."""
+    passed = [(each, each.first_passing(run.series(each.metric))) for each in predictors()]
+    found = [MeasuredWarning(sign, *passing) for sign, passing in passed if passing is not None]
+    return [each for each in found if until is None or each.step < until]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trimtab.report.findings import cut, filtering, learning, origin, pace, predictors, supply
+from trimtab.report.findings import cut, filtering, learning, origin, pace, supply
 from trimtab.report.findings.advice import with_advice
 from trimtab.report.findings.finding import LEVELS, RunFinding
 from trimtab.report.run import Run
@@ -13,7 +13,7 @@ KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
     learning.verdict_finding,
     filtering.starvation,
     learning.early_sign,
-    predictors.predicted,
+    learning.predicted,
     filtering.selection_bias,
     filtering.distance,
     filtering.gates,

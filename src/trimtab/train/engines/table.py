@@ -43,8 +43,9 @@ class EngineRecipe:
     def __call__(self) -> Engine:
         """An engine whose weights are still to be loaded."""
         engine = ENGINES[self.rollout.engine].build(self)
-        if self.evaluates and self.rollout.precision != "fp32":
-            engine = ExactBeside(engine, _hf(replace(self, rollout=self.rollout.but(precision="fp32"))))
+        if self.evaluates and (self.rollout.precision, self.rollout.kv_cache) != ("fp32", "auto"):
+            exact = self.rollout.but(precision="fp32", kv_cache="auto")
+            engine = ExactBeside(engine, _hf(replace(self, rollout=exact)))
         return engine if self.policy is None else WithTexts(engine, self.policy)
 
 
@@ -67,6 +68,7 @@ def _hf(recipe: EngineRecipe) -> Engine:
         recipe.dtype,
         stop=recipe.stop,
         precision=recipe.rollout.precision,
+        kv_cache=recipe.rollout.kv_cache,
         in_flight=recipe.rollout.in_flight,
         slots=recipe.rollout.slots,
         device=device_of(recipe.rollout.device, name="rollout.device"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +25,10 @@ class Decoder(Protocol):
 
     Called under `torch.inference_mode`.
     """
+
+    def keep_states(self, states: Callable[[Tensor], Tensor]) -> None:
+        """Keys and values are kept as `states` of them from now on."""
+        ...
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the model."""

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from trimtab.config.training import Precision
+from trimtab.config.training import KvCache, Precision
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.devices import to_device, to_host
 from trimtab.train.engines.hf import rotary
 from trimtab.train.engines.hf.decoder import Decoder, same
 from trimtab.train.engines.hf.general import HfDecoder
-from trimtab.train.engines.hf.quantize import Quantizer
+from trimtab.train.engines.hf.quantize import STATES, Quantizer
 from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
 from trimtab.train.messages import Group, HeadKind, Job, Sampling
@@ -47,6 +47,7 @@ class HfEngine:
         *,
         stop: Sequence[int],
         precision: Precision = "fp32",
+        kv_cache: KvCache = "auto",
         in_flight: InFlight = "keep_cache",
         slots: int = 128,
         version: int = 0,
@@ -60,6 +61,7 @@ class HfEngine:
         self.vocabulary = self.quantizer.vocabulary
         self.stops = _stops(stop, self.vocabulary)
         self.decoder = decoder_of(model, self.quantizer, slots)
+        self.decoder.keep_states(STATES[kv_cache])
         self.rows = slots
         self.slots = Slots(slots)
         self.holes: list[int] = []

@@ -8,7 +8,7 @@ are masked.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from transformers.cache_utils import DynamicLayer
 from trimtab.errors import ConfigError
 from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.decoder import Positions, batches
+from trimtab.train.engines.hf.quantize import STATES
 from trimtab.train.messages import Ints
 
 ROOM = 64
@@ -47,13 +48,14 @@ class Columns(DynamicLayer):
         super().__init__()
         self.span = span
         self.buffers: list[Tensor] = []
+        self.states: Callable[[Tensor], Tensor] = STATES["auto"]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the next column of the first rows; all their columns so far."""
         self.allocate((key_states, value_states))
         rows, span = len(key_states), self.span
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[:rows, :, span.end : span.end + 1] = states
+            buffer[:rows, :, span.end : span.end + 1] = self.states(states)
         keys, values = (buffer[:rows, :, span.end - span.width : span.end + 1] for buffer in self.buffers)
         return keys, values
 
@@ -83,6 +85,11 @@ class HfDecoder:
         accepted = inspect.signature(model.forward).parameters
         self.positioned = "position_ids" in accepted
         self.short: dict[str, int] = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    def keep_states(self, states: Callable[[Tensor], Tensor]) -> None:
+        """Keys and values are kept as `states` of them from now on."""
+        for layer in self.layers:
+            layer.states = states
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the model."""
@@ -118,7 +125,7 @@ class HfDecoder:
         for layer, pair in zip(self.layers, prefix, strict=True):
             layer.allocate(pair)
             for buffer, states in zip(layer.buffers, pair, strict=True):
-                buffer[list(rows), :, start:end] = states
+                buffer[list(rows), :, start:end] = layer.states(states)
 
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from trimtab.config.training import Precision
+from trimtab.config.training import KvCache, Precision
 from trimtab.errors import InputError, nearest
 
 
@@ -26,13 +26,20 @@ def _scaled(top: float, to_grid: Callable[[Tensor], Tensor]) -> Callable[[Tensor
     return result
 
 
+def _e4m3(values: Tensor) -> Tensor:
+    return values.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).to(values.dtype)
+
+
 ROUNDING: dict[Precision, Callable[[Tensor], Tensor]] = {
     "fp32": lambda rows: rows,
     "bf16": lambda rows: rows,  # every tensor is cast where it is copied
-    "fp8": _scaled(448.0, lambda rows: rows.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).float()),
+    "fp8": _scaled(448.0, _e4m3),
     "int8": _scaled(127.0, lambda rows: rows.round().clamp(-127.0, 127.0)),
     "int4": _scaled(7.0, lambda rows: rows.round().clamp(-7.0, 7.0)),
 }
+
+STATES: dict[KvCache, Callable[[Tensor], Tensor]] = {"auto": lambda states: states, "fp8": _e4m3}
+"""Keys or values as a cache keeps them; no scale, which is what vLLM's fp8 cache has unless it is given one."""
 
 
 def round_weight(weight: Float[Tensor, "*shape"], precision: Precision, *, out: int = 0) -> Float[Tensor, "*shape"]:

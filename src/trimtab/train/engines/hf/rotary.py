@@ -6,7 +6,7 @@ rotating them by their position is one complex product; attention does not notic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
 from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.decoder import Positions, batches
+from trimtab.train.engines.hf.quantize import STATES
 from trimtab.train.messages import Ints
 
 FAMILY = (LlamaForCausalLM, Qwen2ForCausalLM)
@@ -80,6 +81,7 @@ class LlamaDecoder:
         self.rows, self.capacity = rows, 0
         self.every = torch.arange(rows, device=self.device)
         self.nothing: Tensor = weight.new_zeros(1)
+        self.states: Callable[[Tensor], Tensor] = STATES["auto"]
         self.targets: dict[str, tuple[Tensor, bool]] = {}
         self.embedding = self._own(source.model.embed_tokens.weight, "model.embed_tokens.weight")
         self.layers = [self._layer(each, f"model.layers.{i}.") for i, each in enumerate(source.model.layers)]
@@ -97,6 +99,10 @@ class LlamaDecoder:
         self.flat: list[tuple[Tensor, ...]] = []
         self._reach(ROOM)
         self.load(model.state_dict().items())
+
+    def keep_states(self, states: Callable[[Tensor], Tensor]) -> None:
+        """Keys and values are kept as `states` of them from now on."""
+        self.states = states
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the fused ones."""
@@ -124,7 +130,7 @@ class LlamaDecoder:
         """Make a prefix the content of rows."""
         length = prefix.shape[3]
         self._reach(length)
-        self.cache[:, :, list(rows), :, :length] = prefix.unsqueeze(2)
+        self.cache[:, :, list(rows), :, :length] = self.states(prefix).unsqueeze(2)
 
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""
@@ -145,7 +151,7 @@ class LlamaDecoder:
         hidden_columns = self._hidden_columns(at, width, even)
         for layer, cache, (all_keys, all_values) in zip(self.layers, self.by_layer, self.flat, strict=True):
             qkv = self._qkv(layer, hidden, turn)
-            made = qkv[:, self.heads :].view(rows, 2, self.kv, self.size)
+            made = self.states(qkv[:, self.heads :].view(rows, 2, self.kv, self.size))
             if even:
                 cache[:, :rows, :, width - 1] = made.transpose(0, 1)
             else:
