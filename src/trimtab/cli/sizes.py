@@ -47,7 +47,7 @@ def sizes(asked: Reading, there: Reading, parts: Iterable[str]) -> dict[str, str
 def _corrections(asked: Reading, there: Reading) -> str | None:
     assert asked.correction is not None
     rules = plainest(asked.correction), plainest(there.correction or OFF)
-    if rules[0] == rules[1]:
+    if rules[0] == rules[1] or not any(rule.gates or rule.weighs for rule in rules):
         return None
     example, aside = smallest_difference(*rules, most=FEW), ""
     if example is None:
