@@ -147,7 +147,7 @@ def lab_text(name: str, lab: LabResults) -> str:
     ]
     named = ", ".join(f"`{each.id}`" for each in claims)
     parts = (
-        [f"Claims that speak of it: {named}; what is known of each stands in [the lab](lab.md#claims).\n\n"]
+        [f"Claims that speak of it: {named}; what is known of each stands in [the lab](lab.md#every-claim).\n\n"]
         if claims
         else []
     )

@@ -72,7 +72,8 @@ def test_losses_and_estimators_survive_yaml_and_json(value, written):
     st.floats(1.0, 1e300),
 )
 def test_any_correction_survives_yaml(tmp_path_factory, rule, denominator, applies_to, bound):
-    weight = rule.weight if rule.weight is None or rule.weight.level == "one" else rule.weight.but(upper=bound)
+    bounded = rule.weight is not None and rule.weight.level != "one" and rule.weight.bounds is None
+    weight = rule.weight.but(upper=bound) if bounded else rule.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         rule = rule.but(denominator=denominator, applies_to=applies_to, weight=weight)

@@ -30,7 +30,7 @@ PER_TOKEN = ("behavior", "proximal", "current", "reference", "entropy", "advanta
 
 
 def test_every_loss_is_held_to_the_laws() -> None:
-    assert {type(loss) for loss in LOSSES} == set(OBJECTIVES)
+    assert {type(loss) for loss in (*LOSSES, *WHOLE)} == set(OBJECTIVES)
 
 
 # --- masked values never matter --------------------------------------------------------------------------------------
