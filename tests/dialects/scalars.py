@@ -92,6 +92,11 @@ LEFT_OUT = (
         for names in ("reward", "reward_std", "rewards/*", "frac_reward_zero_std", "completions/*", "num_tokens")
     ),
     LeftOut("trl", "entropy", "of the logits, which a loss does not see"),
+    LeftOut(
+        "ms-swift",
+        "fipo/*",
+        "means of the weight inside the loss and of the sum it comes from, which are not among our metrics",
+    ),
     *(
         LeftOut("areal", names, "log-probs and entropies as they came in, and counts of padding")
         for names in ("*_logp/*", "entropy/*", "n_tokens", "compute_logp/*", "*__count")

@@ -28,7 +28,7 @@ OUT_OF_REACH = {
     "KL terms that SkyRL, OpenRLHF and NeMo-RL add outside their loss functions": "inside trainers that need an engine",
     "AReaL prox_logp_method other than recompute": "needs the version of each token; `read` says so in a finding",
     "TRL vespo with weights of sequences": "its trainer refuses them, and so does `read`",
-    "AReaL m2_threshold with rejection_sampling, ms-swift fipo and real, TRL top_entropy_quantile below 1": "`read` refuses them",
+    "AReaL m2_threshold with rejection_sampling, ms-swift real, TRL top_entropy_quantile below 1": "`read` refuses them",
     "optimiser steps split over ranks or micro-batches, bfloat16, non-finite log-probs": "our own laws, not parity",
 }
 """Settings and conditions that are left out."""

@@ -78,7 +78,7 @@ def test_verl_optimal_token_baselines(name: str, weighted: bool, scores: Tensor,
     if name == "optimal_token_baseline":  # it counts untrained tokens as steps: run without gaps
         lengths = batch.mask.sum(-1, keepdim=True)
         batch = replace(batch, mask=torch.arange(batch.mask.shape[1]) < lengths)
-    tokens, squares = placed(batch, scores), (2 * batch.behavior).exp() + 0.05
+    tokens, squares = placed(batch, scores), (2 * batch.proximal).exp() + 0.05
     weight = (batch.proximal - batch.behavior).exp().clamp(max=2.0) if weighted else None
     theirs, _ = peers.verl_advantage(
         name,

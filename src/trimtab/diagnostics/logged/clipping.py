@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trimtab.config.losses import Cispo, Clip, Gspo, Luspo
+from trimtab.config.losses import Cispo, Clip, Fipo, Gspo, Luspo
 from trimtab.core.ratio import above, below
 from trimtab.diagnostics.logged.views import LossView
 
-Clipping = Clip | Gspo | Luspo
+Clipping = Clip | Gspo | Luspo | Fipo
 
 
 def clips_low(x: LossView) -> Tensor:
