@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.base import Config, Number
+from trimtab.config.base import Config, Flag, Number
 from trimtab.errors import ConfigError
 
 Level = Literal["batch", "group"]
 Singleton = Literal["zero", "raw"]
-Flag = Annotated[bool, Field(strict=True)]
 SINGLETON = "A group with one vote: `zero` gives it advantage 0; `raw` takes 0 for its mean and 1 for its deviation."
 UNBIASED = "Whether the variance divides by n − 1 rather than n."
 

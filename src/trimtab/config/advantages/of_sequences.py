@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from trimtab.config.advantages.estimator import LEAST, MOST, Estimator, refuse_crossed
-from trimtab.config.advantages.normalise import SINGLETON, UNBIASED, Flag, Level, Normalise, Singleton
-from trimtab.config.advantages.shaping import Whole
-from trimtab.config.base import Number
+from trimtab.config.advantages.normalise import SINGLETON, UNBIASED, Level, Normalise, Singleton
+from trimtab.config.advantages.shaping import Integer
+from trimtab.config.base import Flag, Number
 
 
 class Grpo(Estimator):
@@ -77,7 +77,7 @@ class PassK(Estimator):
     """What a row adds to the best of k: the mean over k-subsets with it of (max − max without it) (arXiv 2505.15201)."""
 
     kind: Literal["pass@k"] = "pass@k"
-    k: Whole | None = Field(
+    k: Integer | None = Field(
         default=None,
         ge=2,
         description="How many samples the best is taken of. If not set, or above the group's size: all.",

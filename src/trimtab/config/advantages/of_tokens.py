@@ -7,14 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from trimtab.config.advantages.estimator import BASELINE, LEAST, MOST, Estimator, refuse_crossed, refuse_sequences
-from trimtab.config.advantages.normalise import SINGLETON, WHITEN, Flag, Normalise, Singleton
+from trimtab.config.advantages.normalise import SINGLETON, WHITEN, Normalise, Singleton
 from trimtab.config.advantages.of_sequences import Gdpo, Gpg, Grpo, LeaveOneOut, MaxRl, Opo, PassK, Rloo
-from trimtab.config.base import Number
+from trimtab.config.base import Flag, Number, Share
 from trimtab.errors import ConfigError
 
 Gaps = Literal["skip", "step", "reset"]
 Student = Literal["proximal", "behavior", "current"]
-Fraction = Annotated[Number, Field(ge=0, le=1)]
 GAPS = (
     "What an untrained token between trained ones is: `skip`, nothing, the next trained token follows at once; `step`, a step "
     "with reward 0 and value 0 that discounts; `reset`, an end, so that earlier turns never see a later reward."
@@ -26,9 +25,9 @@ class Gae(Estimator):
 
     from_rewards: ClassVar[bool] = False
     kind: Literal["gae"] = "gae"
-    gamma: Fraction = Field(default=1.0, description="The discount of a step.")
-    lam: Fraction = Field(default=0.95, description="λ of the advantages.")
-    value_lam: Fraction | None = Field(
+    gamma: Share = Field(default=1.0, description="The discount of a step.")
+    lam: Share = Field(default=0.95, description="λ of the advantages.")
+    value_lam: Share | None = Field(
         default=None, description="λ of the returns the critic learns. If not set: that of the advantages (VAPO: 1)."
     )
     length_adaptive: Number | None = Field(
@@ -51,7 +50,7 @@ class ReinforcePlusPlus(Estimator):
     """REINFORCE++ (arXiv 2501.03262): the discounted reward to come, normalised over the batch."""
 
     kind: Literal["reinforce++"] = "reinforce++"
-    gamma: Fraction = Field(default=1.0, description="The discount of a step.")
+    gamma: Share = Field(default=1.0, description="The discount of a step.")
     group_mean: Flag = Field(
         default=False, description="Whether the group's mean reward is subtracted first (REINFORCE++-baseline)."
     )

@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.advantages.normalise import Flag, Normalise
-from trimtab.config.base import Config, Number
+from trimtab.config.advantages.normalise import Normalise
+from trimtab.config.base import Config, Flag, Number
 from trimtab.errors import ConfigError
 
-Whole = Annotated[int, Field(strict=True)]
+Integer = Annotated[int, Field(strict=True)]
 
 
 class Overlong(Config):
     """A penalty that grows from 0 to `factor` over the last `buffer` tokens before `max_length`."""
 
-    max_length: Whole = Field(gt=0, description="The length at which the penalty reaches `factor`.")
-    buffer: Whole = Field(gt=0, description="How many tokens before max_length the penalty begins.")
+    max_length: Integer = Field(gt=0, description="The length at which the penalty reaches `factor`.")
+    buffer: Integer = Field(gt=0, description="How many tokens before max_length the penalty begins.")
     factor: Number = Field(default=1.0, ge=0, description="The penalty at max_length.")
     cap: Flag = Field(default=True, description="Whether the penalty stays at `factor` beyond max_length (AReaL: not).")
 
