@@ -213,7 +213,7 @@ def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | 
 
 def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
     if isinstance(estimator, Distillation):
-        return _distilled(estimator, shaping, batch)
+        return _distillation(estimator, shaping, batch)
     task = batch.reward if batch.per_token is None else None
     if isinstance(estimator, Gae):
         tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
@@ -245,7 +245,7 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     return _outcome(estimator, batch)
 
 
-def _distilled(estimator: Distillation, shaping: Shaping, batch: Episodes) -> Estimate:
+def _distillation(estimator: Distillation, shaping: Shaping, batch: Episodes) -> Estimate:
     """The teacher's log-ratio on every token, and on top of it what rewards say, normalised by their own settings."""
     teacher, student = batch.given.teacher, batch.given.student
     assert teacher is not None

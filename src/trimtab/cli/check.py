@@ -224,7 +224,7 @@ def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_
     if version is not None and subject.tried and version not in subject.tried:
         show.note(f"The adapter was tried with {subject.name} {', '.join(subject.tried)}; this is {version}.")
     rows = [
-        (ruling.law.name, Text(ruling.ruling, style=STYLES[ruling.ruling]), _explained(ruling) or ruling.law.sentence)
+        (ruling.law.name, Text(ruling.ruling, style=STYLES[ruling.ruling]), _explanation(ruling) or ruling.law.sentence)
         for ruling in rulings
     ]
     show.put(show.table(("LAW", "", ""), rows), "")
@@ -234,7 +234,7 @@ def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_
             show.put_raw(script_of(subject, ruling.law, ruling.broken[0]) + "\n")
 
 
-def _explained(ruling: Ruling) -> str:
+def _explanation(ruling: Ruling) -> str:
     """What is broken, each with its numbers once; or why the law does not apply."""
     if ruling.ruling != "broken":
         return ruling.why

@@ -38,9 +38,9 @@ class DemoProgress(LiveBar):
                 self.page.print(Text(self._line(name)))
             return
         self.bar.update(self.task, completed=sum(self._steps[each] for each in self._runs()))
-        self.live.update(self.drawn())
+        self.live.update(self.picture())
 
-    def drawn(self) -> Group:
+    def picture(self) -> Group:
         """The bar and a line for each run."""
         names = self._runs() or list(self._steps)
         return Group(self.bar, *(Text(f"  {self._line(name)}", style="dim") for name in names))

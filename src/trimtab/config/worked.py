@@ -209,10 +209,10 @@ def _weights(weight: Weight | None, tokens: Sequence[Token], kept: Sequence[bool
     units = [each for each, counts in zip(log_rs, scope, strict=True) if counts] if alone else log_rs[:1]
     scales = [scale_of(weight.bound_scale, token.behavior, sum(scope)) for token in tokens]
     sides = weight_sides(weight, units, scales)
-    return [_held(log_r, weight, *each) for log_r, each in zip(log_rs, sides, strict=True)]
+    return [_within(log_r, weight, *each) for log_r, each in zip(log_rs, sides, strict=True)]
 
 
-def _held(log_r: float, weight: Weight, low: float | None, high: float | None) -> float:
+def _within(log_r: float, weight: Weight, low: float | None, high: float | None) -> float:
     """A weight within bounds given as logarithms."""
     if weight.outside == "zero" and not _inside(log_r, low, high):
         return 0.0
