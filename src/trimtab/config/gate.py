@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
@@ -206,31 +207,15 @@ class Gate(Config):
 
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
-        facts = METRICS[self.metric]
         if self.bound_scale != "none":  # what a bound comes to is not known yet
             return []
         found: list[str] = []
         if self._excludes_neutral:
             found.append(
                 f"Gate on {self.metric} with [{side(self.lower)}, {side(self.upper)}] turns on-policy data away: "
-                f"it sits at {facts.neutral:g}. Widen the bounds to contain it."
+                f"it sits at {METRICS[self.metric].neutral:g}. Widen the bounds to contain it."
             )
-        most = facts.most if self.agg != "sum" or self.metric == "ratio" else math.inf
-        least = facts.least if self.agg != "sum" or self.metric == "ratio" or facts.least == 0 else -math.inf
-        if self.lower is not None and self.lower <= least:
-            found.append(
-                f"Gate on {self.metric} with lower {self.lower:g} cannot fire: it is never below {facts.least:g}. Drop lower."
-            )
-        if self.upper is not None and self.upper >= most:
-            found.append(
-                f"Gate on {self.metric} with upper {self.upper:g} cannot fire: it is never above {facts.most:g}. Lower it."
-            )
-        if self.limit is not None and self.metric == "ratio" and (self.limit.at == "gathered" or self.agg != "sum"):
-            found.extend(
-                f"Gate on ratio with {name} {bound:g} cannot fire: limit holds log_r within ±{self.limit.bound:g}."
-                for name, bound in (("lower", self.lower), ("upper", self.upper))
-                if bound is not None and abs(math.log(bound)) >= self.limit.bound
-            )
+        found += [*self._out_of_range(), *self._beyond_limit()]
         wide = self.metric == "ratio" and self.agg == "mean" and self.action in ("reject", "zero")
         if wide and (self.upper or 1.0) >= 1.5 and (self.lower is None or self.lower <= 0.67):
             found.append(
@@ -238,3 +223,21 @@ class Gate(Config):
                 "many tokens stays close to 1. Frameworks use 0.9999–1.0001 to 0.9–1.1."
             )
         return found
+
+    def _out_of_range(self) -> Iterator[str]:
+        """Bounds that the metric never reaches."""
+        facts, summed = METRICS[self.metric], self.agg == "sum" and self.metric != "ratio"
+        least = -math.inf if summed and facts.least != 0 else facts.least
+        most = math.inf if summed else facts.most
+        if self.lower is not None and self.lower <= least:
+            yield f"Gate on {self.metric} with lower {self.lower:g} cannot fire: it is never below {facts.least:g}. Drop lower."
+        if self.upper is not None and self.upper >= most:
+            yield f"Gate on {self.metric} with upper {self.upper:g} cannot fire: it is never above {facts.most:g}. Lower it."
+
+    def _beyond_limit(self) -> Iterator[str]:
+        """Bounds on a ratio that its own limit keeps it from."""
+        if self.limit is None or self.metric != "ratio" or (self.limit.at == "token" and self.agg == "sum"):
+            return
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if bound is not None and abs(math.log(bound)) >= self.limit.bound:
+                yield f"Gate on ratio with {name} {bound:g} cannot fire: limit holds log_r within ±{self.limit.bound:g}."
