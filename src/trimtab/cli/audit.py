@@ -190,7 +190,7 @@ def parity(
     ] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Hold two scorings of the same tokens against each other, as a gate before the first step.
+    """Compare two scorings of the same tokens, as a check before the first step.
 
     Exit codes: 0 within both bounds. 1 outside one of them. 2 an error.
     """
