@@ -97,7 +97,7 @@ def _devices() -> list[Check]:
     except Exception:  # said above
         return []
     cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
-    text = f"{cores} cores; torch uses {threads} threads in an operation, a run of trimtab 1 (its setting `threads`)"
+    text = f"{cores} cores; threads of torch in an operation: {threads}, in a run of trimtab 1 (its setting `threads`)"
     found = [Check("threads", "ok", text)]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
