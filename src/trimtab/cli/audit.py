@@ -52,7 +52,7 @@ def audit(
             "--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also one offline page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one offline page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     fail_on: Annotated[

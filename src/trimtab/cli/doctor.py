@@ -54,7 +54,7 @@ def doctor() -> None:
     """Check this machine and this installation.
 
     Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
-    Something that is only not installed is a note with the command that installs it. Exit code 1 if something is broken.
+    Something that is merely not installed is a note, with the command that installs it. Exit code 1 if something is broken.
     """
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
