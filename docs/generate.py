@@ -30,7 +30,7 @@ from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
-from trimtab.config.worked import SETTING, examples
+from trimtab.config.worked_examples import SETTING, examples
 from trimtab.lab.evidence.claim import shipped_claims
 from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
 from trimtab.lab.evidence.page import claims_html

@@ -24,7 +24,7 @@ def section(preset: Preset, lab: LabResults) -> str:
     """What follows the formulas and the names of a preset."""
     name = preset.name
     parts = ["### When it fires\n\n", firing(name), "### What it costs\n\n", cost_text(name)]
-    parts += ["### In the lab\n\n", lab_text(name, lab), "### Held by\n\n"]
+    parts += ["### In the lab\n\n", lab_text(name, lab), "### Tested by\n\n"]
     return "".join([*parts, "".join(f"- `{each}`\n" for each in held.tests_of(name, preset())), "\n"])
 
 
@@ -63,14 +63,14 @@ def cost_text(name: str) -> str:
     """Bias and variance at a few spreads, and for rules that center what that takes off."""
     rule = PRESETS[name]()
     if not costs.has_cost(rule):
-        return "Not computed: it looks at more than the ratios of the sampled tokens.\n\n"
+        return "Not computed, because it looks at more than the ratios of the sampled tokens.\n\n"
     found = [(spread, costs.cost(name, spread)) for spread in costs.TOLD]
     rows = [
         (f"{spread:g}", _share(each.touched), _digits(each.mean), _share(each.ess), *map(_digits, _biases(each)))
         for spread, each in found
     ]
     parts = [
-        f"[How it is computed](#bias-and-variance), and what the columns mean.\n\n{markdown_table(COST_HEAD, rows)}\n"
+        f"[How this is computed](#bias-and-variance) and what the columns mean.\n\n{markdown_table(COST_HEAD, rows)}\n"
     ]
     if rule.centering is not None:
         plain = rule.but(centering=None)
@@ -81,7 +81,7 @@ def cost_text(name: str) -> str:
         ]
         head = ("σ", "push without centering", "with it", "mean square without", "with it")
         parts.append(
-            "Weights do not show what centering does. The push is the length of the mean gradient that an advantage of 1 gives the "
+            "Weights do not show what centering does. The push is the norm of the mean gradient that an advantage of 1 gives the "
             f"logits of one position with {costs.IDS} ids; on-policy it is 0.\n\n{markdown_table(head, lines)}\n"
         )
     return "".join(parts)
@@ -108,18 +108,18 @@ def _share(value: float) -> str:
 
 METHOD = f"""## Bias and variance
 
-What a rule costs is computed, not asserted, by `docs/costs.py` with the engine's own weights, on ratios whose distribution is known. The
+The cost of a rule is computed by `docs/costs.py`, with the engine's own weights, on ratios whose distribution is known. The
 log-ratio of every token is σ·z − σ²/2 with z standard normal and independent, so that a ratio is log-normal with mean 1. There are
 {costs.ROWS:,} sequences of {costs.LENGTH} tokens. Over a sequence the log of the product spreads by σ·√{costs.LENGTH}: by 0.2, 1 and 3
-for the three rows of each table. Two engines with the same weights give each other a σ of 0.001 to 0.05; old or
-quantised weights go beyond.
+for the three rows of each table. Two engines with the same weights differ by a σ of 0.001 to 0.05; old or
+quantised weights differ by more.
 
 - **Acted on**: tokens that a gate rejected or set to 0, or whose weight a bound changed.
 - **Mean weight**: over the count that divides the loss. Below 1 the step is that much smaller.
 - **ESS**: (E w)² / E w². A weighted mean has the variance of that share of the samples, unweighted.
 - **Bias**: a rule with weights w trains on q·w / E[w] in place of q·ρ. The number is the total variation of the two,
   1 − E[min(w / E[w], ρ)]: the most by which the mean of something between 0 and 1 comes out wrong. ρ is the ratio of the token alone, of
-  all tokens up to it, or of its whole sequence. The reward of an answer asks for the last.
+  all tokens up to it, or of its whole sequence. For the reward of a whole answer, the last is the right one.
 
 In the pictures and under *when it fires*, the one token has q = 0.1 and the tokens that are alike q = 0.5, or less
 where p would exceed 0.9.
@@ -147,16 +147,14 @@ def lab_text(name: str, lab: LabResults) -> str:
     ]
     named = ", ".join(f"`{each.id}`" for each in claims)
     parts = (
-        [f"Claims that speak of it: {named}; what is known of each stands in [the lab](lab.md#every-claim).\n\n"]
-        if claims
-        else []
+        [f"Claims about it: {named}. [The lab](lab.md#every-claim) says what is known of each.\n\n"] if claims else []
     )
     if not rows:
-        return "".join(["It was not among the [lab's](lab.md) corrections.\n\n", *parts])
+        return "".join(["The [lab](lab.md) has not run it.\n\n", *parts])
     seeds = ", ".join(map(str, lab.seeds))
     text = (
         f"Last accuracy with seeds {seeds} after {lab.steps} steps, and the verdict on each run; bold where it collapsed or "
-        "starved. A toy: it shows what can happen ([lab](lab.md)).\n\n"
+        "starved. This is a toy and shows what can happen ([lab](lab.md)).\n\n"
     )
     return "".join([text, markdown_table(("run", CONTROL, *scenarios), rows), "\n", *parts])
 

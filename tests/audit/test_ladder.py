@@ -8,7 +8,7 @@ import pytest
 from tests.audit import made
 from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
-from trimtab.audit.rungs.drawing import tempered
+from trimtab.audit.rungs.drawing import temperature_shift
 from trimtab.audit.rungs.numerics import bias_measure
 from trimtab.audit.rungs.origins import versions
 from trimtab.audit.statistics import mean_with_error, rank_correlation
@@ -115,9 +115,9 @@ def test_ratios_on_a_plateau_below_one_are_truncated_sampling():
 
 def test_a_temperature_on_two_alternatives_is_the_power_of_a_logit():
     # p = 0.9, T = 2: 0.81 / (0.81 + 0.01) = 0.98780; log(0.98780 / 0.9) = 0.09309
-    assert tempered(np.log([0.9]), 2.0, 1.0)[0] == pytest.approx(np.log(0.81 / 0.82 / 0.9))
-    assert tempered(np.log([0.5]), 2.0, 1.0)[0] == pytest.approx(0.0)
-    assert tempered(np.log([0.3]), 1.0, 7.0)[0] == pytest.approx(0.0, abs=1e-12)
+    assert temperature_shift(np.log([0.9]), 2.0, 1.0)[0] == pytest.approx(np.log(0.81 / 0.82 / 0.9))
+    assert temperature_shift(np.log([0.5]), 2.0, 1.0)[0] == pytest.approx(0.0)
+    assert temperature_shift(np.log([0.3]), 1.0, 7.0)[0] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_one_engine_of_four_is_found_and_named_and_needs_engines():

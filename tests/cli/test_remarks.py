@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from trimtab.cli.remarks import Lines, from_findings, short_key, shortened
+from trimtab.cli.remarks import Lines, from_findings, short_key, shorten
 from trimtab.dialects import DIALECTS, Finding, read
 
 KEY = "algorithm.rollout_correction.rollout_rs_threshold"
@@ -48,14 +48,14 @@ def test_all_of_a_finding_is_there_for_who_asks_and_in_a_pipe() -> None:
 
 @given(st.text(alphabet="ab ,;:.", max_size=200), st.integers(3, 200))
 def test_what_is_cut_fits_and_is_a_beginning(text: str, room: int) -> None:
-    found = shortened(text, room)
+    found = shorten(text, room)
     assert len(found) <= max(room, len(" …"))
     assert text.startswith(found.removesuffix(" …"))
 
 
 def test_a_sentence_is_cut_after_a_clause_or_else_after_a_word() -> None:
-    assert shortened("One clause here; and another one that is longer", 24) == "One clause here …"
-    assert shortened("One clause here that is much longer", 24) == "One clause here that …"
+    assert shorten("One clause here; and another one that is longer", 24) == "One clause here …"
+    assert shorten("One clause here that is much longer", 24) == "One clause here that …"
 
 
 def test_a_key_is_named_with_its_section_where_both_are_short() -> None:

@@ -32,7 +32,7 @@ def section(name: str) -> str:
 def test_every_preset_has_formula_pictures_firing_costs_verdict_and_tests(name: str):
     text = section(name)
     titles = re.findall(r"^### (.+)$", text, re.MULTILINE)
-    assert titles == ["When it fires", "What it costs", "In the lab", "Held by"]
+    assert titles == ["When it fires", "What it costs", "In the lab", "Tested by"]
     assert "```text\nℓ = log" in text
     assert len(re.findall(r"!\[[^\]]+\]\(theory/[\w-]+\.svg\)", text)) == len(pictures.kinds_of(name)) >= 2
 

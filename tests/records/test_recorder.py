@@ -96,7 +96,7 @@ def test_bfloat16_and_gradients_are_no_obstacle(tmp_path: Path):
 def test_a_batch_is_copied_when_it_is_given():
     behavior, tokens = torch.from_numpy(BEHAVIOR.copy()), TOKENS.copy()
     columns = {"tokens": tokens, "trained": MASK, "behavior": behavior}
-    held = TrainedBatch.copied(columns, {}, None, None, {"step": 0})
+    held = TrainedBatch.copy_of(columns, {}, None, None, {"step": 0})
     behavior.fill_(-7.0)  # the loop's own buffers, used again
     tokens[:] = 0
     row = held.rows("rank 0")[0]

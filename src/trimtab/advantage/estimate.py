@@ -18,10 +18,11 @@ from torch.distributed import ProcessGroup
 from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_of
 from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread, row_count
-from trimtab.advantage.normalise import Votes, moments, standardise
+from trimtab.advantage.metrics import reward_metrics
+from trimtab.advantage.normalise import Votes, standardise
 from trimtab.advantage.optimal import optimal_token
 from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
-from trimtab.advantage.teacher import log_gap, teacher_signal, teacher_sums
+from trimtab.advantage.teacher import teacher_signal
 from trimtab.config.advantages import (
     Distillation,
     Estimator,
@@ -169,7 +170,7 @@ def advantages(
         returns=found.returns,
         rewards=batch.reward.to(kind),
         votes=batch.votes.bool(),
-        metrics=_metrics(batch, rewarded=rewards is not None),
+        metrics=reward_metrics(batch, rewarded=rewards is not None),
     )
 
 
@@ -213,7 +214,7 @@ def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | 
 
 def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
     if isinstance(estimator, Distillation):
-        return _distilled(estimator, shaping, batch)
+        return _distillation(estimator, shaping, batch)
     task = batch.reward if batch.per_token is None else None
     if isinstance(estimator, Gae):
         tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
@@ -245,7 +246,7 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     return _outcome(estimator, batch)
 
 
-def _distilled(estimator: Distillation, shaping: Shaping, batch: Episodes) -> Estimate:
+def _distillation(estimator: Distillation, shaping: Shaping, batch: Episodes) -> Estimate:
     """The teacher's log-ratio on every token, and on top of it what rewards say, normalised by their own settings."""
     teacher, student = batch.given.teacher, batch.given.student
     assert teacher is not None
@@ -286,45 +287,3 @@ def _bootstrap(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | No
 def _whiten(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
     sample = Votes((tokens * batch.trained).double(), batch.voting.double(), batch.levels, batch.layout)
     return standardise(norm, sample).to(tokens.dtype)
-
-
-def _metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
-    """Counts over the whole batch: of rows, and of groups with no, one, or agreeing votes; how far the student is from its teacher."""
-    reward = batch.reward if batch.reward.ndim == 1 else batch.reward.sum(-1)
-    truncated = torch.zeros_like(batch.votes) if batch.truncated is None else batch.truncated.double()
-    local = [torch.ones_like(batch.votes), batch.votes, batch.failed, truncated, batch.votes * reward]
-    counts = batch.levels["batch"].total(torch.stack(local, -1))[0]
-    rows, votes, failed, unended, total = counts.unbind()
-    found = {"rows": rows, "nonvoting_rows": rows - votes, "failed_rows": failed, "truncated_rows": unended}
-    if rewarded:
-        found["reward_mean"] = total / votes.clamp(min=1.0)
-    if rewarded and "group" in batch.levels:
-        found |= _group_metrics(batch)
-    if batch.unknown is not None:
-        found |= _token_metrics(batch, batch.unknown)
-    return {name: value.float() for name, value in found.items()}
-
-
-def _token_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
-    """What share of the tokens could not be read, and two estimates of the KL to a teacher."""
-    teacher, student = batch.given.teacher, batch.given.student
-    local = [batch.trained.double().sum(), unknown.double().sum()]
-    if teacher is not None and student is not None:
-        local += teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
-    trained, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
-    found = {"unknown_fraction": missing / (trained + missing).clamp(min=1.0)}
-    names = ("teacher_k1", "teacher_k3") if distances else ()
-    return found | {name: each / trained.clamp(min=1.0) for name, each in zip(names, distances, strict=True)}
-
-
-def _group_metrics(batch: Episodes) -> dict[str, Tensor]:
-    groups = batch.levels["group"]
-    columns = batch.reward.unsqueeze(-1) if batch.reward.ndim == 1 else batch.reward
-    varies = torch.stack([moments(batch.sample(column), "group").varies for column in columns.unbind(-1)]).amax(0)
-    members, varied = groups.total(torch.stack([batch.votes, batch.votes * varies], -1)).unbind(-1)
-    return {
-        "groups": (members > 0).double().sum(),
-        "singleton_groups": (members == 1).double().sum(),
-        "zero_variance_groups": ((members > 1) & (varied == 0)).double().sum(),
-        "silent_groups": (members == 0).double().sum(),
-    }

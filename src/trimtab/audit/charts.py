@@ -45,7 +45,7 @@ def gap_charts(gap: Gap) -> Iterator[BarChart]:
         PROBABILITY_NAMES,
     )
     edges = np.unique(np.quantile(gap.place, np.linspace(0, 1, 9)).astype(np.int64))
-    yield _banded(
+    yield _bands(
         gap,
         "by-position",
         "Gap by position in the response",
@@ -61,7 +61,7 @@ def gap_charts(gap: Gap) -> Iterator[BarChart]:
         )
     lengths = np.bincount(gap.sequence)[gap.sequence]
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, 7)).astype(np.int64))
-    yield _banded(
+    yield _bands(
         gap,
         "by-length",
         "Gap by length of the response",
@@ -80,7 +80,7 @@ def gap_charts(gap: Gap) -> Iterator[BarChart]:
         )
 
 
-def _banded(gap: Gap, name: str, title: str, note: str, value: Ints, edges: Ints) -> BarChart:
+def _bands(gap: Gap, name: str, title: str, note: str, value: Ints, edges: Ints) -> BarChart:
     """Bands between edges, the last one closed."""
     if len(edges) < 2:  # all the same
         return _bars(gap, name, title, note, np.zeros_like(value), [f"{edges[0]}"])

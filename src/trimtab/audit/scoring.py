@@ -67,7 +67,7 @@ class ModelScorer:
             )
         if not all(temperature > 0 for temperature in temperatures):
             raise InputError(f"Scoring needs a temperature above 0, got {', '.join(map(str, temperatures))}.")
-        wanted = _wanted(batch, self.settings)
+        wanted = _sequences_to_score(batch, self.settings)
         key = _key(batch, self.folder, temperatures, self.dtype)
         scores = _Scores(batch, len(temperatures), self.cache, key)
         left = [index for index in wanted if not scores.done[index]]
@@ -77,7 +77,7 @@ class ModelScorer:
             progress(count, total)
         for few in _batches(left, batch.lengths, self.most_tokens):
             policy, plain = self._model(int(batch.tokens.max(initial=0)))
-            scores.put(few, _scored(policy, plain, batch, few, temperatures))
+            scores.put(few, _score(policy, plain, batch, few, temperatures))
             count += int(batch.lengths[few].sum())
             if progress is not None:
                 progress(count, total)
@@ -174,7 +174,7 @@ def _load(model: Path, dtype: torch.dtype) -> PreTrainedModel:
     return cast("PreTrainedModel", policy.eval())
 
 
-def _wanted(batch: SavedBatch, settings: Any) -> list[int]:
+def _sequences_to_score(batch: SavedBatch, settings: Any) -> list[int]:
     """Sequences with a trained token that the model can read, longest first: what does not fit into memory fails at once."""
     most = getattr(settings, "max_position_embeddings", None) or np.inf
     has = np.add.reduceat(np.append(batch.trained, False), batch.offsets[:-1]) > 0 if len(batch) else np.empty(0, bool)
@@ -196,7 +196,7 @@ def _batches(sequences: list[int], lengths: NDArray[np.int64], most: int) -> Ite
 
 
 @torch.no_grad()
-def _scored(
+def _score(
     policy: PreTrainedModel, plain: bool, batch: SavedBatch, few: list[int], temperatures: Sequence[float]
 ) -> list[NDArray[np.float32]]:
     """Log-probs of some sequences, `[temperatures, tokens]` of each. Padding is behind, where a causal model does not see it."""

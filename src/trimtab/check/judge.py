@@ -226,7 +226,7 @@ def _answer(question: Question, setup: Setup, caller: Caller, cases: Iterable[In
         if pair is None:
             continue
         spoke = True
-        found, result = _broken(question, pair, caller)
+        found, result = _fault(question, pair, caller)
         moved = moved or question.on_trial or (result is not None and _moves(result))
         if found is not None:
             smallest = _smallest(question, setup, caller, drawn, found)
@@ -253,7 +253,7 @@ def _moves(result: Mapping[str, Any]) -> bool:
     return bool((value != 0).any())
 
 
-def _broken(question: Question, pair: Pair, caller: Caller) -> tuple[Counterexample | None, dict[str, Any] | None]:
+def _fault(question: Question, pair: Pair, caller: Caller) -> tuple[Counterexample | None, dict[str, Any] | None]:
     """What is wrong with the answer on one batch, and the result of the first call."""
     try:
         first = caller(pair.first)
@@ -294,7 +294,7 @@ def _smallest(question: Question, setup: Setup, caller: Caller, drawn: Inputs, f
             return False
         if pair is None:
             return False
-        seen, _ = _broken(question, pair, caller)
+        seen, _ = _fault(question, pair, caller)
         if seen is None or seen.kind != found.kind:
             return False
         best[0] = seen

@@ -19,7 +19,7 @@ def drawn_rewards(random: Random, subject: Subject) -> Inputs:
 # --- votes -----------------------------------------------------------------------------------------------------------
 
 
-def _removed(drawn: Inputs, _: Setup) -> Pair | None:
+def _removal(drawn: Inputs, _: Setup) -> Pair | None:
     rewards, group = drawn["rewards"], drawn["group"]
     rows = rows_of(drawn)
     if not any(group[row] == group[0] for row in range(1, rows)):
@@ -39,7 +39,7 @@ VOTES = (
         "advantages",
         "The reward of a row without a trained token moves no sibling's advantage.",
         drawn_rewards,
-        _removed,
+        _removal,
         compared=("advantages",),
     ),
 )

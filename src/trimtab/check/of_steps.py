@@ -28,7 +28,7 @@ def _put_junk(name: str, drawn: Inputs, _: Setup) -> Pair | None:
     return Pair(whole_batch(plain), (whole_batch(plain | {name: spoilt}),), labels=labels)
 
 
-def _masked(name: str, values: tuple[float, ...], word: str) -> Question:
+def _under_mask(name: str, values: tuple[float, ...], word: str) -> Question:
     return Question(
         name=f"{word} {name}",
         kind="step",
@@ -39,8 +39,8 @@ def _masked(name: str, values: tuple[float, ...], word: str) -> Question:
 
 
 MASKED = (
-    *(_masked(name, JUNK, "masked") for name in POLICIES),
-    *(_masked(name, NOT_FINITE, "not-finite") for name in POLICIES),
+    *(_under_mask(name, JUNK, "masked") for name in POLICIES),
+    *(_under_mask(name, NOT_FINITE, "not-finite") for name in POLICIES),
 )
 
 
@@ -233,18 +233,18 @@ def _missing(drawn: Inputs, _: Setup) -> Pair | None:
         return None
     row, token = (int(place) for place in places[-1])
 
-    def changed(name: str, value: float, tokens: int | slice) -> Inputs:
+    def with_value(name: str, value: float, tokens: int | slice) -> Inputs:
         found = drawn[name].clone()
         found[row, tokens] = value
         return drawn | {name: found}
 
-    missing = changed("behavior", float("nan"), token)
+    missing = with_value("behavior", float("nan"), token)
     whole = slice(None)  # a gate over sequences may drop the row: it cannot judge it
     fair = (
-        changed("mask", False, token),
-        changed("advantages", 0.0, token),
-        changed("mask", False, whole),
-        changed("advantages", 0.0, whole),
+        with_value("mask", False, token),
+        with_value("advantages", 0.0, token),
+        with_value("mask", False, whole),
+        with_value("advantages", 0.0, whole),
     )
     labels = ("with a behavior log-prob that is NaN", "with that token masked")
     return Pair(whole_batch(missing), tuple(whole_batch(each) for each in fair), labels=labels)
@@ -278,7 +278,7 @@ ALIGNMENT = (
 # --- weight ----------------------------------------------------------------------------------------------------------
 
 
-def _named(drawn: Inputs, setup: Setup) -> Pair | None:
+def _by_name(drawn: Inputs, setup: Setup) -> Pair | None:
     assert setup.rule is not None
     policies = {name: drawn[name] for name in POLICIES}
     found = correct(setup.rule, mask=drawn["mask"], **policies)  # pyright: ignore[reportArgumentType]
@@ -304,7 +304,7 @@ WEIGHT = (
         "step",
         "The correction is the factor its name says, on the loss of each token, and once.",
         plain_batch,
-        _named,
+        _by_name,
         needs=_needs_rule,
     ),
     Question(

@@ -93,7 +93,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
     ),
     "check": CommandRow(
         "check:check_laws",
-        "Ask a loss nine laws, and show the smallest batch that breaks one.",
+        "Test a loss against nine laws, and show the smallest batch that breaks one.",
         """Examples:
 
 \b
@@ -148,7 +148,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
     ),
     "parity": CommandRow(
         "audit:parity",
-        "Hold two scorings of the same tokens against each other, as a gate before the first step.",
+        "Compare two scorings of the same tokens, as a check before the first step.",
         """Examples:
 
 \b
@@ -284,7 +284,7 @@ def _print_version(wanted: bool | None) -> None:
   trimtab explain geo-rs+token-mis token_upper=2.0    what it does to a token
   trimtab explain run.sh                              what your framework's file really computes
   trimtab convert --from verl run.yaml --to areal     the same in another framework's keys
-  trimtab check --list                                the laws a loss has to hold; trimtab check verl asks its own
+  trimtab check --list                                the laws every loss should keep; `trimtab check verl` tests verl's
   trimtab audit train_data_step5.jsonl                why sampler and trainer disagree in a saved batch
   trimtab demo                                        two runs on stale samples, compared on one page
   trimtab train                                       a run on this machine, with a report

@@ -52,7 +52,7 @@ def audit(
             "--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also one offline page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one offline page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     fail_on: Annotated[
@@ -190,7 +190,7 @@ def parity(
     ] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Hold two scorings of the same tokens against each other, as a gate before the first step.
+    """Compare two scorings of the same tokens, as a check before the first step.
 
     Exit codes: 0 within both bounds. 1 outside one of them. 2 an error.
     """

@@ -62,11 +62,11 @@ def with_scores(batch: SavedBatch, scorers: Sequence[ModelScorer]) -> tuple[Save
         scorers[0].release()  # one model in memory at a time
         scored.append(score(scorers[1], batch)[0])
         scorers[1].release()
-    made, second = _placed(batch, scored)
+    made, second = _place(batch, scored)
     return made, second, drawn_temperature(part_of(made, some), grid)
 
 
-def _placed(batch: SavedBatch, scored: Sequence[Any]) -> tuple[SavedBatch, Any]:
+def _place(batch: SavedBatch, scored: Sequence[Any]) -> tuple[SavedBatch, Any]:
     if len(scored) == 2:
         if batch.behavior is None:
             return replace(batch, behavior=scored[1], proximal=scored[0]), None

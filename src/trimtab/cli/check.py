@@ -65,7 +65,7 @@ _Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting your function is called with; repeatable."),
 ]
-_Names = Annotated[list[str] | None, typer.Option("--law", metavar="NAME", help="Ask this law only; repeatable.")]
+_Names = Annotated[list[str] | None, typer.Option("--law", metavar="NAME", help="Test this law only; repeatable.")]
 _Scripts = Annotated[
     Path | None,
     typer.Option("--scripts", metavar="FOLDER", help="Write every counterexample there, as a script of its own."),
@@ -83,11 +83,11 @@ def check_laws(
     cases: Annotated[int, typer.Option("--cases", min=1, max=100_000, help="Batches drawn for each question.")] = 20,
     seed: Annotated[int, typer.Option("--seed", help="What the batches are drawn from.")] = 0,
     scripts: _Scripts = None,
-    as_list: Annotated[bool, typer.Option("--list", help="List the laws and what each asks, and ask nothing.")] = False,
+    as_list: Annotated[bool, typer.Option("--list", help="List the laws and what each one tests, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every counterexample.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
-    """Ask a loss nine laws, and show the smallest batch that breaks one.
+    """Test a loss against nine laws, and show the smallest batch that breaks one.
 
     Each law draws small batches, calls the function twice, and compares two numbers that have to agree: with other values under
     the mask, with padding, in other micro-batches, and so on. A broken law comes with its smallest counterexample as Python that runs
@@ -98,7 +98,7 @@ def check_laws(
     loss or (loss, metrics). If it also takes step_tokens (the trained tokens of the whole step), losses of micro-batches are summed,
     otherwise averaged. An estimator is `advantages(rewards, mask, group)`, staleness `ages(versions, mask, learner)`, both per row.
 
-    Exit codes: 0 every law asked holds. 1 a law is broken. 2 an error.
+    Exit codes: 0 every law tested holds. 1 a law is broken. 2 an error.
     """
     from trimtab.check.laws import LAWS
 
@@ -224,7 +224,7 @@ def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_
     if version is not None and subject.tried and version not in subject.tried:
         show.note(f"The adapter was tried with {subject.name} {', '.join(subject.tried)}; this is {version}.")
     rows = [
-        (ruling.law.name, Text(ruling.ruling, style=STYLES[ruling.ruling]), _explained(ruling) or ruling.law.sentence)
+        (ruling.law.name, Text(ruling.ruling, style=STYLES[ruling.ruling]), _explanation(ruling) or ruling.law.sentence)
         for ruling in rulings
     ]
     show.put(show.table(("LAW", "", ""), rows), "")
@@ -234,7 +234,7 @@ def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_
             show.put_raw(script_of(subject, ruling.law, ruling.broken[0]) + "\n")
 
 
-def _explained(ruling: Ruling) -> str:
+def _explanation(ruling: Ruling) -> str:
     """What is broken, each with its numbers once; or why the law does not apply."""
     if ruling.ruling != "broken":
         return ruling.why

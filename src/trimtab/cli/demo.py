@@ -38,9 +38,9 @@ class DemoProgress(LiveBar):
                 self.page.print(Text(self._line(name)))
             return
         self.bar.update(self.task, completed=sum(self._steps[each] for each in self._runs()))
-        self.live.update(self.drawn())
+        self.live.update(self.picture())
 
-    def drawn(self) -> Group:
+    def picture(self) -> Group:
         """The bar and a line for each run."""
         names = self._runs() or list(self._steps)
         return Group(self.bar, *(Text(f"  {self._line(name)}", style="dim") for name in names))
@@ -58,7 +58,7 @@ class DemoProgress(LiveBar):
 
 
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="Another seed: other problems, another start.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives other problems and another start.")] = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run. Default: 300.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the runs and the page go. Default: runs/demo.")
@@ -68,7 +68,7 @@ def demo(
 
     A tiny policy learns running sums from samples that are eight versions old: once uncorrected, once with k3-rs, which drops
     the sequences that have drifted too far. Nothing else differs. Takes one to three minutes on two cores and ends with one
-    page that compares the two. Ctrl-C stops; the same command does not repeat a run that was finished.
+    page that compares the two. Ctrl-C stops; the same command does not repeat a finished run.
     """
     check_training()
     from trimtab.lab.demo import DEMO_STEPS, demo_pair, run_demo

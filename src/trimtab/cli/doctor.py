@@ -54,7 +54,7 @@ def doctor() -> None:
     """Check this machine and this installation.
 
     Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
-    Something that is only not installed is a note with the command that installs it. Exit code 1 if something is broken.
+    Something that is merely not installed is a note, with the command that installs it. Exit code 1 if something is broken.
     """
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
@@ -97,7 +97,7 @@ def _devices() -> list[Check]:
     except Exception:  # said above
         return []
     cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
-    text = f"{cores} cores; torch uses {threads} threads in an operation, a run of trimtab 1 (its setting `threads`)"
+    text = f"{cores} cores; threads of torch in an operation: {threads}, in a run of trimtab 1 (its setting `threads`)"
     found = [Check("threads", "ok", text)]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])

@@ -19,7 +19,7 @@ from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
 from trimtab.config.words import Passage, as_written, formulas, passages
-from trimtab.config.worked import examples, setting
+from trimtab.config.worked_examples import examples, setting
 from trimtab.errors import ConfigError
 
 

@@ -88,7 +88,7 @@ def lab_run(
     ] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="160 steps: separates the clear cases. The default.")] = False,
     full: Annotated[bool, typer.Option("--full", help="400 steps: needed before anything is called healthy.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Another number of steps than those two.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="A number of steps of your own.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Cells at a time, one thread each. Default: one per core.")
     ] = None,
@@ -97,14 +97,14 @@ def lab_run(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Default: labs/quick, labs/full or labs/N-steps. What is done there is not repeated.",
+            help="Default: labs/quick, labs/full or labs/N-steps. What is already there is not repeated.",
         ),
     ] = None,
 ) -> None:
     """Run corrections × scenarios × seeds and print one verdict per cell.
 
     Each cell is `trimtab train` in lockstep: deterministic, staleness exact. The on-policy control is always run. Ctrl-C stops;
-    the same command goes on where it stopped. Leaves lab.json, lab.html and lab.md in DIR.
+    the same command continues where it stopped. Leaves lab.json, lab.html and lab.md in DIR.
     """
     check_training()
     from trimtab.lab.candidate import parse_candidates
@@ -222,12 +222,13 @@ def lab_thresholds(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N − 1.")] = 3,
     jobs: Annotated[int | None, typer.Option(min=1, help="Seeds at a time. Default: one per core.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Also whole curves, for machines.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.json", help="Also write whole curves, for programs to read."),
     ] = None,
 ) -> None:
     """Say what each gate keeps on the first batches, and which threshold would keep 99, 90 and 50 %.
 
-    A gate that keeps everything is not there; one that keeps wrong answers more often than right ones only pushes down.
+    A gate that keeps everything does nothing; one that keeps wrong answers more often than right ones only pushes down.
     """
     check_training()
     from trimtab.lab.candidate import parse_candidates

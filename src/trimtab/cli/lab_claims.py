@@ -30,7 +30,7 @@ Claims = Annotated[
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of every cell. Default: what its task says, else 400.")]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="A folder per task; what is done there is not repeated.")
+    Path, typer.Option("--out", metavar="DIR", help="A folder per task; what is already there is not repeated.")
 ]
 FOLDER = Path("labs") / "claims"
 
@@ -69,7 +69,9 @@ def lab_decide(
     claim: Claims = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="2h|90m", help="Begin no cell after so much time. Default: go on until nothing is open."),
+        typer.Option(
+            metavar="2h|90m", help="Start no cell after this much time. Default: continue until nothing is open."
+        ),
     ] = None,
     steps: Steps = None,
     jobs: Annotated[
@@ -80,7 +82,7 @@ def lab_decide(
     """Add seeds to the claims that are open until they are decided or the budget is spent.
 
     Both arms of a claim run on the same seeds, warm start and prompts; what they recorded of it is compared. The data are looked at
-    with 8, 12, 16, 24 and 32 seeds. Ctrl-C stops; the same command goes on. Leaves a lab.json per task, claims.html and claims.md.
+    with 8, 12, 16, 24 and 32 seeds. Ctrl-C stops; the same command continues. Leaves a lab.json per task, claims.html and claims.md.
     """
     check_training()
     from trimtab.lab.evidence.decide import budget_seconds, decide_claims
@@ -166,10 +168,12 @@ def lab_signs(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|LAB.json…", help="Labs whose cells are taken together.")],
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE.json", help="Also those that predict, as the run report reads them."),
+        typer.Option(
+            "--write", metavar="FILE.json", help="Also write those that predict, as the run report reads them."
+        ),
     ] = None,
 ) -> None:
-    """Say which logged number comes before a fall, how many steps ahead and how often in vain.
+    """Say which logged number warns of a fall, how many steps ahead, and how often it is wrong.
 
     A fall is the first evaluation under half of the run's best so far or under its start. Directions and thresholds are chosen on even
     seeds, with one false alarm in ten runs that stood; every figure is that of odd seeds. Runs that are the same count once.

@@ -57,7 +57,7 @@ class Lines:
                 continue
             short = self._line(each, short_key(each.key), "")
             room = options.max_width - short.cell_len
-            text = shortened(each.text, room)
+            text = shorten(each.text, room)
             cut = cut or text != each.text
             yield self._line(each, short_key(each.key), text)
         if cut:
@@ -75,7 +75,7 @@ def short_key(key: str) -> str:
     return two if len(two) <= LONGEST_KEY else parts[-1]
 
 
-def shortened(text: str, room: int) -> str:
+def shorten(text: str, room: int) -> str:
     """A sentence cut to fit: after a clause if most of the room is used so, else after a word."""
     if len(text) <= room:
         return text

@@ -59,7 +59,7 @@ def _corrections(asked: Reading, there: Reading) -> str | None:
     where = f"a token of ratio {ratios[0]}"
     if len(example) > 1:
         where = f"token {row[0]} of a row with ratios {', '.join(ratios)}"
-    return f"{where} {_said(row[3])}, there it {_said(row[4])}{aside}"
+    return f"{where} {_fate_in_words(row[3])}, there it {_fate_in_words(row[4])}{aside}"
 
 
 def _without_shared_gates(one: Correction, other: Correction) -> tuple[Correction, Correction]:
@@ -69,7 +69,7 @@ def _without_shared_gates(one: Correction, other: Correction) -> tuple[Correctio
     return one.but(gates=mine), other.but(gates=theirs)
 
 
-def _said(fate: str) -> str:
+def _fate_in_words(fate: str) -> str:
     word, _, weight = fate.partition(" ")
     return f"weighs {float(weight.replace('−', '-')):.3g}" if word == "weighs" else f"is {fate}"
 
@@ -81,10 +81,10 @@ def _advantages(asked: Reading, there: Reading) -> str | None:
         return None
     if all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in zip(mine, theirs, strict=True)):
         return "rewards 1, 0, 0, 0 give the same advantages to 0.1 %"
-    return f"rewards 1, 0, 0, 0 give advantages {_listed(mine)}, there {_listed(theirs)}"
+    return f"rewards 1, 0, 0, 0 give advantages {_both_advantages(mine)}, there {_both_advantages(theirs)}"
 
 
-def _listed(values: list[float]) -> str:
+def _both_advantages(values: list[float]) -> str:
     """The advantage of the answer that was right, and of the three that were not."""
     return " and ".join(as_written(float(f"{value:.3g}")) for value in values[:2])
 

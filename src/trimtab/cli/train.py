@@ -44,7 +44,7 @@ def train_command(
         Path | None, typer.Option("--out", metavar="DIR", help="Run directory. Default: runs/TASK-0001 and so on.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="RUN", help="Go on from the newest checkpoint of a run.")
+        Path | None, typer.Option("--resume", metavar="RUN", help="Continue from the newest checkpoint of a run.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print every setting with its meaning, as YAML, and stop.")
@@ -54,7 +54,7 @@ def train_command(
     """Train a policy with asynchronous rollouts and a correction.
 
     Without arguments: a tiny policy, made and warm-started here, learns running sums of 24 digits by GRPO, on samples up to
-    two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume goes on.
+    two versions stale; two to three minutes on two cores. Ctrl-C stops after saving; --resume continues.
     """
     with _safe_streams():
         if not dry_run and os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("RANK", "0") != "0":

@@ -18,6 +18,11 @@ from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A finite number; an integer is welcome, a boolean or a string is not."""
+Count = Annotated[int, Field(strict=True, ge=1)]
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(gt=0)]
+Flag = Annotated[bool, Field(strict=True)]
 
 _INTERNAL = tuple(f"{Path(place).parent}{os.sep}" for place in (pydantic.__file__, Path(__file__).parent))
 _PATH = re.compile(r"[\w.]+: ")

@@ -32,7 +32,7 @@ def side_texts(part: Gate | Weight) -> tuple[str | None, str | None]:
     """The lower and the upper bound as they stand in a formula; None: open."""
     if part.bounds is not None:
         return _found_texts(part)
-    return _scaled(part.lower, part), _scaled(part.upper, part)
+    return _with_scale(part.lower, part), _with_scale(part.upper, part)
 
 
 def _found_texts(part: Gate | Weight) -> tuple[str | None, str | None]:
@@ -44,7 +44,7 @@ def _found_texts(part: Gate | Weight) -> tuple[str | None, str | None]:
     return (None if facts.least == facts.neutral else "−d"), "d"
 
 
-def _scaled(bound: float | None, part: Gate | Weight) -> str | None:
+def _with_scale(bound: float | None, part: Gate | Weight) -> str | None:
     if bound is None:
         return None
     text = as_written(bound)

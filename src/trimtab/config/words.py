@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Correction, Gate, Limit, Weight
+from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Correction, Weight
 from trimtab.config.bound_words import as_written as as_written
 from trimtab.config.bound_words import bounds_lines, side_texts, unit_of
 from trimtab.config.bound_words import inequality as inequality
-from trimtab.config.metrics import HEAD_METRICS, METRICS
+from trimtab.config.gate_words import PROBABILITY_METRICS as PROBABILITY_METRICS
+from trimtab.config.gate_words import UNITS as UNITS
+from trimtab.config.gate_words import gate_formula, gate_lines, limit_lines, meanings
+from trimtab.config.gate_words import metric_name as metric_name
+from trimtab.config.gate_words import statistic as statistic
 
 
 @dataclass(frozen=True)
@@ -41,159 +45,11 @@ def formulas(rule: Correction) -> list[str]:
     target, base = rule.pair.split("/")
     lines = [f"ℓ = log {target} − log {base},  r = e^ℓ"]
     for place, gate in enumerate(rule.gates, start=1):
-        lines.append(f"gate {place}: {_sentence_formula(gate, rule)}")
-    where = "" if rule.weight is None else "".join(f",  {text}" for text in _meanings(rule.weight))
+        lines.append(f"gate {place}: {gate_formula(gate, rule)}")
+    where = "" if rule.weight is None else "".join(f",  {text}" for text in meanings(rule.weight))
     lines.append(f"weight: {weight_formula(rule.weight)}{' where kept, 0 elsewhere' if _rejects(rule) else ''}{where}")
     return lines if rule.centering is None else [*lines, f"centering: {CENTERED}"]
 
-
-# ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-PROBABILITY_METRICS = ("binary_kl", "tv", "prob_diff")
-UNITS = {"token": "each token", "segment": "each turn", "sequence": "each sequence", "batch": "the batch"}
-_UNIT = {"token": "the token", "segment": "the turn", "sequence": "the sequence", "batch": "the token"}
-_RATIO_AGGS = {
-    "mean": ("e^(mean ℓ)", "the geometric mean of the ratios"),
-    "sum": ("e^(Σ ℓ)", "the product of the ratios"),
-    "max": ("max r", "the largest ratio"),
-    "min": ("min r", "the smallest ratio"),
-    "every": ("every r", "every ratio"),
-}
-_AGGS = {
-    "mean": ("mean({})", "the mean of {}"),
-    "sum": ("Σ({})", "the sum of {}"),
-    "max": ("max({})", "the largest value of {}"),
-    "min": ("min({})", "the smallest value of {}"),
-    "every": ("every {}", "every value of {}"),
-    "budget": ("mean({}) of the rest", "the mean of {} over the rest"),
-}
-_OUTSIDE = {
-    "reject": "rejected: {} leaves the mask (`kept` is False, weight 0)",
-    "zero": "zeroed: {} stays in the mask and its denominator, with weight 0",
-    "clamp": "clamped: {} stays, its weight is held at the nearest bound",
-    "observe": "observed: nothing changes, the metrics report it",
-}
-_SIGNS = {
-    "negative_advantage": "negative",
-    "nonpositive_advantage": "negative or 0",
-    "positive_advantage": "positive",
-}
-
-
-def metric_name(gate: Gate) -> str:
-    """The metric as a user names it, with its direction where it has one."""
-    return gate.metric if gate.direction is None else f"{gate.metric} {gate.direction}"
-
-
-def gate_lines(gate: Gate, rule: Correction) -> tuple[tuple[str, str], ...]:
-    """What a gate tests, with which bounds, what happens outside and when."""
-    lines = [
-        ("tests", _test(gate)),
-        ("passes if", inequality(statistic(gate), *side_texts(gate), strict=gate.strict)),
-        *bounds_lines(gate, unit_of(gate)),
-    ]
-    lines.extend(_where(gate, rule))
-    lines.append(("outside", _OUTSIDE[gate.action].format(_consequence(gate))))
-    lines.append(("acts", _when(gate)))
-    if gate.scope == "kept":
-        lines.append(("over", "the tokens that earlier gates kept"))
-    return (*lines, *_limit_lines(gate.limit))
-
-
-def statistic(gate: Gate) -> str:
-    """The formula of the value a gate compares with its bounds."""
-    token = token_formula(gate)
-    if gate.agg is None:
-        return token
-    if gate.metric == "ratio":
-        return _RATIO_AGGS[gate.agg][0]
-    return _AGGS[gate.agg][0].format(token)
-
-
-def token_formula(gate: Gate) -> str:
-    """The formula of the metric for one token."""
-    return METRICS[gate.metric].formulas[gate.direction]
-
-
-def _test(gate: Gate) -> str:
-    one = METRICS[gate.metric].words if gate.metric != "ratio" else "the ratio"
-    if gate.agg is None:
-        return f"{one}, for each token"
-    if gate.agg == "budget":
-        least = " or only the smallest is left" if gate.strict else ""
-        return f"{one}; the tokens with the largest go, until the mean over the rest of the batch fits{least}"
-    unit = "turn (contiguous run of the mask)" if gate.level == "segment" else gate.level
-    words = _RATIO_AGGS[gate.agg][1] if gate.metric == "ratio" else _AGGS[gate.agg][1].format(one)
-    condemned = f"; one token outside condemns its {gate.level}" if gate.agg == "every" else ""
-    return f"{words}, over the tokens of each {unit}{condemned}"
-
-
-def _where(gate: Gate, rule: Correction) -> list[tuple[str, str]]:
-    """What the symbols stand for, where the log-ratio of the rule does not say it already."""
-    target, base = (gate.pair or rule.pair).split("/")
-    parts: list[str] = []
-    if gate.pair is not None and gate.pair != rule.pair:
-        parts.append(f"ℓ = log {target} − log {base} in this gate")
-    if gate.metric in PROBABILITY_METRICS:
-        parts.append(f"p and q are the probabilities under {target} and {base}")
-    if gate.metric in HEAD_METRICS:
-        parts.append(f"p_b and q_b are the probabilities of b under {target} and {base}")
-    if METRICS[gate.metric].where:
-        parts.append(METRICS[gate.metric].where)
-    return [("where", "; ".join(parts))] if parts else []
-
-
-def _consequence(gate: Gate) -> str:
-    """What a verdict takes down; moving_away and advantage_of token spare the tokens on which the gate does not act."""
-    by_token = gate.when == "moving_away" or (gate.when != "always" and gate.advantage_of == "token")
-    return (
-        f"the token of such a {gate.level}" if by_token and gate.level in ("segment", "sequence") else _UNIT[gate.level]
-    )
-
-
-def _when(gate: Gate) -> str:
-    if gate.when == "always":
-        return "always"
-    if gate.when == "moving_away":
-        return "only on tokens that the update pushes further away: advantage × ℓ > 0"
-    sign = _SIGNS[gate.when]
-    if gate.level in ("token", "batch") or gate.advantage_of == "token":
-        return f"only on tokens with {sign} advantage"
-    unit = "turns" if gate.level == "segment" else "sequences"
-    return f"only on {unit} whose mean advantage is {sign}"
-
-
-def _limit_lines(limit: Limit | None) -> list[tuple[str, str]]:
-    if limit is None:
-        return []
-    where = "of each token, before gathering" if limit.at == "token" else "after gathering"
-    return [("limit", f"ℓ is held within ±{as_written(limit.bound)} {where}")]
-
-
-def _sentence_formula(gate: Gate, rule: Correction) -> str:
-    test = inequality(statistic(gate), *side_texts(gate), strict=gate.strict)
-    unit = _UNIT[gate.level].removeprefix("the ")
-    sentence = {
-        "reject": f"keep {unit} if {test}",
-        "zero": f"{unit} weighs 0 unless {test}",
-        "clamp": f"weight of {unit} held at the bound unless {test}",
-        "observe": f"report {test} of each {unit}",
-    }[gate.action]
-    if gate.agg == "budget":
-        fall = {"reject": "drop", "zero": "zero", "clamp": "clamp", "observe": "report"}[gate.action]
-        sentence = f"{fall} the tokens with the largest {token_formula(gate)} until {test}"
-    pair = f"  [ℓ of {gate.pair}]" if gate.pair is not None and gate.pair != rule.pair else ""
-    when = "" if gate.when == "always" else f"  [{_when(gate)}]"
-    where = "; ".join(filter(None, [METRICS[gate.metric].where, *_meanings(gate)]))
-    return f"{sentence}{pair}{when}{f',  {where}' if where else ''}"
-
-
-def _meanings(part: Gate | Weight) -> list[str]:
-    """What the symbols in its bounds stand for."""
-    return [text for _, text in bounds_lines(part, unit_of(part))]
-
-
-# ── weight and loss ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _RATIOS = {
     "token": ("r", "its own ratio"),
@@ -238,7 +94,7 @@ def weight_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     ]
     if weight.scope == "kept":
         lines.append(("over", "the tokens that the gates kept"))
-    lines.extend(_limit_lines(weight.limit))
+    lines.extend(limit_lines(weight.limit))
     if rule.normalize is not None:
         unit = "tokens" if weight.level in ("token", *BY_SEGMENT, *BY_PREFIX) else "sequences"
         whole = {

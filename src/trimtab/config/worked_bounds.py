@@ -31,11 +31,11 @@ def gate_sides(gate: Gate, units: Sequence[float], scales: Sequence[float]) -> l
         if facts.least == facts.neutral:
             return [(None, nearest_distance(units, gate.bounds.keep or 1.0))] * len(scales)
         return [_both_sides(units, gate.bounds.keep or 1.0)] * len(scales)
-    found = {scale: (_scaled(gate, gate.lower, scale), _scaled(gate, gate.upper, scale)) for scale in set(scales)}
+    found = {scale: (_at_scale(gate, gate.lower, scale), _at_scale(gate, gate.upper, scale)) for scale in set(scales)}
     return [found[scale] for scale in scales]
 
 
-def _scaled(gate: Gate, bound: float | None, scale: float) -> float | None:
+def _at_scale(gate: Gate, bound: float | None, scale: float) -> float | None:
     if bound is None:
         return None
     if gate.metric == "mult_prob_error" and scale != 1.0:

@@ -66,7 +66,7 @@ def _tensor(name: str, value: object, device: torch.device | None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     try:
-        return _copied(value).to(device)
+        return _copy(value).to(device)
     except (AttributeError, RuntimeError, TypeError, ValueError, OverflowError):
         raise InputError(
             f"{name} needs a torch tensor, or numbers in rows of one length, got {_kind(value)}. "
@@ -74,7 +74,7 @@ def _tensor(name: str, value: object, device: torch.device | None) -> Tensor:
         ) from None
 
 
-def _copied(value: Any) -> Tensor:
+def _copy(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach()
     if not isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ def _copied(value: Any) -> Tensor:
         )  # torch reads neither a read-only nor a reversed array without a word
     parts = cast("list[Any]", value)
     if len(parts) and not isinstance(parts[0], Number | list | tuple):
-        return torch.stack([_copied(part) for part in parts])
+        return torch.stack([_copy(part) for part in parts])
     return torch.tensor(parts)
 
 

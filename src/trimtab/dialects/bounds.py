@@ -37,13 +37,13 @@ def _key_of(asked: Given, text: str) -> str:
     """The last key without which the doubt would not be there: bounds stand behind what they bound. Else the first number."""
     own = [key for key in asked.dialect.keys if key.label in asked.values]
     for key in reversed(own):
-        if key.part == "correction" and not _doubted(asked.without(key.label), text):
+        if key.part == "correction" and not _is_doubt(asked.without(key.label), text):
             return key.path
     numbers = [key for key in own if key.part == "correction" and isinstance(asked.values[key.label], int | float)]
     return next((key.path for key in (*numbers, *own)), asked.dialect.keys[0].path)
 
 
-def _doubted(asked: Given, text: str) -> bool:
+def _is_doubt(asked: Given, text: str) -> bool:
     try:
         rule = asked.dialect.correction_of(asked)
     except (ConfigError, TypeError, ValueError):

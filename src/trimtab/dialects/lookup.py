@@ -41,7 +41,7 @@ def look_up(
     """
     taken: dict[str, str] = {}  # the user's key by label
     roots: set[str] = set()
-    settings = _with_sections(dialect, without_negations(dialect, _opened(dialect, settings)))
+    settings = _with_sections(dialect, without_negations(dialect, _open_sections(dialect, settings)))
     free = dict.fromkeys(settings)
     for key in dialect.keys:
         matches = (found for path in key.paths for found in _matches(path, free))
@@ -52,7 +52,7 @@ def look_up(
             roots.add(root)
             free.pop(written)
     sections = {section: settings[written] for section, written in _empty_sections(dialect, free).items()}
-    wrong = [*_misplaced(dialect, settings, set(taken.values())), *_misspelt(dialect, free, roots)]
+    wrong = [*_misplaced_sections(dialect, settings, set(taken.values())), *_misspelt(dialect, free, roots)]
     wrong += _unknown_inside(dialect, {key: settings[key] for key in free}, roots, whole)
     if wrong and not whole:
         raise wrong[0].error
@@ -69,7 +69,7 @@ def look_up(
     return found
 
 
-def _opened(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _open_sections(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, with a section that a script or a flag holds as one mapping as the keys below it."""
     found: dict[str, Any] = {}
     for written, value in settings.items():
@@ -166,7 +166,7 @@ def _empty_sections(dialect: Dialect, free: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _misplaced(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> Iterator[Unreadable]:
+def _misplaced_sections(dialect: Dialect, settings: Mapping[str, Any], taken: set[str]) -> Iterator[Unreadable]:
     """A section that holds one value, or a key that holds a section: either would be passed over without a word."""
     for written, value in settings.items():
         if is_open(value):

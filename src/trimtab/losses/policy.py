@@ -107,7 +107,7 @@ def policy_loss(
         check_further(correction, age=age, entropy=entropy, group=group)
     mask = _mask(mask, correction, policies, advantages, context_group)
     anchor = _anchor(loss, policies, correction)
-    compared = _compared(policies, pairs := _pairs(correction, anchor, penalty[0]))
+    compared = _policies_of(policies, pairs := _pairs(correction, anchor, penalty[0]))
     layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
     setting = (loss, correction, reduction, penalty, bonus)
     tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
@@ -203,7 +203,7 @@ def _means(parts: Mapping[str, Part], valid: Tensor, entropy: Tensor | None) -> 
     return means
 
 
-def _compared(policies: Mapping[str, Tensor | None], pairs: tuple[str, ...]) -> dict[str, Tensor]:
+def _policies_of(policies: Mapping[str, Tensor | None], pairs: tuple[str, ...]) -> dict[str, Tensor]:
     """The policies that are compared; the others are not looked at."""
     named = {policy for pair in pairs for policy in pair.split("/")}
     return {name: log_probs for name, log_probs in policies.items() if log_probs is not None and name in named}

@@ -76,11 +76,11 @@ def with_plan(config: Any, plan: Plan) -> TrimtabActorConfig:
     """The actor's configuration with the plan in it, after both were checked."""
     values = {each.name: getattr(config, each.name) for each in fields(PPOActorConfig) if each.init}
     made = TrimtabActorConfig(**values, trimtab=json.dumps(plan.settings()))
-    settled(made)
+    plan_and_reading(made)
     return made
 
 
-def settled(config: Any) -> tuple[Plan, Reading]:
+def plan_and_reading(config: Any) -> tuple[Plan, Reading]:
     """The plan, and AReaL's own settings for what it leaves out; refused where they cannot be honoured."""
     plan = LOSS.check(Plan.of(json.loads(config.trimtab)))
     said = {name: _plain(getattr(config, name, None)) for name in LOSS_KEYS}
@@ -123,7 +123,7 @@ class TrimtabEngine:
         return cast("Any", super()).train_batch(input_, loss_fn, loss_weight_fn)
 
     def _exchange(self, loss_fn: functools.partial[Tensor]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-        plan, own = settled(self.config)
+        plan, own = plan_and_reading(self.config)
         reduction = cast("Reduction", plan.reduction or own.reduction)
         weight = number_of_rows if reduction.mode.startswith("seq") else number_of_tokens
         settings = {key: loss_fn.keywords[key] for key in ("prox_logp_method", "current_version")}

@@ -89,7 +89,7 @@ class TrimtabActorWorker(ActorWorker):
         current = self.strategy.op_compute_log_probs(input_ids=batch["input_ids"], **logits)
         correction, kl = plan.correction or own.correction, plan.kl or own.kl
         bonus = plan.entropy_bonus or own.entropy
-        name, mask = _trained(batch)
+        name, mask = _mask(batch)
         tokens, rows = (data.meta_info[count][name] for count in ("batch_num_tokens", "global_valid_samples"))
         found = policy_loss(
             cast("Objective", plan.loss or own.loss or Clip()),
@@ -117,7 +117,7 @@ def actor_worker(plan: Any) -> type[TrimtabActorWorker]:
     return type("Worker", (TrimtabActorWorker,), {"plan": LOSS.check(Plan.of(plan))})
 
 
-def _trained(batch: Any) -> tuple[str, Tensor]:
+def _mask(batch: Any) -> tuple[str, Tensor]:
     """The mask that ROLL trains under, and its name among the counts.
 
     RLVR takes rows out by length and difficulty in `final_response_mask`, which begins at the second token; elsewhere there is none.

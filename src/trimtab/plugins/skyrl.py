@@ -100,11 +100,11 @@ def _name(name: str) -> str:
 
 def _plan(config: Any) -> tuple[Plan, Reading]:
     """The plan, and SkyRL's own settings for what it leaves out; both checked."""
-    return _parsed(OmegaConf.to_yaml(OmegaConf.create(asdict(config))))
+    return _parse(OmegaConf.to_yaml(OmegaConf.create(asdict(config))))
 
 
 @lru_cache
-def _parsed(text: str) -> tuple[Plan, Reading]:
+def _parse(text: str) -> tuple[Plan, Reading]:
     settings = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.create(text)))
     plan = LOSS.check(Plan.of(settings.pop("trimtab", None)))
     if plan.correction is not None:

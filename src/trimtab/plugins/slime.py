@@ -103,7 +103,7 @@ def tis(
         raise ConfigError(
             f"{WEIGHT.place} needs a correction, got none. Write `trimtab: geo-rs+token-tis` into --custom-config-path."
         )
-    mask, bounds = _packed(loss_masks)
+    mask, bounds = _pack(loss_masks)
     out = correct(
         plan.correction,
         proximal=torch.cat(train_log_probs),
@@ -140,7 +140,7 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
     correction, kl = plan.correction or own.correction, plan.kl or own.kl
     bonus = plan.entropy_bonus or own.entropy
     current, entropy = _log_probs(args, batch, logits, with_entropy=bonus is not None)
-    mask, bounds = _packed(batch["loss_masks"])
+    mask, bounds = _pack(batch["loss_masks"])
     by_token = bool(args.calculate_per_token_loss)
     if not by_token:
         _check_whole_rollouts(batch)
@@ -182,7 +182,7 @@ def sample_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
         raise ConfigError(
             f"{ADVANTAGE.place} needs rewards as they were given, got them normalised. Add --disable-rewards-normalization."
         )
-    mask, bounds = _packed(rollout_data["loss_masks"])
+    mask, bounds = _pack(rollout_data["loss_masks"])
     kept = None
     if plan.correction is not None:
         proximal, behavior = rollout_data.get("log_probs"), rollout_data.get("rollout_log_probs")
@@ -230,7 +230,7 @@ def _log_probs(args: Any, batch: Any, logits: Tensor, *, with_entropy: bool) -> 
     return torch.cat(found["log_probs"]), torch.cat(found["entropy"]) if with_entropy else None
 
 
-def _packed(masks: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _pack(masks: list[Tensor]) -> tuple[Tensor, Tensor]:
     """All samples end to end: their mask, and where each begins."""
     lengths = torch.tensor([0, *(len(mask) for mask in masks)], device=masks[0].device)
     return torch.cat([each.bool() for each in masks]), lengths.cumsum(0)
@@ -291,9 +291,9 @@ def _plan(args: Any, name: str) -> Plan:
         if getattr(args, option, None) == f"{__name__}.{other}"
         for key in each.keys
     }
-    return _checked(name, json.dumps(getattr(args, "trimtab", None)), frozenset(others - hook.keys))
+    return _checked_plan(name, json.dumps(getattr(args, "trimtab", None)), frozenset(others - hook.keys))
 
 
 @lru_cache
-def _checked(name: str, text: str, elsewhere: frozenset[str]) -> Plan:
+def _checked_plan(name: str, text: str, elsewhere: frozenset[str]) -> Plan:
     return HOOKS[name][1].check(Plan.of(json.loads(text)).model_copy(update=dict.fromkeys(elsewhere)))

@@ -197,7 +197,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             entropy=entropy,
             mask=_mask(inputs),
             advantages=_columns(inputs["advantages"]),
-            correction=_decided(inputs, correction),
+            correction=_decisions(inputs, correction),
             reduction=plan.reduction or own.reduction,
             kl=plan.kl or own.kl,
             entropy_bonus=plan.entropy_bonus,
@@ -270,7 +270,7 @@ def _columns(given: Tensor) -> Tensor:
     return given[:, None] if given.ndim == 1 else given
 
 
-def _decided(inputs: dict[str, Any], correction: Correction | None) -> Correction | Corrected | None:
+def _decisions(inputs: dict[str, Any], correction: Correction | None) -> Correction | Corrected | None:
     """What was decided over the whole step, cut as TRL cut the batch; else the rule itself."""
     if "trimtab_weight" not in inputs:
         return correction

@@ -56,11 +56,11 @@ POOLED = ("gspo", "geo_mean")
 def plan_in(settings: Any) -> Plan:
     """The plan that a section of the configuration holds."""
     plain: Any = OmegaConf.to_container(settings, resolve=True) if OmegaConf.is_config(settings) else settings
-    return plain if isinstance(plain, Plan) else _parsed(json.dumps(plain))
+    return plain if isinstance(plain, Plan) else _parse(json.dumps(plain))
 
 
 @lru_cache
-def _parsed(text: str) -> Plan:
+def _parse(text: str) -> Plan:
     return Plan.of(json.loads(text))
 
 

@@ -108,7 +108,7 @@ class Recorder:
             "versions": versions,
         }
         per_row = {"reward": rewards, "group": groups, "finish": finish}
-        given = TrainedBatch.copied(
+        given = TrainedBatch.copy_of(
             per_token, per_row, attention, cu_seqlens, {"step": step, "learner_version": learner_version}
         )
         self._start()

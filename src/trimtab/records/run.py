@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import os
 import re
 import threading
 from collections import Counter
@@ -14,14 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, SupportsFloat, cast
+from typing import Any, SupportsFloat
 
 import pyarrow as pa
-import yaml
 
-from trimtab.config.base import excerpt
-from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
-from trimtab.errors import ConfigFileError, RecordError
+from trimtab.errors import RecordError
 from trimtab.records.files import (
     TEMPORARY,
     append_line,
@@ -31,17 +26,23 @@ from trimtab.records.files import (
     keep_lines,
     lines_of,
     make_folder,
-    strict_json,
     sync_file,
     sync_folder,
-    write_whole,
 )
 from trimtab.records.lock import Lock, is_held
 from trimtab.records.rollouts import Rollouts
+from trimtab.records.run_files import (
+    check_unused,
+    checkpoint_step,
+    run_facts,
+    run_settings,
+    set_aside,
+    settings_tree,
+    write_facts,
+    write_settings,
+)
 from trimtab.records.schema import SCHEMA, RolloutRow
 
-_OURS = {"lock", "config.yaml", "rollouts", "checkpoints"}
-"""What a run that was killed while being made may have left, before its run.json."""
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -67,33 +68,33 @@ class RunDirectory:
         path = Path(path)
         try:
             make_folder(path)
-            _check_unused(path)
+            check_unused(path)
         except OSError as error:
             raise disk_error(path, error) from error
         lock = Lock(path / "lock")
         try:
-            _check_unused(path)
+            check_unused(path)
             (path / "rollouts").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
-            _write_settings(path, settings)
-            _state(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
+            write_settings(path, settings)
+            write_facts(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
         except OSError as error:
             lock.release()
             raise disk_error(path, error) from error
         except BaseException:
             lock.release()
             raise
-        return cls(path, _settings(path), lock)
+        return cls(path, run_settings(path), lock)
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
         """A run to be resumed. Lines a kill has torn are cut off."""
         path = Path(path)
-        _facts(path)
+        run_facts(path)
         lock = Lock(path / "lock")
         try:
-            run = cls(path, _settings(path), lock)
-            _state(path, **(_facts(path) | {"status": "running"}))
+            run = cls(path, run_settings(path), lock)
+            write_facts(path, **(run_facts(path) | {"status": "running"}))
             torn = {name: cut_torn_line(path / name) for name in ("metrics.jsonl", "events.jsonl")}
             for leftover in [*path.glob(f"{TEMPORARY}*"), *path.glob(f"rollouts/{TEMPORARY}*")]:
                 leftover.unlink()
@@ -112,13 +113,13 @@ class RunDirectory:
     def read(cls, path: str | Path) -> RunDirectory:
         """A run to be looked at only, finished or not."""
         path = Path(path)
-        _facts(path)
-        return cls(path, _settings(path), None)
+        run_facts(path)
+        return cls(path, run_settings(path), None)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What run.json says: schema, trimtab, created, status."""
-        return _facts(self.path)
+        return run_facts(self.path)
 
     @property
     def status(self) -> str:
@@ -183,21 +184,21 @@ class RunDirectory:
         with self._turn, _disk_errors(self.path):
             lines = keep_lines(self.path / "metrics.jsonl", lambda line: int(line["step"]) < step)
             rows = self._rollouts.rewind(step)
-            aside = [_set_aside(path) for path in sorted(self.checkpoints.glob("*")) if _step(path) > step]
+            aside = [set_aside(path) for path in sorted(self.checkpoints.glob("*")) if checkpoint_step(path) > step]
         message = f"Back to step {step}: {lines} lines of metrics and {rows} rollouts of later steps went."
         self.event("rewind", message, step=step, metrics=lines, rollouts=rows, set_aside=aside)
 
     def resettle(self, settings: Mapping[str, Any]) -> None:
         """Take other settings, such as more steps, for this and every later session."""
         self._check_open()
-        if _tree(settings) != self.settings:
-            _write_settings(self.path, settings)
-            self.settings = _settings(self.path)
+        if settings_tree(settings) != self.settings:
+            write_settings(self.path, settings)
+            self.settings = run_settings(self.path)
 
     def remember(self, **facts: Any) -> None:
         """Keep further facts in run.json."""
         self._check_open()
-        _state(self.path, **(_facts(self.path) | facts))
+        write_facts(self.path, **(run_facts(self.path) | facts))
 
     def discard(self) -> None:
         """Undo `create`: another run can be made there. The lock's file stays, see `Lock.release`."""
@@ -217,7 +218,7 @@ class RunDirectory:
             return
         try:
             self.flush()
-            _state(self.path, **(_facts(self.path) | {"status": status, "ended": _now()}))
+            write_facts(self.path, **(run_facts(self.path) | {"status": status, "ended": _now()}))
         finally:
             self._closed = True
             self._lock.release()
@@ -274,93 +275,6 @@ def free_name(root: Path, name: str) -> Path:
                 return path
     except OSError as error:
         raise disk_error(root, error) from error
-
-
-def _check_unused(path: Path) -> None:
-    names = {entry.name for entry in path.iterdir()}
-    if "run.json" in names:
-        raise RecordError(f"{path} needs to be new, got a folder that holds a run. Resume it, or choose another.")
-    foreign = sorted(name for name in names - _OURS if not name.startswith(TEMPORARY))
-    if foreign:
-        raise RecordError(f"{path} needs to be a new or empty folder, got one that holds {foreign[0]}. Choose another.")
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """run.json, if this is a run whose schema we read."""
-    if not os.path.isdir(path):  # which also answers for a name that no file can have
-        there = "a file" if os.path.exists(path) else "nothing"
-        raise RecordError(f"{path} needs to be a run directory, got {there} there.")
-    try:
-        facts = json_data((path / "run.json").read_bytes())
-        schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
-    except FileNotFoundError:
-        if (path / "config.yaml").exists() or (path / "lock").exists():
-            raise RecordError(f"{path} needs a run.json, got a half-made run. Start it again there.") from None
-        raise RecordError(f"{path} needs to be a run directory, got a folder without run.json.") from None
-    except OSError as error:
-        raise RecordError(f"{path / 'run.json'} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError):
-        raise RecordError(
-            f"{path / 'run.json'} needs schema, trimtab, created and status, got a damaged file."
-        ) from None
-    if schema != SCHEMA:
-        remedy = "Update trimtab" if isinstance(schema, int) and schema > SCHEMA else "Use the trimtab that wrote it"
-        raise RecordError(f"{path} needs schema {SCHEMA}, got {schema!r}, by trimtab {by}. {remedy}.")
-    return facts
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = yaml_data(text_of(path / "config.yaml"), RecordedLoader)
-    except ConfigFileError as error:
-        raise RecordError(f"{error} The run needs its settings.") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {reason(error)}.") from error
-    if not isinstance(settings, dict):
-        raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
-    found = cast("dict[str, Any]", settings)
-    record: object = found.get("record") or {}
-    kept = [
-        cast("dict[str, Any]", record).get(name, 1) if isinstance(record, dict) else None
-        for name in ("every", "rollouts")
-    ]
-    if not all(isinstance(each, int | float) and abs(each) < 2**53 for each in kept):
-        raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {excerpt(record)}.")
-    return found
-
-
-def _write_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(_tree(settings), sort_keys=False, allow_unicode=True)
-    write_whole(path / "config.yaml", text.encode())
-
-
-def _tree(value: object) -> Any:
-    """Settings as YAML holds them; numbers that are not finite have a form there."""
-    if isinstance(value, Mapping):
-        return {str(key): _tree(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_tree(item) for item in cast("list[object]", value)]
-    return value if isinstance(value, float) else strict_json(value)
-
-
-def _state(path: Path, **facts: Any) -> None:
-    write_whole(path / "run.json", json.dumps(strict_json(facts), indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def _set_aside(checkpoint: Path) -> str:
-    """The new name of a checkpoint that resuming must not find."""
-    stem = f"aside-{checkpoint.name.removeprefix('.')}"
-    name, number = stem, 1
-    while (checkpoint.parent / name).exists():
-        name, number = f"{stem}-{number}", number + 1
-    checkpoint.rename(checkpoint.parent / name)
-    return name
-
-
-def _step(path: Path) -> int:
-    """The step of a checkpoint that resuming could find; -1 for anything else."""
-    match = re.fullmatch(r"(?:\.replaced-)?step-(\d+)", path.name)
-    return int(match[1]) if match else -1
 
 
 def _now() -> str:

@@ -26,7 +26,7 @@ class TrainedBatch:
     facts: Mapping[str, int | None]
 
     @classmethod
-    def copied(
+    def copy_of(
         cls,
         per_token: Mapping[str, Any],
         per_row: Mapping[str, Any],
@@ -35,7 +35,7 @@ class TrainedBatch:
         facts: Mapping[str, int | None],
     ) -> TrainedBatch:
         """Copy everything, and refuse what does not fit together while its maker is there to hear it."""
-        columns = {name: _typed(name, host_array(value)) for name, value in per_token.items() if value is not None}
+        columns = {name: _as_type(name, host_array(value)) for name, value in per_token.items() if value is not None}
         name = "tokens" if "tokens" in columns else "mask"  # without tokens the mask says how many there are
         tokens = columns.get("tokens", columns["trained"])
         if tokens.ndim not in (1, 2) or (tokens.ndim == 1) != (cu_seqlens is not None):
@@ -54,7 +54,7 @@ class TrainedBatch:
         padding = None if attention is None else host_array(attention).astype(bool)
         if padding is not None and padding.shape != tokens.shape:
             raise InputError(f"Recorder needs attention of shape {tokens.shape}, got {padding.shape}.")
-        rows = {name: _listed(name, value, count) for name, value in per_row.items() if value is not None}
+        rows = {name: _as_list(name, value, count) for name, value in per_row.items() if value is not None}
         return cls(columns, rows, padding, ends, facts)
 
     @property
@@ -110,7 +110,7 @@ def host_array(value: Any) -> NDArray[Any]:
     return np.array(value)
 
 
-def _typed(name: str, column: NDArray[Any]) -> NDArray[Any]:
+def _as_type(name: str, column: NDArray[Any]) -> NDArray[Any]:
     if name == "trained":
         return column > 0
     return column.astype(np.int64 if name in _WHOLE else np.float32, copy=False)
@@ -125,7 +125,7 @@ def _check(name: str, column: NDArray[Any], tokens: NDArray[Any], count: int) ->
         raise InputError(f"Recorder needs {name} that fits tokens of shape {tokens.shape}, got shape {column.shape}.")
 
 
-def _listed(name: str, value: Any, count: int) -> list[Any]:
+def _as_list(name: str, value: Any, count: int) -> list[Any]:
     values = host_array(value).tolist() if hasattr(value, "dtype") else list(value)
     if len(values) != count:
         raise InputError(f"Recorder needs {name} with one value per row ({count}), got {len(values)}.")

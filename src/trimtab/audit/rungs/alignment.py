@@ -114,7 +114,7 @@ def _lengths(gap: Gap) -> Ints:
     return _counts(gap)[gap.sequence]
 
 
-def _lagged(gap: Gap, lag: int) -> tuple[Bools, Floats]:
+def _neighbours(gap: Gap, lag: int) -> tuple[Bools, Floats]:
     """Where the neighbour at this lag is in the same sequence, and ℓ with its behavior."""
     index = np.arange(len(gap)) + lag
     inside = (index >= 0) & (index < len(gap))
@@ -130,7 +130,7 @@ def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools]:
     lag = np.zeros(many, np.int64)
     own, _ = _squares(gap, chosen, np.clip(gap.log_r, -10, 10), many)
     for each in LAGS:
-        inside, apart = _lagged(gap, each)
+        inside, apart = _neighbours(gap, each)
         found, enough = _squares(gap, chosen & inside, apart, many)
         better = enough & (found < best) & (found < CLOSER**2 * own)
         lag, best = np.where(better, each, lag), np.where(better, found, best)
@@ -145,7 +145,7 @@ def _squares(gap: Gap, chosen: Bools, apart: Floats, many: int) -> tuple[Floats,
 
 
 def _at_lag(gap: Gap, lag: int) -> Gap:
-    inside, _ = _lagged(gap, lag)
+    inside, _ = _neighbours(gap, lag)
     index = np.clip(np.arange(len(gap)) + lag, 0, len(gap) - 1)
     behavior = gap.behavior[index]
     return replace(gap, behavior=behavior, log_r=gap.scored - behavior).where(inside)

@@ -55,7 +55,7 @@ class TemperatureFit:
     fitted: Floats
 
 
-def tempered(log_probs: Floats, temperature: float, alternatives: float) -> Floats:
+def temperature_shift(log_probs: Floats, temperature: float, alternatives: float) -> Floats:
     """log(p^T / Σ p^T) less log p, where the rest of the mass lies evenly on so many tokens.
 
     p = 1/2, T = 2, one alternative of 1/2: p² / Σ p² is 1/2 again, so 0. p = 0.9: 0.81 / 0.82 = 0.988, so 0.093.
@@ -74,9 +74,9 @@ def temperature_fit(log_probs: Floats, apart: Floats) -> TemperatureFit:
     best = (0.0, 1.0, 2.0)
     for temperature in TEMPERATURES.tolist():
         for alternatives in ALTERNATIVES:
-            explained = 1 - float(((y - tempered(x, temperature, alternatives)) ** 2).sum()) / total
+            explained = 1 - float(((y - temperature_shift(x, temperature, alternatives)) ** 2).sum()) / total
             best = max(best, (explained, temperature, alternatives))
-    return TemperatureFit(best[1], best[0], tempered(log_probs, best[1], best[2]))
+    return TemperatureFit(best[1], best[0], temperature_shift(log_probs, best[1], best[2]))
 
 
 def _tells_behavior(gap: Gap) -> bool:

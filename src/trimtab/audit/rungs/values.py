@@ -140,7 +140,7 @@ def filled(gap: Gap) -> Bools:
     found = np.zeros(len(gap), np.bool_)
     for own, other in ((gap.behavior, gap.scored), (gap.scored, gap.behavior)):
         found |= own > 1e-3  # no log-prob is above 0
-        for value in _repeated(own):
+        for value in _common_values(own):
             here = own == value
             far = here & (np.abs(other - value) > 0.7)
             # A fill meets any token; an honest value has the other side near it.
@@ -150,7 +150,7 @@ def filled(gap: Gap) -> Bools:
     return found
 
 
-def _repeated(values: Floats) -> Floats:
+def _common_values(values: Floats) -> Floats:
     """Exact values that occur often, the commonest first."""
     known, counts = np.unique(values, return_counts=True)
     often = np.flatnonzero(counts >= max(5, 5e-4 * len(values)))

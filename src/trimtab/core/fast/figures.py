@@ -29,7 +29,7 @@ def figures(rule: Correction, found: RowPass, partial: Tensor | None) -> dict[st
     values = _counts(sums, partials) | _drift(sums, tops) | _perplexities(sums, tops) | _weight(rule, sums, tops)
     for index, name in enumerate(names):
         at, top = sums[GATES + GATE * index :], tops[TOPS + 2 * index :]
-        values |= _described(f"{name}/", at[4], at[5], at[6], -top[1], top[0])
+        values |= _summary(f"{name}/", at[4], at[5], at[6], -top[1], top[0])
         values |= {
             f"{name}/rejected_tokens": _per(at[1], at[0]),
             f"{name}/rejected_sequences": _per(at[8], at[7]),
@@ -60,7 +60,7 @@ def _per(total: float, number: float) -> float:
     return total / number if number else 0.0
 
 
-def _described(
+def _summary(
     prefix: str, number: float, total: float, squares: float, least: float, greatest: float
 ) -> dict[str, float]:
     mean = _per(total, number)
@@ -87,7 +87,7 @@ def _counts(sums: list[float], partials: float) -> dict[str, float]:
 
 def _drift(sums: list[float], tops: list[float]) -> dict[str, float]:
     number = sums[1]
-    excess = _described("", number, sums[3], sums[4], 0.0, 0.0)
+    excess = _summary("", number, sums[3], sums[4], 0.0, 0.0)
     return {
         "drift/kl": _per(-sums[2], number),
         "drift/kl_reverse": _per(sums[2] + sums[7], number),  # r·ℓ = ℓ + (r − 1)·ℓ
@@ -117,7 +117,7 @@ def _perplexities(sums: list[float], tops: list[float]) -> dict[str, float]:
 
 def _weight(rule: Correction, sums: list[float], tops: list[float]) -> dict[str, float]:
     number = sums[11]
-    values = _described("weight/", number, sums[12], sums[13], -tops[5], tops[4])
+    values = _summary("weight/", number, sums[12], sums[13], -tops[5], tops[4])
     values["weight/mean"] += 1.0 if number else 0.0
     values["weight/ess"] = _per((number + sums[12]) ** 2, (number + 2 * sums[12] + sums[13]) * sums[1])
     if rule.weighs:

@@ -20,17 +20,17 @@ def ratio_points(found: RowPass) -> dict[str, float]:
     number = int(found.sums[1])
     values = [math.exp(each) for each in _values(found, found.log_r, found.trained, number, SHARES)]
     middle = _values(found, found.log_r, found.trained, number, (0.5,), magnitude=True)
-    return _named("ratio", values) | {"drift/abs_log_r_p50": sum(middle)}
+    return _by_name("ratio", values) | {"drift/abs_log_r_p50": sum(middle)}
 
 
-def _named(prefix: str, values: list[float]) -> dict[str, float]:
+def _by_name(prefix: str, values: list[float]) -> dict[str, float]:
     """The points by name; 0 where there is nothing to count."""
     return {f"{prefix}/{point}": value for point, value in zip(POINTS, values or [0.0] * len(POINTS), strict=True)}
 
 
 def weight_points(found: RowPass) -> dict[str, float]:
     """The weight where one token cannot own the figure."""
-    return _named("weight", [min(value, MOST) for value in _weights(found, int(found.sums[11]))])
+    return _by_name("weight", [min(value, MOST) for value in _weights(found, int(found.sums[11]))])
 
 
 def _weights(found: RowPass, number: int) -> list[float]:
@@ -56,7 +56,7 @@ def gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
     codes, (lower, upper, _) = found.program.gates[index]
     values = torch.empty(len(SHARES), dtype=torch.float32)
     bins.gate_values(found.rows.numpy(), index, codes[0] == 0, lower, upper, SHARES, values.numpy())
-    return _named(name, values.tolist())
+    return _by_name(name, values.tolist())
 
 
 def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
@@ -64,7 +64,7 @@ def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]
     value, scope = _measured_again(found, index)
     number = int(scope.view(torch.uint8).sum(dtype=torch.int64))
     values = _values(found, value, scope, number, SHARES)
-    return _named(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
+    return _by_name(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
 
 
 def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:

@@ -36,12 +36,12 @@ def _flat(section: dict[str, Any], holes: Holes) -> Iterator[tuple[str, Any]]:
             below = _flat(cast("dict[str, Any]", value), holes)
             yield from ((f"{name}.{inner}", each) for inner, each in below)
         else:
-            yield name, _known(value, holes)
+            yield name, _known_part(value, holes)
 
 
-def _known(value: Any, holes: Holes) -> Any:
+def _known_part(value: Any, holes: Holes) -> Any:
     """A value as it stands, but for one with something unknown in it."""
     if isinstance(value, list):
-        return [_known(each, holes) for each in cast("list[Any]", value)]
+        return [_known_part(each, holes) for each in cast("list[Any]", value)]
     unknown = holes.of(value) if isinstance(value, str) else None
     return value if unknown is None else unknown

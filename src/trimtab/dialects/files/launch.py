@@ -131,7 +131,7 @@ def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]
     found = seen if any(score(each.keys) for each in seen) or not any(score(each.keys) for each in found) else found
     ranked = sorted(found, key=lambda each: (purpose_of(each.program) is not None, -score(each.keys), -len(each.keys)))
     taken, rest = ranked[0], [each for each in ranked[1:] if score(each.keys) > 0]
-    others = [each for each in rest if _scored(each, score) != _scored(taken, score)]
+    others = [each for each in rest if _own_settings(each, score) != _own_settings(taken, score)]
     if not others:
         return taken, taken.findings
     lines = ", ".join(str(each.line) for each in sorted(others, key=lambda each: each.line)[:5])
@@ -144,7 +144,7 @@ def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]
     return taken, (*taken.findings, said)
 
 
-def _scored(each: Launch, score: Score) -> dict[str, Any]:
+def _own_settings(each: Launch, score: Score) -> dict[str, Any]:
     """The settings of a command that are the framework's."""
     return {key: value for key, value in each.keys.items() if score({key: value})}
 

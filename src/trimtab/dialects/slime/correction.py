@@ -26,7 +26,7 @@ def correction_of(given: Given) -> Correction:
         "rs_veto_threshold, as mis.yaml has it since it got use_rs",
     )
     if given["use_score_centering"]:
-        return _centered(given)
+        return _centering(given)
     gates = _opsm(given)
     if not given["use_tis"]:
         if given["use_rollout_logprobs"]:
@@ -48,7 +48,7 @@ def correction_of(given: Given) -> Correction:
     )
 
 
-def _centered(given: Given) -> Correction:
+def _centering(given: Given) -> Correction:
     """REINFORCE by the ratio of the policy being trained to the sampler, less its mean over the head; three policies are not compared."""
     own = is_mis(given) or (given["custom_tis_function_path"] or "").endswith(TRUST_REGION)
     refuse(

@@ -43,7 +43,7 @@ class Attempt:
 def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
     """The attempt that loses least: each way of saying the correction, with the loss and the advantage beside it."""
     if asked.correction is None:
-        return _uncorrected(dialect, asked, goals)
+        return _without_correction(dialect, asked, goals)
     tried: list[Attempt] = []
     for settings in itertools.islice(_ways(dialect, asked, goals), MOST_WAYS):
         tried.append(_beside(dialect, asked, goals, settings))
@@ -56,7 +56,7 @@ def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> At
     return replace(rest, lost=(lost, *rest.lost))
 
 
-def _uncorrected(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
+def _without_correction(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Attempt:
     """Without a correction: as the framework begins, or with its correction switched off where that loses less."""
     found = _beside(dialect, asked, goals, {})
     if not found.lost:

@@ -64,10 +64,10 @@ def _others(dialect: Dialect, rule: Correction) -> Changed:
                     f"the same without {' and '.join(f'the {gate_words(each)}' for each in dropped)}",
                     rule.but(gates=rest),
                 )
-                yield from _weighed(dialect, rule.but(gates=rest), dropped)
+                yield from _with_weight(dialect, rule.but(gates=rest), dropped)
 
 
-def _weighed(dialect: Dialect, rest: Correction, dropped: tuple[Gate, ...]) -> Changed:
+def _with_weight(dialect: Dialect, rest: Correction, dropped: tuple[Gate, ...]) -> Changed:
     """Some gates come only with a weight: the same gates with one that the framework has."""
     if settings_for(dialect, rest) or rest.weight is None:
         return
@@ -75,21 +75,21 @@ def _weighed(dialect: Dialect, rest: Correction, dropped: tuple[Gate, ...]) -> C
         yield f"{words}, without {' and '.join(f'the {gate_words(each)}' for each in dropped)}", other
 
 
-def _exchanged(rule: Correction, gate: Gate, other: Gate) -> Correction:
+def _exchange(rule: Correction, gate: Gate, other: Gate) -> Correction:
     return rule.but(gates=tuple(other if each is gate else each for each in rule.gates))
 
 
 def _other_vetoes(rule: Correction) -> Changed:
     for gate in rule.gates:
         for words, other in _vetoes(gate):
-            yield f"{words} in place of the veto", _exchanged(rule, gate, other)
+            yield f"{words} in place of the veto", _exchange(rule, gate, other)
 
 
 def _other_budgets(rule: Correction) -> Changed:
     for gate in rule.gates:
         if gate.agg == "budget":
             words = f"the same with strict {'false' if gate.strict else 'true'}"
-            yield words, _exchanged(rule, gate, gate.but(strict=not gate.strict))
+            yield words, _exchange(rule, gate, gate.but(strict=not gate.strict))
 
 
 def _other_weights(rule: Correction, weight: Weight) -> Changed:

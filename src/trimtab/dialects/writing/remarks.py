@@ -74,7 +74,7 @@ def of_target(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iter
     tree = as_tree(settings)
     doubts = {each.text for each in bound_findings(look_up(dialect, flat_settings(tree)), back.correction)}
     open_keys = {path for path, value in settings.items() if _is_open(value)}
-    promised = _documented(dialect, tree)
+    promised = _documented_findings(dialect, tree)
     for each in back.findings:
         if each.level == "defect" and each not in promised:
             yield Finding(each.key, "note", f"These numbers allow for it already: {_without_remedy(each.text)}.")
@@ -86,7 +86,7 @@ def _speaks_of_open(finding: Finding, open_keys: set[str]) -> bool:
     return finding.key in open_keys or f"{OPEN:g}" in finding.text
 
 
-def _documented(dialect: Dialect, tree: dict[str, Any]) -> tuple[Finding, ...]:
+def _documented_findings(dialect: Dialect, tree: dict[str, Any]) -> tuple[Finding, ...]:
     try:
         return read(dialect.name, tree, documented=True).findings
     except ConfigError:

@@ -157,9 +157,9 @@ def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     if prompt is not None:
         per_token = _with_prompt(prompt, per_token)
     length = max(len(column) for column in per_token.values())
-    per_token = {name: _aligned(name, column, length) for name, column in per_token.items()}
+    per_token = {name: _align(name, column, length) for name, column in per_token.items()}
     if "trained" not in per_token:
-        per_token["trained"] = _told(per_token, length)
+        per_token["trained"] = _mask_of_log_probs(per_token, length)
     if record.get("advantage") is not None and "advantage" not in per_token:
         per_token["advantage"] = np.full(length, float(record["advantage"]), np.float32)
     yield DumpRow(**_present(per_token, record.get("lengths")), **_facts(record))
@@ -172,12 +172,12 @@ def _with_prompt(prompt: Any, columns: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _aligned(name: str, column: Any, length: int) -> Any:
+def _align(name: str, column: Any, length: int) -> Any:
     """A column of log-probs that is one short begins with the second token."""
     return after(1, column, name) if name in LOG_PROBS and len(column) == length - 1 else column
 
 
-def _told(columns: Mapping[str, Any], length: int) -> Any:
+def _mask_of_log_probs(columns: Mapping[str, Any], length: int) -> Any:
     """Without a mask, what the sampler gave a log-prob counts as trained."""
     for name in ("behavior", "proximal", "current"):
         if name in columns:

@@ -71,9 +71,9 @@ def _branch(nodes: list[dict[str, Any]], streams: Mapping[str, Any], trace: Mapp
     sampled = np.concatenate([mask_column(node.get("mask") or []) for node in nodes])
     if len(sampled) != len(tokens):
         raise RecordError(f"a mask of {len(sampled)} values for {len(tokens)} tokens")
-    known = {"behavior": _expanded(nodes, "logprobs", sampled)}
+    known = {"behavior": _expand(nodes, "logprobs", sampled)}
     for name, key in _STREAMS.items():
-        known[name] = _stream(streams[key], len(tokens)) if key in streams else _expanded(nodes, key, sampled)
+        known[name] = _stream(streams[key], len(tokens)) if key in streams else _expand(nodes, key, sampled)
     trained = sampled
     if known["current"] is not None:  # the trainer says null where its loss did not act
         trained = sampled & np.isfinite(known["current"])
@@ -92,7 +92,7 @@ def _branch(nodes: list[dict[str, Any]], streams: Mapping[str, Any], trace: Mapp
     )
 
 
-def _expanded(nodes: list[dict[str, Any]], key: str, sampled: Any) -> Any:
+def _expand(nodes: list[dict[str, Any]], key: str, sampled: Any) -> Any:
     """Compact values at the places of their True masks; None where no message has any."""
     if not any(node.get(key) for node in nodes):
         return None

@@ -95,18 +95,18 @@ class Gathering:
         """All rows as one batch. It takes them out: what they held is free once it is joined."""
         partly = [name for name, column in self._columns.items() if 0 < sum(map(_absent, column)) < len(self)]
         offsets = np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]).astype(np.int64)
-        per_token: dict[str, Any] = {name: self._joined(name) for name in PER_TOKEN}
-        per_sequence = {name: self._listed(name) for name in PER_SEQUENCE}
+        per_token: dict[str, Any] = {name: self._whole_column(name) for name in PER_TOKEN}
+        per_sequence = {name: self._row_column(name) for name in PER_SEQUENCE}
         notes = list(origin.notes)
         if per_sequence["group"] is None and per_token["tokens"] is not None:
             per_sequence["group"] = _groups_of(offsets, per_token["tokens"], per_token["trained"], per_sequence["step"])
             notes.append("Groups are the sequences of a step with the same prompt tokens: the file names none.")
         if partly:
             notes.append(f"Only some sequences have {', '.join(partly)}; the others count as unknown.")
-        told = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
-        return SavedBatch(origin=told, offsets=offsets, **(per_token | per_sequence))
+        noted = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
+        return SavedBatch(origin=noted, offsets=offsets, **(per_token | per_sequence))
 
-    def _joined(self, name: str) -> NDArray[Any] | None:
+    def _whole_column(self, name: str) -> NDArray[Any] | None:
         column = self._columns.pop(name)
         if name != "trained" and all(map(_absent, column)):
             return None
@@ -117,7 +117,7 @@ class Gathering:
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype)
 
-    def _listed(self, name: str) -> Any:
+    def _row_column(self, name: str) -> Any:
         column = self._columns.pop(name)
         if all(map(_absent, column)):
             return None
@@ -157,7 +157,7 @@ def after(prompt: int, values: NDArray[Any] | None, name: str) -> Any:
     return np.concatenate([np.full(prompt, fill, dtype), np.asarray(values, dtype)])
 
 
-def told(words: str, **facts: Any) -> DumpRow:
+def text_row(words: str, **facts: Any) -> DumpRow:
     """A sequence of which there is only text."""
     return DumpRow(trained=np.empty(0, bool), text=words, **facts)
 

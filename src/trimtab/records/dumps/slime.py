@@ -46,14 +46,14 @@ def _knows_rollout(file: DumpFile) -> bool:
 
 def _train_rows(sample: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     row = _row(sample, _TRAINED, mask="loss_masks", step=_number(file), truncated=sample.get("truncated"))
-    rollout = _sampled(sample, file)
+    rollout = _rollout_of(sample, file)
     same = rollout is not None and np.array_equal(
         int_column(plain(rollout["tokens"])), int_column(plain(sample["tokens"]))
     )
     yield replace(row, **_facts(rollout, row)) if rollout is not None and same else row
 
 
-def _sampled(sample: Mapping[str, Any], file: DumpFile) -> Mapping[str, Any] | None:
+def _rollout_of(sample: Mapping[str, Any], file: DumpFile) -> Mapping[str, Any] | None:
     """The same sample as `rollout_data` beside it has it, by its place there: versions, group and status stand only there."""
     place, path = sample.get("rollout_position"), file.path.parent.parent / "rollout_data" / file.path.name
     if not isinstance(place, int) or not path.is_file():

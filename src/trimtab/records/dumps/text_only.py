@@ -12,7 +12,7 @@ from trimtab.errors import RecordError
 from trimtab.records.dumps.columns import parquet_rows
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import RECORDER, DumpReader
-from trimtab.records.dumps.row import DumpRow, told
+from trimtab.records.dumps.row import DumpRow, text_row
 
 _TEXT = ("The file has text only, no tokens and no log-probs.",)
 _NOT_REWARDS = ("step", "prompt", "completion", "advantage", "image", "images")
@@ -36,7 +36,7 @@ def _trl_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     prompt = _words(record["prompt"])
     step = int(record["step"])
     total = sum(rewards) if rewards else None
-    yield told(prompt + _words(record["completion"]), reward=total, step=step, group=(step, prompt))
+    yield text_row(prompt + _words(record["completion"]), reward=total, step=step, group=(step, prompt))
 
 
 def _knows_swift(file: DumpFile) -> bool:
@@ -51,7 +51,7 @@ def _swift_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
         raise RecordError("a step whose lists have different lengths")
     for index in range(count):
         prompt, step = _words(record["prompt"][index]), int(record["step"][index])
-        yield told(prompt + _words(record["completion"][index]), step=step, group=(step, prompt))
+        yield text_row(prompt + _words(record["completion"][index]), step=step, group=(step, prompt))
 
 
 def _knows_areal(file: DumpFile) -> bool:

@@ -13,7 +13,7 @@ from trimtab.records.dumps.pickles import torch_content
 from trimtab.records.dumps.pickles.husk import Husk
 from trimtab.records.dumps.pickles.tensors import plain, typed_bytes
 from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
-from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column, padded_rows, told
+from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column, padded_rows, text_row
 
 _COLUMNS = {
     "trained": "response_mask",
@@ -96,7 +96,7 @@ def _knows_text(file: DumpFile) -> bool:
 def _text_rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     step = int(record["step"])
     group = record.get("uid", record["input"])
-    yield told(
+    yield text_row(
         f"{record['input']}{record['output']}", reward=float(record["score"]), step=step, group=(step, str(group))
     )
 

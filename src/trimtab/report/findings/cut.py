@@ -13,7 +13,7 @@ def cut_samples(run: Run) -> Iterator[RunFinding]:
     """What replay changed; or that nothing was replayed and ratios stand at what the cut left."""
     kept = run.series("head/kept_mass").median
     if kept == kept:
-        yield _replayed(run, kept)
+        yield _replay_note(run, kept)
     elif run.setting("rollout.head", "none") == "none" and _is_cut(run):
         yield _not_replayed(run)
 
@@ -23,7 +23,7 @@ def _is_cut(run: Run) -> bool:
     return run.setting("rollout.top_k") is not None or (isinstance(share, (int, float)) and share < 1)
 
 
-def _replayed(run: Run, kept: float) -> RunFinding:
+def _replay_note(run: Run, kept: float) -> RunFinding:
     outside = run.series("head/outside_fraction").median
     fell_back = f" {percent(outside)} of the tokens lay outside and kept the whole vocabulary." if outside > 0 else ""
     return RunFinding(

@@ -112,7 +112,7 @@ def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
     return RunFinding(level, title, f"{curve} {why}", "accuracy")
 
 
-def predicted(run: Run) -> Iterator[RunFinding]:
+def early_signs(run: Run) -> Iterator[RunFinding]:
     """Each measured sign that the run showed, with its reliability; at the level of a note, as most signs are in vain."""
     found, _ = run_verdict(run)
     for each in warnings_of(run):

@@ -13,7 +13,7 @@ KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
     learning.verdict_finding,
     filtering.starvation,
     learning.early_sign,
-    learning.predicted,
+    learning.early_signs,
     filtering.selection_bias,
     filtering.distance,
     filtering.gates,

@@ -10,20 +10,20 @@ from trimtab.records.dumps.pickles import tensors
 from trimtab.records.dumps.pickles.husk import Husk, StandIn
 
 
-def _ordered(items: Any = ()) -> dict[Any, Any]:
+def _dict_of(items: Any = ()) -> dict[Any, Any]:
     if items:
         raise RecordError("it makes an OrderedDict of something else than its items")
     return {}
 
 
-def _listed(items: Any = ()) -> list[Any]:
+def _list_of(items: Any = ()) -> list[Any]:
     """A set as a list: nothing needs it to be one, and its items need not have a hash."""
     if not isinstance(items, list | tuple):
         raise RecordError("it makes a set of something else than a list")
     return list(items)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
+def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise RecordError("it encodes something else than bytes")
     return text.encode("latin1")
@@ -36,7 +36,7 @@ def _bytes(data: Any = b"", *_: Any) -> bytes:
 
 
 def _size(sides: Any = ()) -> tuple[Any, ...]:
-    return tuple(_listed(sides))
+    return tuple(_list_of(sides))
 
 
 def _place(*parts: Any) -> str:
@@ -48,7 +48,7 @@ def _state(kind: Any, state: Any) -> Any:
     return state
 
 
-def _typed(function: Any, kind: Any, arguments: Any, state: Any) -> Any:
+def _tensor_of_subclass(function: Any, kind: Any, arguments: Any, state: Any) -> Any:
     """A tensor of a subclass: how it is rebuilt is itself one of the stand-ins."""
     if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
         raise RecordError("it rebuilds a tensor by something that is not admitted")
@@ -59,7 +59,7 @@ def _tensordict(kind: Any, state: Any) -> dict[str, Any]:
     return dict(state["_tensordict"])
 
 
-def _uncalled(*_: Any) -> Any:
+def _refuse_call(*_: Any) -> Any:
     raise RecordError("it calls the type of a storage")
 
 
@@ -75,16 +75,16 @@ def _functions() -> dict[str, Callable[..., Any]]:
     }
     numpy = {f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in made.items()}
     return numpy | {
-        "collections.OrderedDict": _ordered,
-        "builtins.set": _listed,
-        "__builtin__.set": _listed,
-        "builtins.frozenset": _listed,
-        "__builtin__.frozenset": _listed,
+        "collections.OrderedDict": _dict_of,
+        "builtins.set": _list_of,
+        "__builtin__.set": _list_of,
+        "builtins.frozenset": _list_of,
+        "__builtin__.frozenset": _list_of,
         "builtins.bytes": _bytes,
         "__builtin__.bytes": _bytes,
         "builtins.bytearray": _bytes,
         "__builtin__.bytearray": _bytes,
-        "_codecs.encode": _encoded,
+        "_codecs.encode": _encode,
         "numpy.dtype": tensors.PickledType,
         "torch.Size": _size,
         "torch.device": _place,
@@ -92,7 +92,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "torch._utils._rebuild_tensor_v2": tensors.tensor,
         "torch._utils._rebuild_tensor_v3": tensors.retyped,
         "torch._utils._rebuild_parameter": tensors.parameter,
-        "torch._tensor._rebuild_from_type_v2": _typed,
+        "torch._tensor._rebuild_from_type_v2": _tensor_of_subclass,
         "torch.nested._internal.nested_tensor._rebuild_njt": tensors.jagged,
         "tensordict._reductions._make_td": _tensordict,
         "tensordict._reductions._rebuild_tensordict_files_consolidated": tensors.consolidated,
@@ -121,6 +121,6 @@ _CLASSES = (
 ADMITTED: dict[str, StandIn] = {
     **{name: StandIn(name, function) for name, function in _functions().items()},
     **{name: _husk(name) for name in _CLASSES},
-    **{f"torch.{name}": StandIn(f"torch.{name}", _uncalled) for name in tensors.STORAGES},
-    "torch.storage.UntypedStorage": StandIn("torch.UntypedStorage", _uncalled),
+    **{f"torch.{name}": StandIn(f"torch.{name}", _refuse_call) for name in tensors.STORAGES},
+    "torch.storage.UntypedStorage": StandIn("torch.UntypedStorage", _refuse_call),
 }

@@ -58,14 +58,14 @@ class PlainUnpickler(_Machine):
 
 def _reduce(machine: Any) -> None:
     arguments = machine.stack.pop()
-    machine.stack[-1] = _called(machine.stack[-1], arguments)
+    machine.stack[-1] = _call(machine.stack[-1], arguments)
 
 
 def _new_named(machine: Any) -> None:
     named, arguments = machine.stack.pop(), machine.stack.pop()
     if named:
         raise NotDataError("it makes an object with named arguments")
-    machine.stack[-1] = _called(machine.stack[-1], arguments)
+    machine.stack[-1] = _call(machine.stack[-1], arguments)
 
 
 def _build(machine: Any) -> None:
@@ -74,7 +74,7 @@ def _build(machine: Any) -> None:
     if isinstance(thing, Husk):
         thing.state = state
     elif not isinstance(thing, dict):  # a dictionary's attributes say nothing about its items
-        raise NotDataError(f"it sets attributes of {_named(thing)}")
+        raise NotDataError(f"it sets attributes of {_name_of(thing)}")
 
 
 def _set_item(machine: Any) -> None:
@@ -97,7 +97,7 @@ def _dict(machine: Any) -> None:
 def _add_items(machine: Any) -> None:
     items = machine.pop_mark()
     if not isinstance(machine.stack[-1], list):
-        raise NotDataError(f"it adds items to {_named(machine.stack[-1])}")
+        raise NotDataError(f"it adds items to {_name_of(machine.stack[-1])}")
     machine.stack[-1].extend(items)
 
 
@@ -110,7 +110,7 @@ def _frozen_set(machine: Any) -> None:
     machine.append(items)
 
 
-def _refused(name: str) -> Callable[[Any], None]:
+def _refusal(name: str) -> Callable[[Any], None]:
     def refuse(machine: Any) -> None:
         raise NotDataError(f"it has the operation {name}, which plain data does not need")
 
@@ -132,7 +132,7 @@ def _dispatch() -> dict[int, Callable[[Any], None]]:
         "FROZENSET": _frozen_set,
     }
     codes = {name: getattr(pickle, name)[0] for name in (*_PLAIN, *ours)}
-    table = {code: _refused(f"{code:#04x}") for code in range(256)}
+    table = {code: _refusal(f"{code:#04x}") for code in range(256)}
     table |= {codes[name]: _Machine.dispatch[codes[name]] for name in _PLAIN}
     return table | {codes[name]: ours[name] for name in ours}
 
@@ -183,22 +183,22 @@ def pickle_content(path: Path) -> Any:
         return unpickle(file, path.stat().st_size, path)
 
 
-def _called(function: Any, arguments: Any) -> Any:
+def _call(function: Any, arguments: Any) -> Any:
     if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
-        raise NotDataError(f"it calls {_named(function)}")
+        raise NotDataError(f"it calls {_name_of(function)}")
     return function.make(*cast("tuple[Any, ...]", arguments))
 
 
 def _put(into: Any, items: list[Any]) -> None:
     """Keys and values in turn. Plain keys only: a key is hashed, and what is nested a million deep cannot be."""
     if not isinstance(into, dict):
-        raise NotDataError(f"it sets items of {_named(into)}")
+        raise NotDataError(f"it sets items of {_name_of(into)}")
     made = cast("dict[Any, Any]", into)
     for key, value in zip(items[::2], items[1::2], strict=True):
         if not isinstance(key, _KEYS):
-            raise NotDataError(f"it has {_named(key)} as a key")
+            raise NotDataError(f"it has {_name_of(key)} as a key")
         made[key] = value
 
 
-def _named(thing: Any) -> str:
+def _name_of(thing: Any) -> str:
     return thing.name if isinstance(thing, StandIn | Husk) else f"a {type(thing).__name__}"

@@ -1,0 +1,76 @@
+"""What an advantage can be: how rewards are shaped, which estimator reads them, and how the result is normalised."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+from pydantic import Field
+
+from trimtab.config.advantages.estimator import BASELINE as BASELINE
+from trimtab.config.advantages.estimator import Baseline as Baseline
+from trimtab.config.advantages.estimator import Estimator as Estimator
+from trimtab.config.advantages.normalise import WHITEN as WHITEN
+from trimtab.config.advantages.normalise import Level as Level
+from trimtab.config.advantages.normalise import Normalise as Normalise
+from trimtab.config.advantages.normalise import Singleton as Singleton
+from trimtab.config.advantages.of_sequences import Gdpo as Gdpo
+from trimtab.config.advantages.of_sequences import Gpg as Gpg
+from trimtab.config.advantages.of_sequences import Grpo as Grpo
+from trimtab.config.advantages.of_sequences import LeaveOneOut as LeaveOneOut
+from trimtab.config.advantages.of_sequences import MaxRl as MaxRl
+from trimtab.config.advantages.of_sequences import Opo as Opo
+from trimtab.config.advantages.of_sequences import PassK as PassK
+from trimtab.config.advantages.of_sequences import Rloo as Rloo
+from trimtab.config.advantages.of_tokens import Distillation as Distillation
+from trimtab.config.advantages.of_tokens import Gae as Gae
+from trimtab.config.advantages.of_tokens import Gaps as Gaps
+from trimtab.config.advantages.of_tokens import OptimalToken as OptimalToken
+from trimtab.config.advantages.of_tokens import ReinforcePlusPlus as ReinforcePlusPlus
+from trimtab.config.advantages.of_tokens import ReMax as ReMax
+from trimtab.config.advantages.of_tokens import RewardEstimator as RewardEstimator
+from trimtab.config.advantages.of_tokens import Student as Student
+from trimtab.config.advantages.shaping import Overlong as Overlong
+from trimtab.config.advantages.shaping import Shaping as Shaping
+from trimtab.config.base import of_kind
+from trimtab.errors import UnknownNameError, nearest
+
+AnyEstimator = Annotated[
+    Gae
+    | Grpo
+    | Rloo
+    | LeaveOneOut
+    | ReinforcePlusPlus
+    | ReMax
+    | Opo
+    | Gpg
+    | PassK
+    | Gdpo
+    | MaxRl
+    | OptimalToken
+    | Distillation,
+    Field(discriminator="kind"),
+]
+"""The field type of a settings class that holds an estimator."""
+ESTIMATORS: dict[str, type[Estimator]] = {
+    each.model_fields["kind"].default: each for each in get_args(get_args(AnyEstimator)[0])
+}
+_NAMED = {
+    kind: each()
+    for kind, each in ESTIMATORS.items()
+    if not any(field.is_required() for field in each.model_fields.values())
+}
+"""Made beforehand: nothing is validated while a step is compiled."""
+
+
+def estimator(kind: str, **settings: Any) -> Estimator:
+    """The estimator of that kind with these settings."""
+    if kind not in ESTIMATORS:
+        raise UnknownNameError(f"There is no advantage estimator {kind!r}. {nearest(kind, ESTIMATORS)}")
+    return ESTIMATORS[kind](**settings)
+
+
+def estimator_from(value: object) -> Estimator:
+    """An estimator as it is, or the one of that name."""
+    if isinstance(value, str):
+        return _NAMED[value] if value in _NAMED else estimator(value)
+    return of_kind(Estimator, value, "advantages needs an estimator or its name", 'trimtab.Grpo() or "grpo"')

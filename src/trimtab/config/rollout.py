@@ -1,0 +1,94 @@
+"""How samples are made, by what engine, and how old they may be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from trimtab.config.base import Config, Count, Positive, Share, Whole
+from trimtab.config.vllm import Vllm
+from trimtab.errors import ConfigError
+
+Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
+KvCache = Literal["auto", "fp8"]
+
+
+class Rollout(Config):
+    """How samples are made, and how old they may be."""
+
+    groups: Count = Field(default=16, description="Prompts per learner step.")
+    samples: Count = Field(default=8, description="Responses per prompt.")
+    max_tokens: Count | None = Field(default=None, description="Longest response. If not set: what the task needs.")
+    temperature: Positive = Field(default=1.0, description="Of sampling and of every log-prob the learner works out.")
+    top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
+    top_p: Share | None = Field(
+        default=None, description="Sample from the likeliest tokens that hold this probability."
+    )
+    head: Literal["none", "mask", "top-k"] = Field(
+        default="mask",
+        description="What is recorded of the distribution that each token was drawn from. mask: where top_k or top_p cuts, the ids that "
+        "were left, and the learner's log-probs run over the same ids, so that a ratio compares policies and not what the cut kept. "
+        "top-k: the `head_size` likeliest ids with their log-probs, for score centering and gates over the head. none: nothing.",
+    )
+    head_size: Count = Field(default=128, description="How many of the likeliest ids are recorded (head top-k).")
+    engine: Literal["hf", "vllm", "vllm-server"] = Field(
+        default="hf",
+        description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server: vLLM as a server, started "
+        "by the run or at `servers`.",
+    )
+    servers: tuple[str, ...] = Field(
+        default=(), description="Addresses of running vLLM servers (vllm-server); none: `samplers` of them are started."
+    )
+    vllm: Vllm = Field(default=Vllm(), description="Settings of vLLM, where it is the engine.")
+    precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
+    kv_cache: KvCache = Field(
+        default="auto",
+        description="How keys and values wait for later tokens (engine hf). auto: as they were worked out. fp8: rounded to 8-bit floats, "
+        "e4m3 with scale 1.",
+    )
+    max_staleness: Whole = Field(
+        default=2, description="η: no trained sequence was begun more than so many versions ago. 0: synchronous."
+    )
+    late: Literal["drop", "train"] = Field(
+        default="drop", description="What happens to a group older than that when its turn comes."
+    )
+    max_dropped: Share = Field(
+        default=0.02,
+        description="Share of groups that may be dropped as late. Before there are more, the learner waits for those that would be late "
+        "after its next step. 1: it never waits.",
+    )
+    in_flight: Literal["finish", "keep_cache", "recompute"] = Field(
+        default="keep_cache",
+        description="New weights while a response is half done: finish it first; go on with the cache; or recompute the cache.",
+    )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda|cuda:\d+)$",
+        description="Where the engine hf samples: cpu, cuda, cuda:N; auto: a GPU if torch can use one. Samplers of backend local take "
+        "the GPUs in turn, those that no learner rank has first.",
+    )
+    slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
+    samplers: Count = Field(default=1, description="Sampler processes (backend local) or actors (backend ray).")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Rollout:
+        if self.head == "top-k" and self.is_cut:
+            raise ConfigError(
+                "rollout.head top-k needs sampling from the whole vocabulary, got top_k or top_p beside it. Set head to mask: it holds "
+                "every id that could be drawn, so that nothing is left to a tail."
+            )
+        if self.kv_cache != "auto" and self.engine != "hf":
+            raise ConfigError(
+                f"rollout.kv_cache {self.kv_cache} needs rollout.engine hf, got {self.engine}. Set it to auto, or the engine to hf."
+            )
+        if self.servers and self.engine != "vllm-server":
+            raise ConfigError(
+                f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
+            )
+        return self
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether top_k or top_p takes ids away."""
+        return self.top_k is not None or (self.top_p is not None and self.top_p < 1)

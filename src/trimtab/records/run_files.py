@@ -1,0 +1,112 @@
+"""What a run directory holds beside its rollouts: run.json, config.yaml, and checkpoints by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from trimtab.config.base import excerpt
+from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
+from trimtab.errors import ConfigFileError, RecordError
+from trimtab.records.files import TEMPORARY, strict_json, write_whole
+from trimtab.records.schema import SCHEMA
+
+_OURS = {"lock", "config.yaml", "rollouts", "checkpoints"}
+"""What a run that was killed while being made may have left, before its run.json."""
+
+
+def check_unused(path: Path) -> None:
+    """An error where the folder holds a run, or anything else that is not ours."""
+    names = {entry.name for entry in path.iterdir()}
+    if "run.json" in names:
+        raise RecordError(f"{path} needs to be new, got a folder that holds a run. Resume it, or choose another.")
+    foreign = sorted(name for name in names - _OURS if not name.startswith(TEMPORARY))
+    if foreign:
+        raise RecordError(f"{path} needs to be a new or empty folder, got one that holds {foreign[0]}. Choose another.")
+
+
+def run_facts(path: Path) -> dict[str, Any]:
+    """run.json, if this is a run whose schema we read."""
+    if not os.path.isdir(path):  # which also answers for a name that no file can have
+        there = "a file" if os.path.exists(path) else "nothing"
+        raise RecordError(f"{path} needs to be a run directory, got {there} there.")
+    try:
+        facts = json_data((path / "run.json").read_bytes())
+        schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
+    except FileNotFoundError:
+        if (path / "config.yaml").exists() or (path / "lock").exists():
+            raise RecordError(f"{path} needs a run.json, got a half-made run. Start it again there.") from None
+        raise RecordError(f"{path} needs to be a run directory, got a folder without run.json.") from None
+    except OSError as error:
+        raise RecordError(f"{path / 'run.json'} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError):
+        raise RecordError(
+            f"{path / 'run.json'} needs schema, trimtab, created and status, got a damaged file."
+        ) from None
+    if schema != SCHEMA:
+        remedy = "Update trimtab" if isinstance(schema, int) and schema > SCHEMA else "Use the trimtab that wrote it"
+        raise RecordError(f"{path} needs schema {SCHEMA}, got {schema!r}, by trimtab {by}. {remedy}.")
+    return facts
+
+
+def write_facts(path: Path, **facts: Any) -> None:
+    """Write run.json, whole or not at all."""
+    write_whole(path / "run.json", json.dumps(strict_json(facts), indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def run_settings(path: Path) -> dict[str, Any]:
+    """config.yaml, if it is one."""
+    try:
+        settings = yaml_data(text_of(path / "config.yaml"), RecordedLoader)
+    except ConfigFileError as error:
+        raise RecordError(f"{error} The run needs its settings.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecordError(f"{path / 'config.yaml'} needs to be YAML, got a damaged file: {reason(error)}.") from error
+    if not isinstance(settings, dict):
+        raise RecordError(f"{path / 'config.yaml'} needs `field: value` lines, got something else.")
+    found = cast("dict[str, Any]", settings)
+    record: object = found.get("record") or {}
+    kept = [
+        cast("dict[str, Any]", record).get(name, 1) if isinstance(record, dict) else None
+        for name in ("every", "rollouts")
+    ]
+    if not all(isinstance(each, int | float) and abs(each) < 2**53 for each in kept):
+        raise RecordError(f"{path / 'config.yaml'} needs numbers under record, got {excerpt(record)}.")
+    return found
+
+
+def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write config.yaml, whole or not at all."""
+    text = yaml.safe_dump(settings_tree(settings), sort_keys=False, allow_unicode=True)
+    write_whole(path / "config.yaml", text.encode())
+
+
+def settings_tree(value: object) -> Any:
+    """Settings as YAML holds them; numbers that are not finite have a form there."""
+    if isinstance(value, Mapping):
+        return {str(key): settings_tree(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [settings_tree(item) for item in cast("list[object]", value)]
+    return value if isinstance(value, float) else strict_json(value)
+
+
+def set_aside(checkpoint: Path) -> str:
+    """The new name of a checkpoint that resuming must not find."""
+    stem = f"aside-{checkpoint.name.removeprefix('.')}"
+    name, number = stem, 1
+    while (checkpoint.parent / name).exists():
+        name, number = f"{stem}-{number}", number + 1
+    checkpoint.rename(checkpoint.parent / name)
+    return name
+
+
+def checkpoint_step(path: Path) -> int:
+    """The step of a checkpoint that resuming could find; -1 for anything else."""
+    match = re.fullmatch(r"(?:\.replaced-)?step-(\d+)", path.name)
+    return int(match[1]) if match else -1
