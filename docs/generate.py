@@ -29,6 +29,7 @@ from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.reach import rarely
+from trimtab.config.vllm import Vllm
 from trimtab.config.words import Passage, as_written, formulas, passages
 from trimtab.config.worked_examples import SETTING, examples
 from trimtab.lab.evidence.claim import shipped_claims
@@ -248,7 +249,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Task,
     training.Reward,
     training.Rollout,
-    training.Vllm,
+    Vllm,
     training.Ray,
     training.LearnerSettings,
     training.Lora,

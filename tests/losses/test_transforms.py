@@ -99,9 +99,10 @@ for packed in (False, True):
             loss.backward()
             return loss.detach(), leaf.grad, *metrics
 
-        seen.append(found(compiled(step, "aot_eager")))
-        compare(seen[-1], found(step))
-        print(name)
+        seen.append(found(step))
+        if name == "names":  # values are compiled one by one above
+            compare(found(compiled(step, "aot_eager")), seen[-1])
+            print(name)
     compare(seen[-1], seen[-2])  # a name is its value
 assert seen[0][1].abs().max() > 0
 """
@@ -130,7 +131,7 @@ for number, estimator in enumerate(estimators):
 
 
 @pytest.mark.parametrize(
-    ("script", "number"), [(LOSS, 9), (NAMES, 4), (ADVANTAGE, 8)], ids=["losses", "names", "advantages"]
+    ("script", "number"), [(LOSS, 9), (NAMES, 2), (ADVANTAGE, 8)], ids=["losses", "names", "advantages"]
 )
 def test_it_compiles_to_one_graph(script: str, number: int) -> None:
     run = subprocess.run([sys.executable, "-c", BATCH + script], capture_output=True, text=True, check=False)

@@ -105,25 +105,38 @@ def compare(ranks: LearnerRanks, results: dict[str, dict[str, float]]) -> None:
     for name, changes in cases():
         if ONLY not in name:
             continue
-        alone = trained(settings(changes, "none"), None, rows)
-        moved = difference(alone, begun)
+        alone = _alone(ranks, changes, rows)
         for shard in ("ddp", "fsdp"):
             config = settings(changes, shard)
             ranks.place(config.learner)
-            results[f"{shard}: {name}"] = {"off": difference(trained(config, ranks, rows), alone), "moved": moved}
+            _write_down(results, f"{shard}: {name}", trained(config, ranks, rows), alone, begun)
     for kind in ("tied", "single"):
-        alone = trained(settings({}, "none"), None, rows, **{kind: True})
+        alone = _alone(ranks, {}, rows, **{kind: True})
         for shard in ("ddp", "fsdp"):
             config = settings({}, shard)
             ranks.place(config.learner)
-            found = trained(config, ranks, rows, **{kind: True})
-            results[f"{shard}: {kind}"] = {"off": difference(found, alone), "moved": difference(alone, begun)}
-    _control(ranks, rows, results)
+            _write_down(results, f"{shard}: {kind}", trained(config, ranks, rows, **{kind: True}), alone, begun)
+    _control(ranks, rows, results, begun)
 
 
-def _control(ranks: LearnerRanks, rows: list[Any], results: dict[str, dict[str, float]]) -> None:
+Weights = dict[str, Tensor]
+
+
+def _alone(ranks: LearnerRanks, changes: dict[str, Any], rows: list[Any], **kind: bool) -> Weights | None:
+    """The weights of a process alone; the rank that writes the results needs them, the others wait."""
+    return trained(settings(changes, "none"), None, rows, **kind) if ranks.rank == 0 else None
+
+
+def _write_down(
+    results: dict[str, dict[str, float]], name: str, found: Weights, alone: Weights | None, begun: Weights
+) -> None:
+    if alone is not None:
+        results[name] = {"off": difference(found, alone), "moved": difference(alone, begun)}
+
+
+def _control(ranks: LearnerRanks, rows: list[Any], results: dict[str, dict[str, float]], begun: Weights) -> None:
     """The last rank's gradient is left out: the comparison has to see it."""
-    alone, own = trained(settings({}, "none"), None, rows), Update._loss
+    alone, own = _alone(ranks, {}, rows), Update._loss
     for shard in ("ddp", "fsdp"):
         config = settings({}, shard)
         ranks.place(config.learner)
@@ -133,8 +146,7 @@ def _control(ranks: LearnerRanks, rows: list[Any], results: dict[str, dict[str, 
         for each in rows:
             learner.learn(each)
         Update._loss = own
-        off = difference(dict(learner.weights()), alone)
-        results[f"control: {shard}"] = {"off": off, "moved": 1.0}
+        _write_down(results, f"control: {shard}", dict(learner.weights()), alone, begun)
 
 
 def main(rank: int, size: int, folder: Path) -> None:
