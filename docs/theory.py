@@ -150,7 +150,7 @@ def lab_text(name: str, lab: LabResults) -> str:
         [f"Claims about it: {named}. [The lab](lab.md#every-claim) says what is known of each.\n\n"] if claims else []
     )
     if not rows:
-        return "".join(["The [lab](lab.md) has not run it.\n\n", *parts])
+        return "".join(["It was not among the [lab's](lab.md) corrections.\n\n", *parts])
     seeds = ", ".join(map(str, lab.seeds))
     text = (
         f"Last accuracy with seeds {seeds} after {lab.steps} steps, and the verdict on each run; bold where it collapsed or "

@@ -17,13 +17,14 @@ from trimtab.config.model import Teacher as Teacher
 from trimtab.config.model import Tiny as Tiny
 from trimtab.config.model import WarmStart as WarmStart
 from trimtab.config.presets import preset
-from trimtab.config.ray import Ray
+from trimtab.config.ray import Ray as Ray
 from trimtab.config.rollout import KvCache as KvCache
 from trimtab.config.rollout import Precision as Precision
 from trimtab.config.rollout import Rollout as Rollout
 from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
 from trimtab.config.task import Reward as Reward
 from trimtab.config.task import Task as Task
+from trimtab.config.vllm import Vllm as Vllm
 from trimtab.errors import ConfigError
 
 

@@ -26,8 +26,6 @@ from trimtab.core.decisions import (
     sum_of_rows,
     with_prefix,
 )
-from trimtab.core.gate import GateResult
-from trimtab.core.layout import Layout
 from trimtab.core.metric import k3
 from trimtab.core.order import quantiles
 from trimtab.core.ranks import Ranks
@@ -35,7 +33,6 @@ from trimtab.core.ratio import above, below, is_inside, saturating_cast, zero_ou
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
-
 Measure = Callable[[Decisions], dict[str, Tensor]]
 
 
@@ -138,7 +135,8 @@ def raw_ratio(made: Decisions) -> dict[str, Tensor]:
     return describe(value, valid, made.number, made.ranks, least=0.0).as_metrics("ratio/")
 
 
-def _points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+def quantile_points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    """The quantiles that are reported, by name."""
     return dict(zip(POINTS, quantiles(value, counted, list(POINTS.values()), ranks).unbind(), strict=True))
 
 
@@ -146,7 +144,7 @@ def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
     ratio = made.log_r.clamp(-LIMIT, LIMIT).exp_()
     middle = quantiles(made.log_r.abs(), made.batch.valid, [0.5], made.ranks)
-    found = with_prefix("ratio/", _points(ratio, made.batch.valid, made.ranks))
+    found = with_prefix("ratio/", quantile_points(ratio, made.batch.valid, made.ranks))
     return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
@@ -195,7 +193,7 @@ def ess_by_age(made: Decisions) -> dict[str, Tensor]:
 
 def weight_quantiles(made: Decisions) -> dict[str, Tensor]:
     """The weight where one token cannot own the figure."""
-    return with_prefix("weight/", _points(made.weight.clamp(max=MOST), made.kept, made.ranks))
+    return with_prefix("weight/", quantile_points(made.weight.clamp(max=MOST), made.kept, made.ranks))
 
 
 def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
@@ -218,91 +216,13 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
 def found_weight_bound(made: Decisions) -> dict[str, Tensor]:
     """The upper bound of the weight that was found in the batch."""
     assert made.weighing is not None
-    return {"weight/upper": _found_bound(made.weighing.bounds.upper, of_ratio=True)}
+    return {"weight/upper": bound_figure(made.weighing.bounds.upper, of_ratio=True)}
 
 
-def found_gate_bound(index: int, name: str) -> Measure:
-    """The upper bound of a gate that was found in the batch."""
-
-    def section(made: Decisions) -> dict[str, Tensor]:
-        found = made.results[index]
-        return {f"{name}upper": _found_bound(found.bounds.upper, of_ratio=found.gate.metric == "ratio")}
-
-    return section
-
-
-def _found_bound(bound: Bound, *, of_ratio: bool) -> Tensor:
+def bound_figure(bound: Bound, *, of_ratio: bool) -> Tensor:
+    """A bound that was found in the batch, as it is reported."""
     assert isinstance(bound, Tensor)
     return as_metric((bound.double().exp() if of_ratio else bound.double()).clamp(max=MOST))
-
-
-def _statistic(found: GateResult) -> Tensor:
-    """One value per unit in the space users think in; for `every`, that of the token outside, else of the farthest from neutral."""
-    value = found.high
-    if found.low is not found.high:
-        beyond, short = _sides(found)
-        upper = torch.where(beyond == short, found.high >= -found.low, beyond > short)
-        value = torch.where(upper, found.high, found.low)
-    return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value.clamp(-MOST, MOST)
-
-
-def gate_statistic(index: int, name: str) -> Measure:
-    """What a gate measured."""
-
-    def section(made: Decisions) -> dict[str, Tensor]:
-        found = made.results[index]
-        share = 1.0 if found.units is None else made.ranks.row_share
-        present = has_tokens(found.counted)
-        held = _statistic(found) * present
-        return describe(held, present, small_sum_of(present), made.ranks, share).as_metrics(name)
-
-    return section
-
-
-def gate_quantiles(index: int, name: str) -> Measure:
-    """What a gate measured, where one unit cannot own the figure."""
-
-    def section(made: Decisions) -> dict[str, Tensor]:
-        found = made.results[index]
-        return with_prefix(name, _points(_statistic(found), has_tokens(found.counted), made.ranks))
-
-    return section
-
-
-def gate_rejections(index: int, name: str) -> Measure:
-    """What a gate turned away, on which side."""
-
-    def section(made: Decisions) -> dict[str, Tensor]:
-        found = made.results[index]
-        here, lost, of_unit = _turned_away(found, made.batch.layout)
-        rows = (here, lost, has_tokens(here), has_tokens(here) * (lost == here))
-        share = 1.0 if found.units is None else made.ranks.row_share
-        sides = (sum_of(of_unit * side) * share for side in _sides(found))
-        number, fallen, some, whole, high, low = over_ranks(
-            made.ranks, *(sum_of_rows(made.ranks, each) for each in rows), *sides
-        )
-        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, some)}
-        parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
-        return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
-
-    return section
-
-
-def _turned_away(found: GateResult, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """How many tokens a gate looked at in each sequence, how many it turned away there, and how many in each unit."""
-    if found.units is layout and found.gate.when == "always":
-        lost = found.counted * (1.0 - found.inside)
-        return found.counted, lost, lost
-    fails = found.scope * (1.0 - found.passes)
-    return layout.count(found.scope), layout.count(fails), fails if found.units is None else found.units.count(fails)
-
-
-def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
-    """Which units lie above the upper bound, and which below the lower one."""
-    if found.gate.agg == "budget":
-        return 1.0 - found.inside, torch.zeros_like(found.inside)
-    lower, upper = found.bounds.lower, found.bounds.upper
-    return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
 
 
 def advantage_gaps(made: Decisions) -> dict[str, Tensor]:

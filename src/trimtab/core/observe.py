@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
-from trimtab.core import measures
+from trimtab.core import gate_measures, measures
 from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
 from trimtab.core.once import LazyMetrics, of_identity, once
@@ -96,11 +96,15 @@ def _measures(rule: Correction) -> dict[str, Measure]:
         add("upper", measures.found_weight_bound, "weight/")
     for index, gate in enumerate(rule.gates):
         name = f"{gate_name(index, gate)}/"
-        add("mean std min max", measures.gate_statistic(index, name), name)
-        add("p01 p50 p99", measures.gate_quantiles(index, name), name)
-        add("rejected_tokens rejected_sequences high_tokens low_tokens", measures.gate_rejections(index, name), name)
+        add("mean std min max", gate_measures.gate_statistic(index, name), name)
+        add("p01 p50 p99", gate_measures.gate_quantiles(index, name), name)
+        add(
+            "rejected_tokens rejected_sequences high_tokens low_tokens",
+            gate_measures.gate_rejections(index, name),
+            name,
+        )
         if gate.bounds is not None:
-            add("upper", measures.found_gate_bound(index, name), name)
+            add("upper", gate_measures.found_gate_bound(index, name), name)
     return table
 
 

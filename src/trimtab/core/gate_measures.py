@@ -1,0 +1,92 @@
+"""The metrics of a gate: what it measured, what it turned away and on which side, and the bound it found."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trimtab.core.add import small_sum_of, sum_of
+from trimtab.core.decisions import MOST, Decisions, describe, has_tokens, over_ranks, quotient, sum_of_rows, with_prefix
+from trimtab.core.gate import GateResult
+from trimtab.core.layout import Layout
+from trimtab.core.measures import LIMIT, Measure, bound_figure, quantile_points
+from trimtab.core.ratio import is_inside
+
+
+def found_gate_bound(index: int, name: str) -> Measure:
+    """The upper bound of a gate that was found in the batch."""
+
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        return {f"{name}upper": bound_figure(found.bounds.upper, of_ratio=found.gate.metric == "ratio")}
+
+    return section
+
+
+def _statistic(found: GateResult) -> Tensor:
+    """One value per unit in the space users think in; for `every`, that of the token outside, else of the farthest from neutral."""
+    value = found.high
+    if found.low is not found.high:
+        beyond, short = _sides(found)
+        upper = torch.where(beyond == short, found.high >= -found.low, beyond > short)
+        value = torch.where(upper, found.high, found.low)
+    return value.clamp(-LIMIT, LIMIT).exp() if found.gate.metric == "ratio" else value.clamp(-MOST, MOST)
+
+
+def gate_statistic(index: int, name: str) -> Measure:
+    """What a gate measured."""
+
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        share = 1.0 if found.units is None else made.ranks.row_share
+        present = has_tokens(found.counted)
+        held = _statistic(found) * present
+        return describe(held, present, small_sum_of(present), made.ranks, share).as_metrics(name)
+
+    return section
+
+
+def gate_quantiles(index: int, name: str) -> Measure:
+    """What a gate measured, where one unit cannot own the figure."""
+
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        return with_prefix(name, quantile_points(_statistic(found), has_tokens(found.counted), made.ranks))
+
+    return section
+
+
+def gate_rejections(index: int, name: str) -> Measure:
+    """What a gate turned away, on which side."""
+
+    def section(made: Decisions) -> dict[str, Tensor]:
+        found = made.results[index]
+        here, lost, of_unit = _turned_away(found, made.batch.layout)
+        rows = (here, lost, has_tokens(here), has_tokens(here) * (lost == here))
+        share = 1.0 if found.units is None else made.ranks.row_share
+        sides = (sum_of(of_unit * side) * share for side in _sides(found))
+        number, fallen, some, whole, high, low = over_ranks(
+            made.ranks, *(sum_of_rows(made.ranks, each) for each in rows), *sides
+        )
+        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, some)}
+        parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
+        return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
+
+    return section
+
+
+def _turned_away(found: GateResult, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """How many tokens a gate looked at in each sequence, how many it turned away there, and how many in each unit."""
+    if found.units is layout and found.gate.when == "always":
+        lost = found.counted * (1.0 - found.inside)
+        return found.counted, lost, lost
+    fails = found.scope * (1.0 - found.passes)
+    return layout.count(found.scope), layout.count(fails), fails if found.units is None else found.units.count(fails)
+
+
+def _sides(found: GateResult) -> tuple[Tensor, Tensor]:
+    """Which units lie above the upper bound, and which below the lower one."""
+    if found.gate.agg == "budget":
+        return 1.0 - found.inside, torch.zeros_like(found.inside)
+    lower, upper = found.bounds.lower, found.bounds.upper
+    return 1.0 - is_inside(found.high, None, upper), 1.0 - is_inside(found.low, lower, None)
