@@ -38,6 +38,7 @@ from trimtab.train.batch_source import BatchSource
 from trimtab.train.buffer import Buffer
 from trimtab.train.display import Silent
 from trimtab.train.judging import JudgePool
+from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
 from trimtab.train.parts import Parts, jobs_of, pretrained_of
 from trimtab.train.staleness import room
@@ -221,7 +222,7 @@ class Echo:
         return Arrived(tuple(groups))
 
 
-def cost_of_a_group(responses: int, tokens: int, groups: int = 256, turns: int = 8) -> float:
+def cost_of_a_group(responses: int, tokens: int, groups: int = 4096, turns: int = 4) -> float:
     """Seconds of the processor that the real run spends on a group, Buffer and rule included, from its prompt to its batch."""
     config = Train.from_settings(
         {
@@ -234,7 +235,7 @@ def cost_of_a_group(responses: int, tokens: int, groups: int = 256, turns: int =
     policy = pretrained_of(config, problems, tokens, Silent()).policy
     learner, backend = SimpleNamespace(version=0), Echo(tokens)
     make = partial(jobs_of, config, problems, policy, tokens)
-    with JudgePool.of(config.task, problems) as judge:
+    with JudgePool.of(config.task, problems) as judge, rare_collections():
         parts = SimpleNamespace(learner=learner, backend=backend, judge=judge, policy=policy, make=make)
         standing = Standing(Watch(config.correction, config.learner.patience))
         batches = BatchSource(config, cast("Parts", parts), standing, lambda kind, message: None)
@@ -243,6 +244,7 @@ def cost_of_a_group(responses: int, tokens: int, groups: int = 256, turns: int =
             learner.version = backend.version = version
             begun, backend.pickling = time.process_time(), 0.0
             assert len(batches.batch() or ()) == groups
+            collect_step()
             found.append((time.process_time() - begun - backend.pickling) / groups)
     return float(np.median(found[1:]))
 
@@ -273,6 +275,7 @@ def shown(plan: Plan) -> str:
     )
 
 
+@rare_collections()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true")
