@@ -34,10 +34,23 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make vllm-env sets it
 TRAIN = [sys.executable, "-m", "trimtab", "train", "model.tiny.heads=2"]
 
 
-def servers_of(run: int) -> list[tuple[int, int]]:
-    """Of each server that a run started: the leader of its group, and the server itself."""
-    guards = [each for each in children_of(run) if b"session_guard.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
-    return [(guard, server) for guard in guards for server in children_of(guard)]
+def server_of(run: int) -> tuple[int, int]:
+    """Of the one server that a run has: the leader of its group, and the server itself, once the leader has started it."""
+    found: list[tuple[int, int]] = []
+
+    def there() -> bool:
+        found[:] = [(guard, server) for guard in children_of(run) if _is_guard(guard) for server in children_of(guard)]
+        return len(found) == 1
+
+    until(there, "a server")
+    return found[0]
+
+
+def _is_guard(process: int) -> bool:
+    try:
+        return b"session_guard.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has just gone
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +70,7 @@ def test_a_server_samples_with_each_version_is_replaced_when_killed_and_leaves_n
     backend: ServersBackend, models: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend.begin(named(models[0]).items(), 0)
-    ((first, server),) = servers_of(os.getpid())
+    first, server = server_of(os.getpid())
     groups: list[Group] = []
     for version in range(4):
         if version:
@@ -118,7 +131,7 @@ def test_a_run_whose_server_is_killed_in_the_middle_ends_and_trains_nothing_twic
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 4))
-        ((first, server),) = servers_of(process.pid)
+        first, server = server_of(process.pid)
         os.kill(server, signal.SIGKILL)
         assert process.wait(LIMIT) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
@@ -140,7 +153,7 @@ def test_a_server_ends_with_the_run_that_started_it(tmp_path: Path) -> None:
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 0))
-        ((leader, _),) = servers_of(process.pid)
+        leader, _ = server_of(process.pid)
     finally:
         process.kill()
         process.wait()
@@ -171,7 +184,7 @@ def test_servers_killed_at_random_moments_lose_nothing_and_leave_nobody(
         else:
             run.after(run.steps() + 4)  # more than was under way when the last one died
             time.sleep(dice.uniform(0.0, 0.5))
-        ((leader, server),) = servers_of(run.pid)
+        leader, server = server_of(run.pid)
         ended.append((leader, "starting" if starts else "at work"))
         os.kill(server, signal.SIGKILL)
     run.after(run.steps() + 4)
