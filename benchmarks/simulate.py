@@ -5,9 +5,9 @@
 
 A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one
 thread: it admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and
-goes into its clock. What a message and a group cost beyond that (Ray, unpickling, judging, prompts) is given by `--message` and
-`--group` and added, and so are 0.2 ms per sampler to tell it of new weights. Learning takes `--learner` of the time in which
-samplers make a batch.
+goes into its clock. What a group costs beyond that (prompt, unpickling, judging) is measured at the start in the run's own code, on
+groups of `--responses` × `--tokens`, or given by `--group`. What a message costs (Ray) is given by `--message`, and so are 0.2 ms per
+sampler to tell it of new weights. Learning takes `--learner` of the time in which samplers make a batch.
 
 Ideal is what samplers make if they are never idle. Each size is run twice: with a learner that never waits (share 1), and with at
 most 2 % lost.
@@ -17,17 +17,34 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import os
+import pickle
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 
+from trimtab.config.training import Train
 from trimtab.train.backends.fleet import Fleet
+from trimtab.train.backends.protocol import Arrived
+from trimtab.train.backends.serve import Done
+from trimtab.train.batch_source import BatchSource
 from trimtab.train.buffer import Buffer
+from trimtab.train.display import Silent
+from trimtab.train.judging import JudgePool
+from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.parts import Parts, jobs_of, pretrained_of
 from trimtab.train.staleness import room
+from trimtab.train.standing import Standing
+from trimtab.train.tasks import source
+from trimtab.train.watch import Watch
 
 SLOTS, SECONDS, TOLD = 16, 20.0, 0.2e-3
 NOTHING = np.zeros(1, np.float32)
@@ -176,6 +193,62 @@ class Simulation:
         self.version += 1
 
 
+class Echo:
+    """A back-end that answers every job at once, as pickled bytes: what is measured is the run that takes them in."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens, self.version, self.answers, self.pickling = tokens, 0, deque[bytes](), 0.0
+
+    def room(self) -> int:
+        """For whatever there is."""
+        return 10**9
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """The work of samplers, which is timed apart."""
+        begun = time.process_time()
+        for job in jobs:
+            rng = np.random.default_rng(job.group)
+            ids = rng.integers(3, 13, (job.samples, self.tokens)).astype(np.int32)
+            floats, versions = -rng.random((2, self.tokens), np.float32), np.full(self.tokens, self.version, np.int32)
+            samples = tuple(Sample(row, floats[0], floats[1], versions.copy(), "length") for row in ids)
+            texts = tuple("0" * self.tokens for _ in samples)
+            self.answers.append(pickle.dumps(Done((Group(job, samples, texts),)), pickle.HIGHEST_PROTOCOL))
+        self.pickling += time.process_time() - begun
+
+    def arrived(self, timeout: float, stop: object = None) -> Arrived:
+        """All that there is."""
+        groups = [group for each in self.answers for group in pickle.loads(each).groups]
+        self.answers.clear()
+        return Arrived(tuple(groups))
+
+
+def cost_of_a_group(responses: int, tokens: int, groups: int = 4096, turns: int = 4) -> float:
+    """Seconds of the processor that the real run spends on a group, Buffer and rule included, from its prompt to its batch."""
+    config = Train.from_settings(
+        {
+            "rollout": {"groups": groups, "samples": responses, "max_staleness": 0},
+            "model": {"warm_start": None},
+            "evaluate": None,
+        }
+    )
+    problems = source(config.task, config.seed)
+    policy = pretrained_of(config, problems, tokens, Silent()).policy
+    learner, backend = SimpleNamespace(version=0), Echo(tokens)
+    make = partial(jobs_of, config, problems, policy, tokens)
+    with JudgePool.of(config.task, problems) as judge, rare_collections():
+        parts = SimpleNamespace(learner=learner, backend=backend, judge=judge, policy=policy, make=make)
+        standing = Standing(Watch(config.correction, config.learner.patience))
+        batches = BatchSource(config, cast("Parts", parts), standing, lambda kind, message: None)
+        found: list[float] = []
+        for version in range(turns):
+            learner.version = backend.version = version
+            begun, backend.pickling = time.process_time(), 0.0
+            assert len(batches.batch() or ()) == groups
+            collect_step()
+            found.append((time.process_time() - begun - backend.pickling) / groups)
+    return float(np.median(found[1:]))
+
+
 def ideal(plan: Plan) -> float:
     """Groups per second of samplers that are never idle."""
     return plan.samplers * SLOTS / SECONDS
@@ -202,6 +275,7 @@ def shown(plan: Plan) -> str:
     )
 
 
+@rare_collections()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true")
@@ -213,7 +287,9 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--learner", type=float, default=0.5)
     parser.add_argument("--message", type=float, default=0.3, help="ms of the driver per message")
-    parser.add_argument("--group", type=float, default=0.2, help="ms of the driver per group beyond Buffer and Fleet")
+    parser.add_argument("--group", type=float, help="ms of the driver per group beyond Buffer and Fleet; else measured")
+    parser.add_argument("--responses", type=int, default=8, help="of the groups that are measured")
+    parser.add_argument("--tokens", type=int, default=512, help="of each of their responses")
     parser.add_argument(
         "--lifetime", type=float, default=3600.0, help="seconds a sampler lives on average; 0: for ever"
     )
@@ -222,6 +298,13 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, help="24 where not given, 12 from 1,000 samplers on, 6 from 10,000")
     given = parser.parse_args()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as `trimtab train` does
+    per_group = given.group
+    if per_group is None:
+        per_group = 1e3 * cost_of_a_group(given.responses, given.tokens)
+        print(
+            f"a group of {given.responses} × {given.tokens} tokens costs the driver {per_group:.3f} ms, Buffer and rule included"
+        )
     counts = given.samplers or ([10, 100] if given.quick else [10, 100, 1000, 10_000])
     head = (
         "samplers",
@@ -245,7 +328,7 @@ def main() -> None:
         for share in (1.0, 0.02):
             plan = Plan(
                 samplers, groups, given.max_staleness, share, given.sigma, given.learner,
-                given.message / 1e3, given.group / 1e3, given.lifetime, steps, given.hold,
+                given.message / 1e3, per_group / 1e3, given.lifetime, steps, given.hold,
             )  # fmt: skip
             print(shown(plan), flush=True)
 

@@ -20,7 +20,7 @@ READS = 20
 @pytest.fixture(scope="session")
 def found() -> Any:
     """Of all cases, from one process."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(
         [sys.executable, "-m", "tests.train.far_cases"], cwd=ROOT, env=environment, capture_output=True, check=False
     )

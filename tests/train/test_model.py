@@ -27,6 +27,19 @@ def test_characters_and_tokens_are_one_to_one() -> None:
     assert made.policy.texts([stop, ids[:2], ids[:0]]) == ["12 + 3=", "12", ""]
 
 
+def test_prompts_of_several_problems_are_those_of_each() -> None:
+    """Also where the tokenizer was saved with padding: no prompt may get another's length."""
+    made = tiny_policy(Tiny(), "0123456789=+ ", 64, 0).policy
+    made.tokenizer.backend_tokenizer.enable_padding(pad_id=0, length=12)
+    problems = [Problem(str(place), text, "") for place, text in enumerate(["1=", "12 + 345=", "7"])]
+    found = made.prompts(Task(), problems)
+    assert [len(ids) for ids in found] == [2, 9, 1]
+    assert [ids.tolist() for ids in found] == [made.prompt(Task(), problem).tolist() for problem in problems]
+    assert made.prompts(Task(), []) == []
+    with pytest.raises(ConfigError, match="Problem 'b' needs a prompt with tokens, got none"):
+        made.prompts(Task(), [problems[0], Problem("b", "", "")])
+
+
 def test_a_saved_tiny_policy_is_loaded_as_it_was(tmp_path: Path) -> None:
     made = tiny_policy(Tiny(), "0123456789=+ ", 64, 0)
     made.model.save_pretrained(tmp_path)

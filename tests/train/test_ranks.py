@@ -24,7 +24,11 @@ Results = dict[str, dict[str, float]]
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Of all cases, from one pair of processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    }
     pair = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.train.rank_cases", str(rank), "2", str(folder)],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.train.children.test_session import children_of, group_is_gone
+from tests.train.cuts import trials
 from tests.train.engines.vllm_models import differences, jobs, named, policy, rollout
+from tests.train.started import Launcher, check_records
+from tests.train.started import until as until_run
+from tests.train.test_faults import done, said
 from tests.train.test_servers import gathered
 from tests.waiting import LIMIT, until
 from trimtab.train.backends.servers import ServersBackend
@@ -28,10 +34,23 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make vllm-env sets it
 TRAIN = [sys.executable, "-m", "trimtab", "train", "model.tiny.heads=2"]
 
 
-def servers_of(run: int) -> list[tuple[int, int]]:
-    """Of each server that a run started: the leader of its group, and the server itself."""
-    guards = [each for each in children_of(run) if b"session_guard.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
-    return [(guard, server) for guard in guards for server in children_of(guard)]
+def server_of(run: int) -> tuple[int, int]:
+    """Of the one server that a run has: the leader of its group, and the server itself, once the leader has started it."""
+    found: list[tuple[int, int]] = []
+
+    def there() -> bool:
+        found[:] = [(guard, server) for guard in children_of(run) if _is_guard(guard) for server in children_of(guard)]
+        return len(found) == 1
+
+    until(there, "a server")
+    return found[0]
+
+
+def _is_guard(process: int) -> bool:
+    try:
+        return b"session_guard.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has just gone
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +70,7 @@ def test_a_server_samples_with_each_version_is_replaced_when_killed_and_leaves_n
     backend: ServersBackend, models: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend.begin(named(models[0]).items(), 0)
-    ((first, server),) = servers_of(os.getpid())
+    first, server = server_of(os.getpid())
     groups: list[Group] = []
     for version in range(4):
         if version:
@@ -112,7 +131,7 @@ def test_a_run_whose_server_is_killed_in_the_middle_ends_and_trains_nothing_twic
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 4))
-        ((first, server),) = servers_of(process.pid)
+        first, server = server_of(process.pid)
         os.kill(server, signal.SIGKILL)
         assert process.wait(LIMIT) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
@@ -134,8 +153,49 @@ def test_a_server_ends_with_the_run_that_started_it(tmp_path: Path) -> None:
     metrics = tmp_path / "run/metrics.jsonl"
     try:
         until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 0))
-        ((leader, _),) = servers_of(process.pid)
+        leader, _ = server_of(process.pid)
     finally:
         process.kill()
         process.wait()
     until(lambda: group_is_gone(leader), "the processes of the server")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3500)
+def test_servers_killed_at_random_moments_lose_nothing_and_leave_nobody(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it samples, takes over weights or starts; not while it starts twice in a row, which would be three deaths without a group."""
+    count, dice, ended = min(20, trials()), random.Random(5), list[tuple[int, str]]()
+    changes = {
+        "backend": "local",
+        "steps": 100_000,
+        "evaluate": None,
+        "model": {"tiny": {"layers": 1, "width": 64, "heads": 2, "mlp": 24}},
+        "rollout": {"engine": "vllm-server"},
+        "checkpoint": {"every": 5},
+    }
+    run = launcher.train(launcher.settings(changes), "--out", "run", "--no-report", fresh=True)
+    for _ in range(count):
+        starts = bool(ended) and ended[-1][1] == "at work" and dice.random() < 0.3
+        until_run(lambda: len(said(run, "sampler")) >= len(ended), "word of the last death", run)
+        if starts:
+            time.sleep(dice.uniform(0.0, 8.0))
+        else:
+            run.after(run.steps() + 4)  # more than was under way when the last one died
+            time.sleep(dice.uniform(0.0, 0.5))
+        leader, server = server_of(run.pid)
+        ended.append((leader, "starting" if starts else "at work"))
+        os.kill(server, signal.SIGKILL)
+    run.after(run.steps() + 4)
+    run.send(signal.SIGTERM)
+    assert run.code() == 143, run.errors  # waits until nothing it started is left
+    assert len({leader for leader, _ in ended}) == count, "each was a server of its own"
+    path = launcher.folder / "run"
+    check_records(path, done(path))
+    kinds = Counter(kind for _, kind in ended)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nkills of servers ({', '.join(f'{kind} {number}' for kind, number in sorted(kinds.items()))}): survived "
+            f"{count} of {count}, {done(path)} steps done, none trained twice, none lost, left-overs 0\n"
+        )

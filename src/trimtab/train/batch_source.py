@@ -136,8 +136,8 @@ class BatchSource:
         allowed = room(
             self._version, rollout.groups, rollout.max_staleness, buffer.admitted, buffer.trained, buffer.dropped
         )
-        for _ in range(allowed):
-            buffer.admit(*parts.make(buffer.next))
+        for problem, job in parts.make(range(buffer.next, buffer.next + allowed)):
+            buffer.admit(problem, job)
         jobs = buffer.waiting(parts.backend.room())
         if jobs:
             buffer.start((job.group for job in jobs), self._version)

@@ -17,6 +17,7 @@ from trimtab.records.run import RunDirectory
 from trimtab.train.batch_source import BatchSource
 from trimtab.train.display import Display, Guarded, Silent
 from trimtab.train.loggers import Loggers, open_loggers
+from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Stepped
 from trimtab.train.parts import build, settle_process
 from trimtab.train.recorded import batch_metrics, rollout_rows
@@ -45,6 +46,7 @@ def train(config: Train, path: Path, *, resume: bool = False, display: Display |
     shown = Guarded(display or Silent())
     settle_process(config.runnable().threads)
     with ExitStack() as stack:
+        stack.enter_context(rare_collections())
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
         try:
@@ -108,6 +110,7 @@ class Session:
             self.standing.seconds = time.perf_counter() - begun
             if self._due():
                 self._save()
+            collect_step()
         if learner.version == config.steps and self.standing.owed is None:
             return self._result(None)
         if not self._due():

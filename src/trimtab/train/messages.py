@@ -5,7 +5,7 @@ Plain values with host arrays: they cross the borders of processes, and hold not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -128,6 +128,51 @@ class Group:
     def oldest(self) -> int | None:
         """The oldest version among all tokens of the group; None where it has none."""
         return min((int(sample.versions.min()) for sample in self.samples if len(sample.versions)), default=None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with one array of each kind, all responses in it: of arrays as short as these, the number of them is what costs."""
+        samples = self.samples
+        lengths = [len(sample.tokens) for sample in samples]
+        columns = [_joined([sample.tokens for sample in samples], lengths)]
+        columns += [_joined([sample.behavior for sample in samples], lengths)]
+        columns += [_joined([sample.versions for sample in samples], lengths)]
+        raw = [sample.raw for sample in samples if sample.raw is not None]
+        if raw and len(raw) == len(samples):
+            columns += [_joined(raw, lengths)]
+        elif raw:
+            raise InputError(
+                f"A group needs raw log-probs for all of its {len(samples)} responses or none, got {len(raw)}."
+            )
+        rest = [(sample.finish, sample.head) for sample in samples]
+        return _unpacked_group, (self.job, lengths, columns, rest, self.texts)
+
+
+def _joined(parts: Sequence[NDArray[Any]], lengths: Sequence[int]) -> NDArray[Any]:
+    """One array after the other, each as long as its response."""
+    if [len(part) for part in parts] != lengths:
+        raise InputError(
+            f"A response needs a log-prob and a version for each of its tokens, got {[len(part) for part in parts]} "
+            f"for responses of {lengths}."
+        )
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+def _unpacked_group(
+    job: Job,
+    lengths: list[int],
+    columns: list[NDArray[Any]],
+    rest: list[tuple[Any, SampledHead | None]],
+    texts: tuple[str, ...],
+) -> Group:
+    """The group that was pickled. The arrays of its responses are parts of a few large ones, which are its own."""
+    samples: list[Sample] = []
+    start = 0
+    for length, (finish, head) in zip(lengths, rest, strict=True):
+        end = start + length
+        tokens, behavior, versions, *raw = [column[start:end] for column in columns]
+        samples.append(Sample(tokens, behavior, raw[0] if raw else None, versions, finish, head))
+        start = end
+    return Group(job, tuple(samples), texts)
 
 
 @dataclass(frozen=True)

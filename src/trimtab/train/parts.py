@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -46,8 +46,8 @@ class Parts:
     learner: Learner
     backend: Backend
     evaluator: Evaluator | None
-    make: Callable[[int], tuple[Problem, Job]]
-    """The problem of a number and the job to sample it; the same whenever it is made."""
+    make: Callable[[Sequence[int]], list[tuple[Problem, Job]]]
+    """The problem of each number and the job to sample it; the same whenever it is made, and whatever is made with it."""
 
 
 def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Parts:
@@ -72,7 +72,7 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
         learner=learner,
         backend=backend,
         evaluator=_evaluator(config, problems, policy, judge, max_tokens),
-        make=partial(_job, config, problems, policy, max_tokens),
+        make=partial(jobs_of, config, problems, policy, max_tokens),
     )
 
 
@@ -137,13 +137,21 @@ def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool
     )
 
 
-def _job(config: Train, problems: Source, policy: Policy, max_tokens: int, number: int) -> tuple[Problem, Job]:
-    problem, rollout = problems.problem(number), config.rollout
-    prompt = policy.prompt(config.task, problem)
+def jobs_of(
+    config: Train, problems: Source, policy: Policy, max_tokens: int, numbers: Sequence[int]
+) -> list[tuple[Problem, Job]]:
+    """The problem of each number, and the job to sample it."""
+    rollout = config.rollout
     sampling = Sampling(rollout.temperature, rollout.top_k, rollout.top_p)
-    seed = seed_of(config.seed, "group", number)
-    asked = Job(number, prompt, rollout.samples, seed, max_tokens, sampling)
-    return problem, replace(asked, head=rollout.head, head_size=rollout.head_size)
+    drawn = [problems.problem(number) for number in numbers]
+    made: list[tuple[Problem, Job]] = []
+    for number, problem, prompt in zip(numbers, drawn, policy.prompts(config.task, drawn), strict=True):
+        seed = seed_of(config.seed, "group", number)
+        asked = Job(
+            number, prompt, rollout.samples, seed, max_tokens, sampling, head=rollout.head, head_size=rollout.head_size
+        )
+        made.append((problem, asked))
+    return made
 
 
 def longest(config: Train, task: Source) -> int:

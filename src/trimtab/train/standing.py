@@ -80,7 +80,7 @@ class Standing:
         learner = parts.learner
         saved = checkpoint.restore(path, learner=learner.load)
         state, self.buffer = read_state(path, saved, config, parts.policy.vocabulary)
-        self.buffer.renew(parts.make)
+        self.buffer.renew(lambda number: parts.make([number])[0])
         learner.version = state.version
         learner.skipped.update(state.skipped)
         self.watch.restore(state.watch.model_dump())

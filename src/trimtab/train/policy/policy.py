@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -29,10 +29,22 @@ class Policy:
 
     def prompt(self, task: Task, problem: Problem) -> Ints:
         """The tokens of a problem's prompt, through the chat template if the task asks for it."""
-        ids: Any = self._chat(task, problem) if task.chat else self.tokenizer(problem.prompt).input_ids
-        if not ids:
-            raise ConfigError(f"Problem {problem.id!r} needs a prompt with tokens, got none. Check the task's file.")
-        return np.asarray(ids, dtype=np.int32)
+        return self.prompts(task, [problem])[0]
+
+    def prompts(self, task: Task, problems: Sequence[Problem]) -> list[Ints]:
+        """Those of several problems; together they cost the tokenizer little more than one."""
+        if not problems:
+            return []
+        if task.chat:
+            found: list[Any] = [self._chat(task, problem) for problem in problems]
+        else:
+            found = cast("Any", self.tokenizer([problem.prompt for problem in problems])).input_ids
+        for ids, problem in zip(found, problems, strict=True):
+            if not ids:
+                raise ConfigError(
+                    f"Problem {problem.id!r} needs a prompt with tokens, got none. Check the task's file."
+                )
+        return [np.asarray(ids, dtype=np.int32) for ids in found]
 
     def _chat(self, task: Task, problem: Problem) -> Any:
         if not self.tokenizer.chat_template:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trimtab.errors import RunError
+from trimtab.train.devices import to_host
 from trimtab.train.weights.files import DTYPE_NAMES
 from trimtab.train.weights.protocol import NamedTensors, Snapshot
 
@@ -34,7 +35,7 @@ class StoredTensor:
     @classmethod
     def of(cls, tensor: Tensor) -> StoredTensor:
         """On the host; not copied where it is there already."""
-        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        plain = to_host([tensor])[0].contiguous().reshape(-1).view(torch.uint8)
         return cls(plain.numpy(), DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 
     def tensor(self) -> Tensor:
