@@ -1,7 +1,7 @@
 """Attention of rows that go on from shared prompts, head after head: packed tokens laid out in rows, looked at, packed again.
 
-packed [tokens, heads, size] ─► queries [kv, rows, places, size], keys over values [2 kv, rows, columns, size] ─► packed [tokens, heads·size]
-                              └► the same of the shared prompts, unless nobody looks at what they see
+packed [tokens, heads, size] ─► queries [kv, rows, places, size], keys over values [2 kv, rows, columns, size] ─► packed again
+                             └► the same of the shared prompts, unless nobody looks at what they see
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _attention(
     hidden: Float[Tensor, "#rows width columns"],
 ) -> Float[Tensor, "kv rows places size"]:
     """softmax(queries · keysᵀ / √size + hidden) · values. Heads that share keys are places of one row, head after head."""
-    kv, rows, places, size = queries.shape
+    kv, rows, places, _ = queries.shape
     share = places // hidden.shape[1]
     if share > 1:
         hidden = hidden.repeat(1, share, 1)

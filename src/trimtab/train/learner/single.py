@@ -7,15 +7,12 @@ rows ─► proximal log-probs ─► gates ─► advantages over rows that sta
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -25,47 +22,18 @@ from trimtab.config.training import Train
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
-from trimtab.diagnostics.staleness import staleness
-from trimtab.train.devices import device_of, to_host
+from trimtab.train.devices import device_of
 from trimtab.train.learner.adapters import add_adapters, merged_weights
 from trimtab.train.learner.model_state import ModelState, once_each
+from trimtab.train.learner.notes import floats
 from trimtab.train.learner.placement import scorer_of
 from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.step_size import GradientMemory
-from trimtab.train.learner.update import Update, floats, loglinear, looks_at_heads
+from trimtab.train.learner.step_tensors import LapClock, StepTensors, row_metrics, selection_metrics
+from trimtab.train.learner.update import Update, loglinear, looks_at_heads
 from trimtab.train.learner.worth import StepWorth
-from trimtab.train.messages import Answer, Outcome, Stepped
-
-
-@dataclass(frozen=True, eq=False)
-class StepTensors:
-    """What a step did, on the device; `metrics` are floats."""
-
-    outcome: Outcome
-    metrics: Mapping[str, float]
-    corrected: Corrected
-    advantages: Float[Tensor, "rows width"]
-    proximal: Float[Tensor, "rows width"] | None
-    current: Float[Tensor, "rows width"]
-    """What the policy thought of each row when it was trained; NaN for rows that could not contribute."""
-    rows: Rows
-
-    def message(self, places: Mapping[tuple[int, int], int]) -> Stepped:
-        """The same in host arrays; `places` says which row each answer is."""
-        tensors = {
-            "mask": self.rows.mask,
-            "behavior": self.rows.behavior,
-            "current": self.current,
-            "kept": self.corrected.kept,
-            "weight": self.corrected.weight,
-            "advantages": self.advantages,
-        }
-        if self.proximal is not None:
-            tensors["proximal"] = self.proximal
-        arrays: dict[str, Any] = {"proximal": None}
-        arrays |= {name: value.numpy() for name, value in zip(tensors, to_host(list(tensors.values())), strict=True)}
-        return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **arrays)
+from trimtab.train.messages import Answer, Stepped
 
 
 class SingleLearner:
@@ -145,7 +113,7 @@ class SingleLearner:
 
     def learn(self, rows: Rows) -> StepTensors:
         """The step itself."""
-        config, clock = self.config, _Clock()
+        config, clock = self.config, LapClock()
         before = self._proximal(rows)
         proximal = None if before is None else before.log_probs
         reference, teacher = (
@@ -194,9 +162,9 @@ class SingleLearner:
         clock.lap("train")
         metrics = (
             floats(seen.metrics)
-            | _selection(rows, seen)
+            | selection_metrics(rows, seen)
             | update.metrics()
-            | _batch_metrics(rows, found, before, self.version)
+            | row_metrics(rows, found, before, self.version)
             | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
             | clock.laps
         )
@@ -276,41 +244,3 @@ def without_advantage(rule: Correction) -> Correction:
     """The gates that judge before advantages are known."""
     early = tuple(gate for gate in rule.gates if gate.when == "always" and gate.action == "reject")
     return Correction(policies=rule.policies, gates=early, weight=Weight(level="one"))
-
-
-def _selection(rows: Rows, seen: Corrected) -> dict[str, float]:
-    """How much of the right and of the wrong answers is left: shares of their tokens with a weight; NaN where there are none."""
-    stays = (seen.weight != 0).float()
-    found: dict[str, Tensor] = {}
-    for name, chosen in (("right", rows.correct), ("wrong", ~rows.correct)):
-        tokens = seen.trained & chosen.unsqueeze(-1)
-        found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum()
-    return floats(found)
-
-
-def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
-    seen = {
-        "rollout/reward": rows.reward.nan_to_num(0.0).mean(),
-        "rollout/accuracy": rows.correct.float().mean(),
-        "rollout/length": rows.lengths.float().mean(),
-        "rollout/truncated": 1.0 - rows.ended.float().mean(),
-    }
-    if before is not None and before.entropy is not None:
-        seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
-    seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
-    if rows.heads is not None:
-        seen |= rows.heads.metrics(rows.tokens, rows.mask)
-    return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
-
-
-class _Clock:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[f"time/{name}"] = now - self._last
-        self._last = now

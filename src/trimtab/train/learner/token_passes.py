@@ -1,4 +1,4 @@
-"""What a decoder layer does to each token alone: a norm with the linears behind it, and the gate of its MLP; fewer passes than autograd's."""
+"""What a decoder layer does to each token alone, in fewer passes than autograd's: a norm with the linears behind it, the MLP's gate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def normal(stream: Float[Tensor, "tokens size"], norm: Any, eps: float) -> Float
 def normed_linears(
     stream: Float[Tensor, "tokens size"], norm: Any, eps: float, linears: Sequence[nn.Linear], pairs: Sequence[int]
 ) -> Float[Tensor, "tokens channels"]:
-    """Linears of the normed stream side by side. `pairs`: of each, the size of the heads whose channels are put in pairs; 0: as they are."""
+    """Linears of the normed stream side by side. `pairs`: the size of heads whose channels are put in pairs, of each; 0: not."""
     weights = [each.weight for each in linears]
     biases = [each.bias for each in linears if each.bias is not None]
     if stream.dtype in WIDE:
