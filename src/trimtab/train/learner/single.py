@@ -24,6 +24,7 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.train.devices import device_of
 from trimtab.train.learner.adapters import add_adapters, merged_weights
+from trimtab.train.learner.first_pass import FirstPass
 from trimtab.train.learner.model_state import ModelState, once_each
 from trimtab.train.learner.notes import floats
 from trimtab.train.learner.placement import scorer_of
@@ -31,8 +32,8 @@ from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.step_size import GradientMemory
 from trimtab.train.learner.step_tensors import LapClock, StepTensors, row_metrics, selection_metrics
-from trimtab.train.learner.update import Update, loglinear, looks_at_heads
-from trimtab.train.learner.worth import StepWorth
+from trimtab.train.learner.update import Update, has_worth_anyway, loglinear, looks_at_heads
+from trimtab.train.learner.worth import Ahead, StepWorth
 from trimtab.train.messages import Answer, Stepped
 
 
@@ -114,7 +115,8 @@ class SingleLearner:
     def learn(self, rows: Rows) -> StepTensors:
         """The step itself."""
         config, clock = self.config, LapClock()
-        before = self._proximal(rows)
+        ahead = StepWorth(config).ahead(_valid(rows, None))
+        before, first = self._proximal(rows, ahead)
         proximal = None if before is None else before.log_probs
         reference, teacher = (
             None if each is None else each.all(rows, config.learner.micro_tokens).log_probs
@@ -128,7 +130,8 @@ class SingleLearner:
         entropy = before.entropy if before is not None and config.correction.needs_entropy else None
         worth = StepWorth.of(config, valid, teacher, proximal)
         left = self._left(valid, proximal, head, entropy)
-        found = worth.advantages(valid, left)
+        is_known = ahead is not None and left is None and torch.equal(valid.mask, ahead.mask)
+        found = ahead.found if ahead is not None and is_known else worth.advantages(valid, left)
         moving = worth.moving(valid, left, found)
         told = (
             found
@@ -152,6 +155,7 @@ class SingleLearner:
             moving=moving,
             proximal_head=None if before is None else before.head,
             memory=self.memory,
+            first=first,
         )
         rate = self._rate()
         outcome = update.run()
@@ -180,11 +184,17 @@ class SingleLearner:
             each["lr"] = rate
         return rate
 
-    def _proximal(self, rows: Rows) -> SelectedLogProbs | None:
-        if self.config.learner.proximal != "recompute":
-            return None
-        heads = looks_at_heads(self.config.correction)
-        return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True, heads=heads)
+    def _proximal(self, rows: Rows, ahead: Ahead | None) -> tuple[SelectedLogProbs | None, FirstPass | None]:
+        """The pass ahead of the step, and the part of it that the first update goes on from."""
+        config, heads = self.config, looks_at_heads(self.config.correction)
+        if config.learner.proximal != "recompute":
+            return None, None
+        if ahead is not None and not heads:
+            valued = ahead.mask.any(-1) if has_worth_anyway(config) else ahead.valued
+            first = FirstPass.of(config, self.scorer, rows, self.version, valued)
+            if first is not None:
+                return first.all(config, self.scorer, rows), first
+        return self.scorer.all(rows, config.learner.micro_tokens, entropy=True, heads=heads), None
 
     def _left(
         self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None, entropy: Tensor | None

@@ -21,6 +21,7 @@ from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 from trimtab.train.devices import to_device
+from trimtab.train.learner.first_pass import FirstPass
 from trimtab.train.learner.minibatches import MicroBatch, micro_calls, minibatches
 from trimtab.train.learner.notes import Note, Notes
 from trimtab.train.learner.ranks import whole_tensor
@@ -51,6 +52,8 @@ class Update:
     """Of every id that the rows' heads hold, where the correction compares them."""
     memory: GradientMemory | None = None
     """The last gradient, where cosines are recorded."""
+    first: FirstPass | None = None
+    """What the pass ahead of the step has left for the first minibatch."""
     updates: int = 0
     trained: int = 0
     notes: Notes = field(default_factory=Notes)
@@ -88,6 +91,7 @@ class Update:
             index = part[useful[part]]
             if len(index):
                 finite &= self._minibatch(part, index)
+            self.first = None
         return "updated" if self.updates else "no signal" if finite else "not finite"
 
     def _useful(self) -> Bool[Tensor, " rows"]:
@@ -100,9 +104,7 @@ class Update:
     @property
     def _is_all_valued(self) -> bool:
         """Whether a row without advantage has a gradient too. One that moves and is 0 now need not be after the first minibatch."""
-        config = self.config
-        beside = config.kl is not None or config.entropy_bonus is not None or self.moving is not None
-        return beside or config.loss.acts_without_advantage
+        return self.moving is not None or has_worth_anyway(self.config)
 
     def _valued(self) -> Bool[Tensor, " rows"]:
         """Rows that could have a gradient if nothing were rejected."""
@@ -160,9 +162,16 @@ class Update:
             idle = self.scorer.idle(self.rows).log_probs
             nothing = (idle * torch.zeros_like(idle)).sum()
             return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
-        heads = looks_at_heads(self.config.correction)
-        current = self.scorer(self.rows.part(call.own), entropy=self._wants_entropy, heads=heads)
-        return self._policy_loss(call, current, corrected, denominator)
+        return self._policy_loss(call, self._current(call.own), corrected, denominator)
+
+    def _current(self, index: Tensor) -> SelectedLogProbs:
+        """The log-probs of some rows by the policy as it is, with gradient."""
+        few = self.rows.part(index)
+        if self.first is not None:
+            shared = self.first.part(index, width=few.tokens.shape[1], entropy=self._wants_entropy)
+            if shared is not None:
+                return shared
+        return self.scorer(few, entropy=self._wants_entropy, heads=looks_at_heads(self.config.correction))
 
     @property
     def _wants_entropy(self) -> bool:
@@ -278,6 +287,11 @@ class Update:
         if self.config.learner.step_scale != "none":
             found["train/step_scale"] = self.notes.scale()
         return found
+
+
+def has_worth_anyway(config: Train) -> bool:
+    """Whether tokens without advantage have a gradient too."""
+    return config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage
 
 
 def looks_at_heads(rule: Correction) -> bool:
