@@ -162,11 +162,12 @@ class Update:
             idle = self.scorer.idle(self.rows).log_probs
             nothing = (idle * torch.zeros_like(idle)).sum()
             return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
-        return self._policy_loss(call, self._current(call.own), corrected, denominator)
+        few = self.rows.part(call.own)
+        own = self._current(call.own, few)
+        return self._policy_loss(call, own, corrected, denominator, few if call.is_own else None)
 
-    def _current(self, index: Tensor) -> SelectedLogProbs:
+    def _current(self, index: Tensor, few: Rows) -> SelectedLogProbs:
         """The log-probs of some rows by the policy as it is, with gradient."""
-        few = self.rows.part(index)
         if self.first is not None:
             shared = self.first.part(index, width=few.tokens.shape[1], entropy=self._wants_entropy)
             if shared is not None:
@@ -180,10 +181,16 @@ class Update:
         return moving or self.config.entropy_bonus is not None
 
     def _policy_loss(
-        self, call: MicroBatch, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
+        self,
+        call: MicroBatch,
+        own: SelectedLogProbs | None,
+        corrected: Corrected | None,
+        denominator: Denominator,
+        few: Rows | None = None,
     ) -> Tensor:
+        """`few`: the rows of the call, where they are cut out already."""
         assert call.rows is not None
-        config, rows = self.config, self.rows.part(call.rows)
+        config, rows = self.config, self.rows.part(call.rows) if few is None else few
         cut = (to_device(call.rows, self.mask.device), slice(rows.tokens.shape[1]))
         current = own if own is not None and call.is_own else self._over_ranks(call, own, rows)
         result = policy_loss(
