@@ -31,10 +31,9 @@ def normed_linears(
     weights = [each.weight for each in linears]
     biases = [each.bias for each in linears if each.bias is not None]
     if stream.dtype in WIDE:
-        made = cast("Tensor", _NormedLinears.apply(stream, norm.weight, eps, tuple(pairs), *weights))
-    else:
-        made = nnf.linear(normal(stream, norm, eps), torch.cat(_in_pairs(weights, pairs)))
-    return made + torch.cat(_in_pairs(biases, pairs)) if biases else made
+        return cast("Tensor", _NormedLinears.apply(stream, norm.weight, eps, tuple(pairs), *weights, *biases))
+    bias = torch.cat(_in_pairs(biases, pairs)) if biases else None
+    return nnf.linear(normal(stream, norm, eps), torch.cat(_in_pairs(weights, pairs)), bias)
 
 
 def gated(both: Float[Tensor, "tokens twice"]) -> Float[Tensor, "tokens inner"]:
@@ -46,7 +45,12 @@ def _in_pairs(weights: Sequence[Tensor], pairs: Sequence[int]) -> list[Tensor]:
     return [paired(each, size) if size else each for each, size in zip(weights, pairs, strict=True)]
 
 
-def _unpaired(weight: Float[Tensor, "channels size"], size: int) -> Float[Tensor, "channels size"]:
+def _in_parts(joined: Tensor, sizes: Sequence[int], pairs: Sequence[int]) -> list[Tensor]:
+    """The way back: what each weight or bias has of it, in the model's own order of channels."""
+    return [_unpaired(each, size) if size else each for each, size in zip(joined.split(sizes), pairs, strict=True)]
+
+
+def _unpaired(weight: Float[Tensor, "channels *inputs"], size: int) -> Float[Tensor, "channels *inputs"]:
     """The way back from `paired`."""
     return weight.unflatten(0, (-1, size // 2, 2)).transpose(1, 2).flatten(0, 2)
 
@@ -81,13 +85,17 @@ class _NormedLinears(Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, stream: Tensor, norm: Tensor, eps: float, pairs: tuple[int, ...], *weights: Tensor
+        ctx: Any, stream: Tensor, norm: Tensor, eps: float, pairs: tuple[int, ...], *given: Tensor
     ) -> Tensor:
+        """`given`: the weights, then the biases if there are any."""
+        weights, biases = given[: len(pairs)], given[len(pairs) :]
         unit, scale = _unit(stream, eps)
         joined = torch.cat(_in_pairs(weights, pairs))
         scaled = joined * norm
         ctx.save_for_backward(unit, scale, norm, joined, scaled)
-        ctx.pairs, ctx.sizes = pairs, [len(each) for each in weights]
+        ctx.pairs, ctx.sizes, ctx.is_biased = pairs, [len(each) for each in weights], bool(biases)
+        if biases:
+            return torch.addmm(torch.cat(_in_pairs(biases, pairs)), unit, scaled.t())
         return torch.mm(unit, scaled.t())
 
     @staticmethod
@@ -96,11 +104,11 @@ class _NormedLinears(Function):
         unit, scale, norm, joined, scaled = ctx.saved_tensors
         to_scaled = torch.mm(gradient.t(), unit)
         to_norm = (to_scaled * joined).sum(0)
-        parts = to_scaled.mul_(norm).split(ctx.sizes)
-        to_weights = [_unpaired(each, size) if size else each for each, size in zip(parts, ctx.pairs, strict=True)]
+        to_weights = _in_parts(to_scaled.mul_(norm), ctx.sizes, ctx.pairs)
+        to_biases = _in_parts(gradient.sum(0), ctx.sizes, ctx.pairs) if ctx.is_biased else []
         to_unit = torch.mm(gradient, scaled)
         along = (to_unit * unit).sum(-1, keepdim=True).div_(-unit.shape[-1])  # the length of the unit does not change
-        return to_unit.addcmul_(unit, along).mul_(scale), to_norm, None, None, *to_weights
+        return to_unit.addcmul_(unit, along).mul_(scale), to_norm, None, None, *to_weights, *to_biases
 
 
 class _Gated(Function):
