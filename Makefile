@@ -83,6 +83,7 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/logprobs.py
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py
+	.venv-parity/bin/python benchmarks/train.py --model 24m --who trl lockstep local --steps 2 --rounds 3
 
 # The built wheel on every Python here, with every extra and every command. `make wheels WHEELS='3.12 --constraint FILE'` narrows it.
 wheels:

@@ -24,8 +24,12 @@ class PackingPlan:
     """Which prefix each row goes on from."""
     visible: Int[Tensor, " places"]
     """The packed places of what a row's tokens may see: its prefix, then its own, each padded."""
-    hidden: Float[Tensor, "rows 1 width columns"]
+    hidden: Float[Tensor, "rows width columns"]
     """Added to the scores: −inf for what a row's token does not see of them."""
+    later: Float[Tensor, "1 common common"]
+    """The same for the shared tokens among themselves."""
+    own_columns: Int[Tensor, " own"]
+    """Where a row's own tokens stand among what all rows may see."""
 
     reach: int
     """One past the last position."""
@@ -43,7 +47,8 @@ class PackingPlan:
         steps, begun = (torch.arange(each.width, device=device) for each in (own, prefix))
         places = (rows.prompts.unsqueeze(1) - 1 + steps).clamp(max=rows.ids.shape[1] - 1)
         shown = (begun < common[group].unsqueeze(1)).unsqueeze(1).expand(-1, own.width, -1)
-        seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1).unsqueeze(1)
+        seen = torch.cat([shown, (steps <= steps.unsqueeze(1)).expand(len(group), -1, -1)], -1)
+        columns = own.inside + prefix.width * (own.inside // own.width + 1)
         return cls(
             tokens=torch.cat([prefix.pick(rows.ids[first, : prefix.width]), own.pick(rows.ids.gather(1, places))]),
             positions=torch.cat([prefix.pick(begun.expand_as(prefix.real)), own.pick(places)]),
@@ -52,6 +57,8 @@ class PackingPlan:
             group=group,
             visible=torch.cat([prefix.packed.view(len(first), -1)[group], later], 1).flatten(),
             hidden=torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf),
+            later=torch.full((1, prefix.width, prefix.width), -torch.inf, dtype=dtype, device=device).triu_(1),
+            own_columns=columns,
             reach=int(extents.sizes.max()),
         )
 

@@ -129,27 +129,38 @@ class Scorer:
         return self(rows.part(shortest))
 
     @torch.no_grad()
-    def all(self, rows: Rows, most: int, *, entropy: bool = False, heads: bool = False) -> SelectedLogProbs:
-        """Log-probs of a whole batch, some tokens at a time, without gradient; each rank works out its share."""
+    def all(
+        self,
+        rows: Rows,
+        most: int,
+        index: Int[Tensor, " some"] | None = None,
+        *,
+        entropy: bool = False,
+        heads: bool = False,
+    ) -> SelectedLogProbs:
+        """Log-probs of a whole batch, some tokens at a time, without gradient; each rank works out its share.
+
+        `index`: the rows that are worked out, where it is not all of them; the others are 0.
+        """
         shape = rows.tokens.shape
         of_heads = None
         if heads and rows.heads is not None:
             of_heads = torch.zeros(sum(rows.heads.sizes), device=rows.ids.device)
         found = torch.zeros(shape, device=rows.ids.device)
         spread = torch.zeros(shape, device=rows.ids.device) if entropy else None
-        for index in self.turns(rows, most):
-            if index is None:
+        for turn in self.turns(rows, most, index):
+            if turn is None:
                 self.idle(rows)
                 continue
-            few = rows.part(index)
+            few = rows.part(turn)
             width = few.tokens.shape[1]
             part = self(few, entropy=entropy, heads=of_heads is not None)
-            there = to_device(index, found.device)
+            there = to_device(turn, found.device)
             found[there, :width] = part.log_probs.float()
             if spread is not None and part.entropy is not None:
                 spread[there, :width] = part.entropy.float()
             if of_heads is not None and part.head is not None and rows.heads is not None:
-                of_heads[to_device(rows.heads.places(index), found.device)] = part.head.float()
+                of_heads[to_device(rows.heads.places(turn), found.device)] = part.head.float()
         entropies = None if spread is None else self.ranks.sum(spread)
         of_heads = None if of_heads is None else self.ranks.sum(of_heads)
         return SelectedLogProbs(self.ranks.sum(found), entropies, head=of_heads)

@@ -7,15 +7,12 @@ rows ─► proximal log-probs ─► gates ─► advantages over rows that sta
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -25,47 +22,19 @@ from trimtab.config.training import Train
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
-from trimtab.diagnostics.staleness import staleness
-from trimtab.train.devices import device_of, to_host
+from trimtab.train.devices import device_of
 from trimtab.train.learner.adapters import add_adapters, merged_weights
+from trimtab.train.learner.first_pass import FirstPass
 from trimtab.train.learner.model_state import ModelState, once_each
+from trimtab.train.learner.notes import floats
 from trimtab.train.learner.placement import scorer_of
 from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.step_size import GradientMemory
-from trimtab.train.learner.update import Update, floats, loglinear, looks_at_heads
-from trimtab.train.learner.worth import StepWorth
-from trimtab.train.messages import Answer, Outcome, Stepped
-
-
-@dataclass(frozen=True, eq=False)
-class StepTensors:
-    """What a step did, on the device; `metrics` are floats."""
-
-    outcome: Outcome
-    metrics: Mapping[str, float]
-    corrected: Corrected
-    advantages: Float[Tensor, "rows width"]
-    proximal: Float[Tensor, "rows width"] | None
-    current: Float[Tensor, "rows width"]
-    """What the policy thought of each row when it was trained; NaN for rows that could not contribute."""
-    rows: Rows
-
-    def message(self, places: Mapping[tuple[int, int], int]) -> Stepped:
-        """The same in host arrays; `places` says which row each answer is."""
-        tensors = {
-            "mask": self.rows.mask,
-            "behavior": self.rows.behavior,
-            "current": self.current,
-            "kept": self.corrected.kept,
-            "weight": self.corrected.weight,
-            "advantages": self.advantages,
-        }
-        if self.proximal is not None:
-            tensors["proximal"] = self.proximal
-        arrays: dict[str, Any] = {"proximal": None}
-        arrays |= {name: value.numpy() for name, value in zip(tensors, to_host(list(tensors.values())), strict=True)}
-        return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **arrays)
+from trimtab.train.learner.step_tensors import LapClock, StepTensors, row_metrics, selection_metrics
+from trimtab.train.learner.update import Update, has_worth_anyway, loglinear, looks_at_heads
+from trimtab.train.learner.worth import Ahead, StepWorth
+from trimtab.train.messages import Answer, Stepped
 
 
 class SingleLearner:
@@ -145,8 +114,9 @@ class SingleLearner:
 
     def learn(self, rows: Rows) -> StepTensors:
         """The step itself."""
-        config, clock = self.config, _Clock()
-        before = self._proximal(rows)
+        config, clock = self.config, LapClock()
+        ahead = StepWorth(config).ahead(_valid(rows, None))
+        before, first = self._proximal(rows, ahead)
         proximal = None if before is None else before.log_probs
         reference, teacher = (
             None if each is None else each.all(rows, config.learner.micro_tokens).log_probs
@@ -160,7 +130,8 @@ class SingleLearner:
         entropy = before.entropy if before is not None and config.correction.needs_entropy else None
         worth = StepWorth.of(config, valid, teacher, proximal)
         left = self._left(valid, proximal, head, entropy)
-        found = worth.advantages(valid, left)
+        is_known = ahead is not None and left is None and torch.equal(valid.mask, ahead.mask)
+        found = ahead.found if ahead is not None and is_known else worth.advantages(valid, left)
         moving = worth.moving(valid, left, found)
         told = (
             found
@@ -184,6 +155,7 @@ class SingleLearner:
             moving=moving,
             proximal_head=None if before is None else before.head,
             memory=self.memory,
+            first=first,
         )
         rate = self._rate()
         outcome = update.run()
@@ -194,9 +166,9 @@ class SingleLearner:
         clock.lap("train")
         metrics = (
             floats(seen.metrics)
-            | _selection(rows, seen)
+            | selection_metrics(rows, seen)
             | update.metrics()
-            | _batch_metrics(rows, found, before, self.version)
+            | row_metrics(rows, found, before, self.version)
             | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
             | clock.laps
         )
@@ -212,11 +184,17 @@ class SingleLearner:
             each["lr"] = rate
         return rate
 
-    def _proximal(self, rows: Rows) -> SelectedLogProbs | None:
-        if self.config.learner.proximal != "recompute":
-            return None
-        heads = looks_at_heads(self.config.correction)
-        return self.scorer.all(rows, self.config.learner.micro_tokens, entropy=True, heads=heads)
+    def _proximal(self, rows: Rows, ahead: Ahead | None) -> tuple[SelectedLogProbs | None, FirstPass | None]:
+        """The pass ahead of the step, and the part of it that the first update goes on from."""
+        config, heads = self.config, looks_at_heads(self.config.correction)
+        if config.learner.proximal != "recompute":
+            return None, None
+        if ahead is not None and not heads:
+            valued = ahead.mask.any(-1) if has_worth_anyway(config) else ahead.valued
+            first = FirstPass.of(config, self.scorer, rows, self.version, valued)
+            if first is not None:
+                return first.all(config, self.scorer, rows), first
+        return self.scorer.all(rows, config.learner.micro_tokens, entropy=True, heads=heads), None
 
     def _left(
         self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None, entropy: Tensor | None
@@ -276,41 +254,3 @@ def without_advantage(rule: Correction) -> Correction:
     """The gates that judge before advantages are known."""
     early = tuple(gate for gate in rule.gates if gate.when == "always" and gate.action == "reject")
     return Correction(policies=rule.policies, gates=early, weight=Weight(level="one"))
-
-
-def _selection(rows: Rows, seen: Corrected) -> dict[str, float]:
-    """How much of the right and of the wrong answers is left: shares of their tokens with a weight; NaN where there are none."""
-    stays = (seen.weight != 0).float()
-    found: dict[str, Tensor] = {}
-    for name, chosen in (("right", rows.correct), ("wrong", ~rows.correct)):
-        tokens = seen.trained & chosen.unsqueeze(-1)
-        found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum()
-    return floats(found)
-
-
-def _batch_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
-    seen = {
-        "rollout/reward": rows.reward.nan_to_num(0.0).mean(),
-        "rollout/accuracy": rows.correct.float().mean(),
-        "rollout/length": rows.lengths.float().mean(),
-        "rollout/truncated": 1.0 - rows.ended.float().mean(),
-    }
-    if before is not None and before.entropy is not None:
-        seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
-    seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
-    if rows.heads is not None:
-        seen |= rows.heads.metrics(rows.tokens, rows.mask)
-    return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
-
-
-class _Clock:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[f"time/{name}"] = now - self._last
-        self._last = now

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as nnf
 from torch.nn.parallel import DistributedDataParallel
@@ -21,45 +19,17 @@ from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.core.reduce import Denominator
-from trimtab.losses.metrics import PolicyMetrics
 from trimtab.losses.policy import policy_loss
-from trimtab.train.devices import to_device, to_host
+from trimtab.train.devices import to_device
+from trimtab.train.learner.first_pass import FirstPass
+from trimtab.train.learner.minibatches import MicroBatch, micro_calls, minibatches
+from trimtab.train.learner.notes import Note, Notes
 from trimtab.train.learner.ranks import whole_tensor
-from trimtab.train.learner.rows import Rows, token_shares, whole_groups
+from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
 from trimtab.train.learner.worth import MovingWorth
 from trimtab.train.messages import Outcome
-
-
-@dataclass(frozen=True, eq=False)
-class MicroBatch:
-    """One micro-batch, by row indices on the host."""
-
-    rows: Int[Tensor, " rows"] | None
-    """What the loss looks at; None: other ranks have one more than this."""
-    own: Int[Tensor, " own"] | None
-    """What this rank works out."""
-
-    @property
-    def is_own(self) -> bool:
-        """Whether no other rank has a part in it."""
-        return self.rows is self.own
-
-
-@dataclass(frozen=True, eq=False)
-class Note:
-    """What the loss said of one micro-batch, still on the device: nobody waits for it before the step is over."""
-
-    names: tuple[str, ...]
-    values: Float[Tensor, " numbers"]
-    """Tokens first, then one number per name."""
-
-    @classmethod
-    def of(cls, metrics: PolicyMetrics, mask: Tensor) -> Note:
-        """The metrics that are the loss's own."""
-        names = tuple(metrics.sections)
-        return cls(names, torch.stack([mask.sum().float(), *(metrics[name].detach().float() for name in names)]))
 
 
 @dataclass(eq=False)
@@ -82,18 +52,13 @@ class Update:
     """Of every id that the rows' heads hold, where the correction compares them."""
     memory: GradientMemory | None = None
     """The last gradient, where cosines are recorded."""
+    first: FirstPass | None = None
+    """What the pass ahead of the step has left for the first minibatch."""
     updates: int = 0
     trained: int = 0
-    norms: list[float] = field(default_factory=list[float])
-    cosines: list[Tensor] = field(default_factory=list[Tensor])
-    """Of each update's gradient with the one before, where they are recorded; 0-d, on the device."""
-    scales: list[float] = field(default_factory=list[float])
-    """What the learning rate of each update was multiplied by, where it is."""
+    notes: Notes = field(default_factory=Notes)
     weights: list[Tensor] = field(default_factory=list[Tensor])
     """The sums of the weights of the minibatch at hand, one entry per micro-batch, where a rule is judged as the policy moves."""
-    seen: list[Note] = field(default_factory=list["Note"])
-    sums: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
-    tokens: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def __post_init__(self) -> None:
         self.mask = self.rows.mask & self.found.trained
@@ -110,11 +75,7 @@ class Update:
         outcome = self._descend()
         trained = to_device(self.reached, self.mask.device).unsqueeze(-1) & self.rows.mask
         self.current = torch.where(trained, self.scorer.ranks.sum(self.current), math.nan)
-        own = [(note.names, note.values) for note in self.seen]
-        read = to_host([values for _, values in own])
-        named = [(names, values.tolist()) for (names, _), values in zip(own, read, strict=True)]
-        for names, (tokens, *values) in self.scorer.ranks.join(named):
-            self._note(dict(zip(names, values, strict=True)), tokens)
+        self.notes.read(self.scorer.ranks)
         return outcome
 
     def _descend(self) -> Outcome:
@@ -126,19 +87,12 @@ class Update:
         if not bool(useful.any()):
             return "no signal"
         finite = True
-        for part in self._parts():
+        for part in minibatches(self.config, self.rows, self.version):
             index = part[useful[part]]
             if len(index):
                 finite &= self._minibatch(part, index)
+            self.first = None
         return "updated" if self.updates else "no signal" if finite else "not finite"
-
-    def _parts(self) -> Sequence[Int[Tensor, " some"]]:
-        """The rows of each minibatch, drawn by the seed and the version alone; on the host."""
-        settings = self.config.learner
-        seed = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
-        if settings.minibatch_of == "groups":
-            return whole_groups(self.rows.extents.group, settings.minibatches, seed)
-        return torch.randperm(len(self.rows), generator=seed).tensor_split(settings.minibatches)
 
     def _useful(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
@@ -150,9 +104,7 @@ class Update:
     @property
     def _is_all_valued(self) -> bool:
         """Whether a row without advantage has a gradient too. One that moves and is 0 now need not be after the first minibatch."""
-        config = self.config
-        beside = config.kl is not None or config.entropy_bonus is not None or self.moving is not None
-        return beside or config.loss.acts_without_advantage
+        return self.moving is not None or has_worth_anyway(self.config)
 
     def _valued(self) -> Bool[Tensor, " rows"]:
         """Rows that could have a gradient if nothing were rejected."""
@@ -174,21 +126,21 @@ class Update:
         group = self.rows.group[part] if config.reduction.mode == "prompt-mean" else None
         denominator = Denominator.of(counted, group=group)
         self.optimizer.zero_grad(set_to_none=True)
-        calls = self._calls(index)
+        calls = micro_calls(config, scorer, self.rows, index)
         for number, call in enumerate(calls, 1):
             with gradients_kept(scorer.module) if number < len(calls) else nullcontext():
                 # DDP and FSDP take the mean over ranks; each has a part of one sum, whose denominator counts all.
                 (self._loss(call, corrected, denominator) * scorer.ranks.size).backward()
         norm = _clip_gradient(scorer.model, settings.clip_norm)
-        self.norms.append(norm)
+        self.notes.norms.append(norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             return False
         if self.memory is not None and (cosine := self.memory.cosine(scorer.model.parameters())) is not None:
-            self.cosines.append(cosine)
+            self.notes.cosines.append(cosine)
         if settings.step_scale == "ess":
-            self.scales.append(self._effective_share(part, corrected))
-            with scaled_rate(self.optimizer, self.scales[-1]):
+            self.notes.scales.append(self._effective_share(part, corrected))
+            with scaled_rate(self.optimizer, self.notes.scales[-1]):
                 self.optimizer.step()
         else:
             self.optimizer.step()
@@ -204,28 +156,23 @@ class Update:
         nothing = torch.zeros(3, dtype=torch.float64, device=self.mask.device)
         return effective_share(self.scorer.ranks.sum(torch.stack([nothing, *self.weights]).sum(0)))
 
-    def _calls(self, index: Tensor) -> list[MicroBatch]:
-        """The micro-batches of this rank, as many as every other rank has."""
-        scorer, most = self.scorer, self.config.learner.micro_tokens
-        ranks = scorer.ranks
-        if not self.config.loss.looks_at_call:
-            return [MicroBatch(few, few) for few in scorer.turns(self.rows, most, index)]
-        # A loss that compares the tokens of a micro-batch has one of all ranks, of which each works out its share.
-        calls = [call.sort().values for call in scorer.batches(self.rows, most * ranks.size, index)]
-        if ranks.size == 1:
-            return [MicroBatch(call, call) for call in calls]
-        shares = [token_shares(self.rows.extents, call, ranks.size)[ranks.rank] for call in calls]
-        return [MicroBatch(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
-
     def _loss(self, call: MicroBatch, corrected: Corrected | None, denominator: Denominator) -> Tensor:
         """This rank's part of the loss, to be descended; 0, with a gradient of 0, where it has no row."""
         if call.own is None:
             idle = self.scorer.idle(self.rows).log_probs
             nothing = (idle * torch.zeros_like(idle)).sum()
             return nothing if call.rows is None else nothing + self._policy_loss(call, None, corrected, denominator)
-        heads = looks_at_heads(self.config.correction)
-        current = self.scorer(self.rows.part(call.own), entropy=self._wants_entropy, heads=heads)
-        return self._policy_loss(call, current, corrected, denominator)
+        few = self.rows.part(call.own)
+        own = self._current(call.own, few)
+        return self._policy_loss(call, own, corrected, denominator, few if call.is_own else None)
+
+    def _current(self, index: Tensor, few: Rows) -> SelectedLogProbs:
+        """The log-probs of some rows by the policy as it is, with gradient."""
+        if self.first is not None:
+            shared = self.first.part(index, width=few.tokens.shape[1], entropy=self._wants_entropy)
+            if shared is not None:
+                return shared
+        return self.scorer(few, entropy=self._wants_entropy, heads=looks_at_heads(self.config.correction))
 
     @property
     def _wants_entropy(self) -> bool:
@@ -234,10 +181,16 @@ class Update:
         return moving or self.config.entropy_bonus is not None
 
     def _policy_loss(
-        self, call: MicroBatch, own: SelectedLogProbs | None, corrected: Corrected | None, denominator: Denominator
+        self,
+        call: MicroBatch,
+        own: SelectedLogProbs | None,
+        corrected: Corrected | None,
+        denominator: Denominator,
+        few: Rows | None = None,
     ) -> Tensor:
+        """`few`: the rows of the call, where they are cut out already."""
         assert call.rows is not None
-        config, rows = self.config, self.rows.part(call.rows)
+        config, rows = self.config, self.rows.part(call.rows) if few is None else few
         cut = (to_device(call.rows, self.mask.device), slice(rows.tokens.shape[1]))
         current = own if own is not None and call.is_own else self._over_ranks(call, own, rows)
         result = policy_loss(
@@ -261,7 +214,7 @@ class Update:
         )
         if call.is_own or self.scorer.ranks.rank == 0:  # what all ranks worked out together is counted once
             self.current[cut] = current.log_probs.detach().float()
-            self.seen.append(Note.of(result.metrics, self.mask[cut]))
+            self.notes.seen.append(Note.of(result.metrics, self.mask[cut]))
             if corrected is None and config.learner.step_scale == "ess":
                 terms = result.metrics.terms
                 self.weights.append(ess_sums(terms.weight.detach(), terms.batch.valid.bool()))
@@ -333,35 +286,19 @@ class Update:
         """What the tokens of some rows are worth to the policy as it is."""
         return self.found.advantages[cut] if self.moving is None else self.moving.of(cut, current.detach())
 
-    def _note(self, metrics: Mapping[str, float], tokens: float) -> None:
-        for name, value in metrics.items():
-            extreme = name.endswith(("_max", "_min"))
-            if name == "policy/loss":
-                self.sums[name] += value
-            elif extreme:
-                worst = max if name.endswith("_max") else min
-                self.sums[name] = worst(self.sums[name], value) if name in self.sums else value
-            else:
-                self.sums[name] += value * tokens
-                self.tokens[name] += tokens
-
     def metrics(self) -> dict[str, float]:
-        """Means over the micro-batches by their tokens; the loss and the norm before clipping are means over the updates."""
-        found = {name: value / self.tokens[name] if self.tokens[name] else value for name, value in self.sums.items()}
-        loss = found.pop("policy/loss", 0.0) / max(self.updates, 1)
-        norms = [norm for norm in self.norms if math.isfinite(norm)]
+        """What the updates saw."""
+        found = self.notes.metrics(self.updates) | {"train/rows": float(self.trained)}
         if self.memory is not None:
-            cosines = torch.stack(self.cosines).tolist() if self.cosines else []
-            found["train/grad_cosine"] = sum(cosines) / len(cosines) if cosines else math.nan
+            found["train/grad_cosine"] = self.notes.cosine()
         if self.config.learner.step_scale != "none":
-            found["train/step_scale"] = sum(self.scales) / len(self.scales) if self.scales else math.nan
-        return found | {
-            "train/loss": loss,
-            "train/grad_norm": sum(norms) / len(norms) if norms else math.nan if self.norms else 0.0,
-            "train/grad_norm_max": max(norms, default=math.nan if self.norms else 0.0),
-            "train/rows": float(self.trained),
-            "train/not_finite": float(len(self.norms) - len(norms)),
-        }
+            found["train/step_scale"] = self.notes.scale()
+        return found
+
+
+def has_worth_anyway(config: Train) -> bool:
+    """Whether tokens without advantage have a gradient too."""
+    return config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage
 
 
 def looks_at_heads(rule: Correction) -> bool:
@@ -394,11 +331,3 @@ def _clip_gradient(model: nn.Module, limit: float | None) -> float:
     if limit is not None and not found + 1e-6 <= limit:
         nn.utils.clip_grads_with_norm_(trained, limit, norm)
     return found
-
-
-def floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
-    """Every metric as a number, in one transfer."""
-    names = list(metrics)
-    if not names:
-        return {}
-    return dict(zip(names, torch.stack([metrics[name].float() for name in names]).tolist(), strict=True))

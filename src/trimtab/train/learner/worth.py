@@ -39,6 +39,19 @@ class MovingWorth:
 
 
 @dataclass(frozen=True, eq=False)
+class Ahead:
+    """Advantages by rewards alone, of the tokens in `mask`; gates that reject before they are estimated may leave others."""
+
+    mask: Bool[Tensor, "rows width"]
+    found: Advantages
+
+    @property
+    def valued(self) -> Bool[Tensor, " rows"]:
+        """Rows with a token that is worth something."""
+        return ((self.found.advantages != 0) & self.mask & self.found.trained).any(-1)
+
+
+@dataclass(frozen=True, eq=False)
 class StepWorth:
     """How a step's rows become advantages. `teacher`: its log-probs, and those of the student it is compared with, by name."""
 
@@ -59,6 +72,12 @@ class StepWorth:
     def advantages(self, rows: Rows, kept: Tensor | None) -> Advantages:
         """At the start of the step."""
         return self._estimated(self.config.advantage, rows, kept, **self.teacher)
+
+    def ahead(self, rows: Rows) -> Ahead | None:
+        """What is known of these rows before any policy was asked; None where a teacher has a say in it."""
+        if isinstance(self.config.advantage, Distillation):
+            return None
+        return Ahead(rows.mask, self.advantages(rows, None))
 
     def moving(self, rows: Rows, kept: Tensor | None, found: Advantages) -> MovingWorth | None:
         """The same as the policy moves; None where they do not."""

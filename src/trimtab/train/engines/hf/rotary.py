@@ -78,6 +78,8 @@ class LlamaDecoder:
         self.heads, self.shared = attention.q_proj.out_features // self.size, int(attention.num_key_value_groups)
         self.kv = self.heads // self.shared
         self.eps = float(source.model.norm.variance_epsilon)
+        self.is_folded = self.dtype == torch.float32  # in bf16 the product would be rounded once more
+        self.floor = torch.tensor((weight.shape[1] * self.eps) ** 0.5, dtype=self.dtype, device=self.device)
         self.rows, self.capacity = rows, 0
         self.every = torch.arange(rows, device=self.device)
         self.nothing: Tensor = weight.new_zeros(1)
@@ -96,7 +98,7 @@ class LlamaDecoder:
         self.rotations: Tensor = self.nothing
         self.cache: Tensor = self.nothing
         self.by_layer: tuple[Tensor, ...] = ()
-        self.flat: list[tuple[Tensor, ...]] = []
+        self.flat: Tensor = self.nothing
         self._reach(ROOM)
         self.load(model.state_dict().items())
 
@@ -111,6 +113,8 @@ class LlamaDecoder:
                 continue
             target, pairs = self.targets[name]
             target.copy_(paired(weight, self.size) if pairs else weight)
+        if self.is_folded:
+            self._fold()
 
     def prefill(self, beginnings: Sequence[Ints]) -> list[Tensor]:
         """Keys and values [layers, 2, heads, tokens, size] of each beginning; padding behind it sees but is not seen."""
@@ -149,21 +153,23 @@ class LlamaDecoder:
         turn = self.rotations.index_select(0, at).unsqueeze(1)
         even = int(positions.min()) + 1 == width
         hidden_columns = self._hidden_columns(at, width, even)
-        for layer, cache, (all_keys, all_values) in zip(self.layers, self.by_layer, self.flat, strict=True):
+        columns = self.flat[:, : rows * self.kv, :width].unbind()
+        news = self.cache[:, :, :rows, :, width - 1].unbind() if even else self.by_layer
+        for layer, new, keys, values in zip(self.layers, news, columns[::2], columns[1::2], strict=True):
             qkv = self._qkv(layer, hidden, turn)
             made = self.states(qkv[:, self.heads :].view(rows, 2, self.kv, self.size))
             if even:
-                cache[:, :rows, :, width - 1] = made.transpose(0, 1)
+                new.copy_(made.transpose(0, 1))
             else:
-                cache[:, self.every[:rows], :, at] = made
-            keys, values = all_keys[: rows * self.kv, :width], all_values[: rows * self.kv, :width]
+                new[:, self.every[:rows], :, at] = made
             queries = qkv[:, : self.heads].reshape(rows * self.kv, self.shared, self.size)
             scores = torch.baddbmm(
                 hidden_columns, queries, keys.transpose(1, 2), beta=0 if even else 1, alpha=self.size**-0.5
             )
             seen = torch.bmm(scores.softmax(-1), values).view(rows, -1)
             hidden = self._rest(layer, hidden, seen)
-        return nnf.linear(self._normal(hidden, self.norm), self.head, self.head_bias)
+        last = self._normal(hidden, self.norm)
+        return nnf.linear(last * self.norm if self.is_folded else last, self.head, self.head_bias)
 
     def _hidden_columns(self, at: Tensor, width: int, even: bool) -> Tensor:
         """-inf for the columns behind each row's position, 0 for the others; nothing needs it where all are even."""
@@ -188,7 +194,10 @@ class LlamaDecoder:
         return result
 
     def _normal(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return torch.rms_norm(hidden, weight.shape, weight, self.eps)
+        """The stream after a norm; where its weight is folded into the linears behind it, over the length of the stream alone."""
+        if not self.is_folded:
+            return torch.rms_norm(hidden, weight.shape, weight, self.eps)
+        return hidden / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).hypot_(self.floor)
 
     def _qkv(self, layer: Layer, hidden: Tensor, turn: Complex[Tensor, "tokens 1 pairs"]) -> Tensor:
         """Queries, keys, both rotated, and values, one below the other: [tokens, heads + 2 kv, size]."""
@@ -212,6 +221,14 @@ class LlamaDecoder:
         return _added(hidden, nnf.silu(gate).mul_(up), layer.down, layer.down_bias)
 
     # ---- weights and room ------------------------------------------------------------------------------------------
+
+    def _fold(self) -> None:
+        """Multiply the norms' weights into the linears that follow, and √width, since a stream over its length is short of it."""
+        stretch = float(self.embedding.shape[1]) ** 0.5
+        for layer in self.layers:
+            layer.qkv.mul_(layer.before * stretch)
+            layer.gate_up.mul_(layer.after * stretch)
+        self.norm.mul_(stretch)
 
     def _own(self, like: Tensor, name: str) -> Tensor:
         """A tensor of our own for a weight."""
@@ -253,7 +270,7 @@ class LlamaDecoder:
             wider[..., :filled, :] = self.cache
         self.cache = wider
         self.by_layer = wider.unbind()
-        self.flat = [layer.flatten(1, 2).unbind() for layer in self.by_layer]
+        self.flat = wider.flatten(2, 3).flatten(0, 1)
 
 
 def _added(stream: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -150,4 +150,4 @@ def inverse_cdf(probs: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "row
 def _crossing(mass: Float[Tensor, "rows width"], target: Float[Tensor, "rows 1"]) -> Int[Tensor, "rows 1"]:
     """The first place where cumulative `mass` exceeds the target, held below the whole so that rounding cannot pass it."""
     whole = mass[:, -1:]
-    return torch.searchsorted(mass, torch.minimum(target, whole.nextafter(torch.zeros_like(whole))), right=True)
+    return torch.searchsorted(mass, torch.minimum(target, whole.nextafter(whole.new_zeros(()))), right=True)
