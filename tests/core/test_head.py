@@ -286,3 +286,12 @@ def test_a_mask_of_many_ids_is_picked_out_of_tiles_and_a_short_one_is_not():
     made = {size: pairs.Pairs.of(tokens, ids, first=0, tokens=1, size=size) for size in (32, 1 << 20)}
     assert not made[32].few
     assert made[1 << 20].few
+
+
+def test_an_id_that_is_all_of_its_support_receives_no_gradient_and_without_one_it_does():
+    # Over {1} alone log p = 0 whatever the logits are; over all three d log p = 1[chosen] − p = (−1/8, 6/8, −5/8).
+    for support, wanted in ((Head(torch.tensor([[1]])), [0.0, 0.0, 0.0]), (None, [-1 / 8, 6 / 8, -5 / 8])):
+        logits = torch.tensor([[1.0, 2.0, 5.0]]).log().requires_grad_()
+        log_probs_of(logits, torch.tensor([1]), support=support).log_probs.sum().backward()
+        assert logits.grad is not None
+        assert logits.grad.tolist()[0] == pytest.approx(wanted, abs=1e-7)
