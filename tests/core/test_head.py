@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -10,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from trimtab.core import pairs
 from trimtab.core.head import Head
 from trimtab.core.log_probs import log_probs_of, selected_log_probs
 from trimtab.errors import ConfigError, InputError
+
+FEW, MANY = 0, 1 << 40
+"""What a single logit costs, in those of a tile: all are worked out one by one, or all picked out of tiles."""
 
 RAGGED = Head(torch.tensor([4, 7, 9, 2]), offsets=torch.tensor([0, 3, 3, 4]))
 PADDED = Head(torch.tensor([[4, 7, 9], [-1, -1, -1], [2, -1, -1]]))
@@ -91,9 +96,9 @@ def plain(logits: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tensor, Ten
     return chosen.masked_fill(targets < 0, 0.0), -surprise.masked_fill(targets < 0, 0.0)
 
 
-@given(supports(), st.booleans(), st.booleans())
+@given(supports(), st.booleans(), st.sampled_from(["logits", FEW, MANY]))
 @settings(deadline=None)
-def test_a_support_is_a_mask_over_the_logits_in_value_and_gradient(drawn, with_temperature: bool, from_logits: bool):
+def test_a_support_is_a_mask_over_the_logits_in_value_and_gradient(drawn, with_temperature: bool, way: str | int):
     hidden, weight, targets, allowed, chunk = drawn
     temperature = torch.linspace(0.5, 2.0, len(targets), dtype=torch.float64) if with_temperature else 1.0
     wanted_leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
@@ -103,14 +108,15 @@ def test_a_support_is_a_mask_over_the_logits_in_value_and_gradient(drawn, with_t
     (wanted[0].sum() + (wanted[1] * torch.arange(len(targets))).sum()).backward()
     for support in both_forms(allowed):
         leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-        if from_logits:
+        if way == "logits":
             found = log_probs_of(
                 leaves[0] @ leaves[1].T, targets, temperature=temperature, support=support, entropy=True, chunk=chunk
             )
         else:
-            found = selected_log_probs(
-                *leaves, targets, temperature=temperature, support=support, entropy=True, chunk=chunk
-            )
+            with mock.patch.object(pairs, "_DEARER_ON_CPU", way):
+                found = selected_log_probs(
+                    *leaves, targets, temperature=temperature, support=support, entropy=True, chunk=chunk
+                )
         assert found.entropy is not None
         (found.log_probs.sum() + (found.entropy * torch.arange(len(targets))).sum()).backward()
         torch.testing.assert_close((found.log_probs, found.entropy), wanted)
@@ -172,9 +178,11 @@ def test_log_probs_of_a_head_and_their_gradients_are_those_of_the_whole_softmax(
     for support, head in zip(supported, wanted, strict=True):
         again = [each.clone().requires_grad_() for each in (hidden, weight)]
         about = {"support": support if cut else None, "head": head, "entropy": True, "temperature": 0.7, "chunk": chunk}
-        from_hidden = selected_log_probs(*again, targets, **about)
-        from_logits = log_probs_of(again[0] @ again[1].t(), targets, **about)
-        for found in (from_hidden, from_logits):
+        ways = [log_probs_of(again[0] @ again[1].t(), targets, **about)]
+        for dearer in (FEW, MANY):
+            with mock.patch.object(pairs, "_DEARER_ON_CPU", dearer):
+                ways.append(selected_log_probs(*again, targets, **about))
+        for found in ways:
             assert found.head is not None
             assert found.head.shape == head.ids.shape
             assert found.entropy is not None
@@ -199,3 +207,91 @@ def test_a_head_whose_slopes_add_up_to_nothing_still_moves_its_entries():
     (found.head[0, 0] - found.head[0, 1]).backward()
     assert logits.grad is not None
     assert logits.grad.tolist() == [[1.0, -1.0, 0.0]]
+
+
+@pytest.mark.parametrize("dearer", [FEW, MANY], ids=["few", "many"])
+class TestEachWayToSingleLogits:
+    """Logits of a support worked out one by one, or picked out of tiles."""
+
+    @pytest.fixture(autouse=True)
+    def _way(self, dearer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pairs, "_DEARER_ON_CPU", dearer)
+
+    def test_a_bias_and_a_temperature_receive_what_they_do_from_logits(self):
+        generator = torch.Generator().manual_seed(0)
+        made = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((9, 3), (11, 3), (11,))]
+        made[2][4] = -torch.inf  # an entry that no token can have
+        made.append(torch.linspace(0.5, 2.0, 9, dtype=torch.float64))
+        targets = torch.tensor([0, 1, 2, 3, 5, 6, 7, -1, 8])
+        allowed = torch.rand(9, 11, generator=generator) < 0.5
+        support = both_forms(allowed.scatter(1, targets[:6].clamp(min=0).unsqueeze(1), True))[1]
+        gradients = []
+        for from_logits in (True, False):
+            hidden, weight, bias, temperature = leaves = [each.clone().requires_grad_() for each in made]
+            about = {"temperature": temperature, "support": support, "entropy": True, "chunk": 20}
+            if from_logits:
+                found = log_probs_of(hidden @ weight.t() + bias, targets, **about)
+            else:
+                found = selected_log_probs(hidden, weight, targets, bias=bias, **about)
+            assert found.in_support is not None
+            assert 0 < int(found.in_support.sum()) < 8
+            assert found.entropy is not None
+            gradients.append(torch.autograd.grad(found.log_probs.sum() - found.entropy.square().sum(), leaves))
+        torch.testing.assert_close(*gradients)
+
+    def test_a_token_that_is_asked_nothing_of_may_hold_anything(self):
+        hidden, weight = torch.randn(3, 2), torch.randn(5, 2)
+        hidden[1] = torch.nan
+        leaves = [hidden.requires_grad_(), weight.requires_grad_()]
+        found = selected_log_probs(*leaves, torch.tensor([0, 1, 2]), support=Head(torch.arange(5).expand(3, 5)))
+        torch.where(torch.tensor([True, False, True]), found.log_probs, 0.0).sum().backward()
+        for leaf in leaves:
+            assert leaf.grad is not None
+            assert leaf.grad.isfinite().all()
+            assert leaf.grad.any()
+
+    def test_an_id_that_stands_twice_or_out_of_order_counts_once(self):
+        logits = torch.tensor([[1.0, 2.0, 5.0]]).log()
+        found = selected_log_probs(
+            torch.ones(1, 1), logits.t(), torch.tensor([1]), support=Head(torch.tensor([[2, 1, 2]]))
+        )
+        assert found.log_probs.exp().tolist() == pytest.approx([2 / 7])
+
+    def test_a_narrow_weight_receives_a_sum_that_was_rounded_once(self):
+        # 600 tokens push the same entry by ½ each. Summed in bfloat16 it would stop at 128: the next number is 129.
+        tokens = 600
+        weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
+        found = selected_log_probs(
+            torch.ones(tokens, 1, dtype=torch.bfloat16),
+            weight,
+            torch.zeros(tokens, dtype=torch.long),
+            support=Head(torch.tensor([0, 1]).expand(tokens, 2)),
+        )
+        found.log_probs.sum().backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [[300.0], [-300.0]]
+
+    def test_few_need_no_product_with_the_whole_vocabulary(self, dearer: int, monkeypatch: pytest.MonkeyPatch):
+        products: list[int] = []
+        real = torch.mm
+        monkeypatch.setattr(torch, "mm", lambda *given, **named: products.append(1) or real(*given, **named))
+        hidden, weight = torch.ones(4, 2, requires_grad=True), torch.ones(50, 2, requires_grad=True)
+        support = Head(torch.arange(8).view(4, 2))
+        selected_log_probs(hidden, weight, torch.arange(0, 8, 2), support=support).log_probs.sum().backward()
+        assert bool(products) is (dearer == MANY)
+
+
+def test_a_mask_of_many_ids_is_picked_out_of_tiles_and_a_short_one_is_not():
+    ids, tokens = torch.arange(32), torch.zeros(32, dtype=torch.long)
+    made = {size: pairs.Pairs.of(tokens, ids, first=0, tokens=1, size=size) for size in (32, 1 << 20)}
+    assert not made[32].few
+    assert made[1 << 20].few
+
+
+def test_an_id_that_is_all_of_its_support_receives_no_gradient_and_without_one_it_does():
+    # Over {1} alone log p = 0 whatever the logits are; over all three d log p = 1[chosen] − p = (−1/8, 6/8, −5/8).
+    for support, wanted in ((Head(torch.tensor([[1]])), [0.0, 0.0, 0.0]), (None, [-1 / 8, 6 / 8, -5 / 8])):
+        logits = torch.tensor([[1.0, 2.0, 5.0]]).log().requires_grad_()
+        log_probs_of(logits, torch.tensor([1]), support=support).log_probs.sum().backward()
+        assert logits.grad is not None
+        assert logits.grad.tolist()[0] == pytest.approx(wanted, abs=1e-7)

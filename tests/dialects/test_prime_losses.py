@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trimtab import Head, HeadLogProbs, log_probs_of, policy_loss
-from trimtab.dialects import read
+from trimtab.dialects import read, write
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -134,3 +134,34 @@ def test_score_centering_is_that_of_its_source_in_float64() -> None:
     )
     assert result.loss.item() == pytest.approx(written.item(), rel=1e-9)
     torch.testing.assert_close(torch.autograd.grad(result.loss, leaf)[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["icepop", "ppo"])
+def test_an_everyday_file_is_said_whole_in_verl_and_read_back_with_the_same_gradient(kind: str) -> None:
+    """verl has no plain −A·ρ: it is a clip to [0, 1e12], which no ratio meets."""
+    written = write("verl", read("prime-rl", {"type": kind}))
+    assert not written.omissions
+    current, behavior, advantages, mask = _batch()
+    back = read("verl", written.settings)
+    assert back.loss is not None
+    leaf = current.clone().requires_grad_()
+    found = policy_loss(
+        back.loss,
+        current=leaf,
+        behavior=behavior,
+        proximal=behavior,
+        advantages=advantages,
+        mask=mask,
+        correction=back.correction,
+        reduction=back.reduction,
+    )
+    loss, gradient = _theirs(ORACLES[kind])
+    torch.testing.assert_close(found.loss.detach(), loss)
+    torch.testing.assert_close(torch.autograd.grad(found.loss, leaf)[0], gradient)
+
+
+@pytest.mark.parametrize("framework", ["areal", "trl", "slime", "nemo-rl", "roll", "openrlhf"])
+def test_the_gate_of_ipo_is_what_others_cannot_say(framework: str) -> None:
+    """Its loss is a clip that never acts; |p − q| of current and sampler is a gate of prime-rl's alone."""
+    written = write(framework, read("prime-rl", {"type": "ipo"}), strict=False)
+    assert {each.part for each in written.omissions if each.whole} == {"correction"}

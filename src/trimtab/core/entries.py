@@ -67,8 +67,15 @@ class HeadLogits:
     def take(self, first_row: int, first_column: int, tile: Float[Tensor, "tokens entries"]) -> None:
         """Pick those of a tile."""
         inside = self.entries.inside(first_row, first_column, len(tile))
-        rows, columns = self.entries.rows[inside] - first_row, self.entries.columns[inside]
-        self.values[inside] = tile[rows, columns].to(self.values.dtype)
+        if tile.is_contiguous():
+            found = tile.view(-1).index_select(0, self.entries.places(inside, first_row, tile.shape[-1]))
+        else:
+            found = tile[self.entries.rows[inside] - first_row, self.entries.columns[inside]]
+        self.values[inside] = found.to(self.values.dtype)
+
+    def logits(self) -> Float[Tensor, " entries"]:
+        """They themselves, in the order they were given in."""
+        return torch.empty_like(self.values).index_copy_(0, self.entries.order.long(), self.values)
 
     def log_probs(self, peak: Float[Tensor, " tokens"], sum_exp: Float[Tensor, " tokens"]) -> Float[Tensor, " entries"]:
         """Their log-probs in the order they were given in; −inf for what stands in no tile."""
@@ -110,7 +117,7 @@ def head_gradient(
     if entries is None or log_probs is None or gradient is None:
         return None
     held = torch.where(log_probs > -torch.inf, gradient, 0.0)
-    return HeadGradient(entries, held[entries.order])
+    return HeadGradient(entries, held.index_select(0, entries.order))
 
 
 def entries_by_tile(
@@ -121,7 +128,7 @@ def entries_by_tile(
     It costs one read on the host: where each tile's entries begin.
     """
     tall, broad = -(-len(counted) // height), -(-size // width)
-    there = entries.present & counted[entries.token]
+    there = entries.present & counted.index_select(0, entries.token)
     last = tall * broad
     tile = entries.ids.div(width, rounding_mode="floor") * tall + entries.token.div(height, rounding_mode="floor")
     tile, order = torch.where(there, tile, last).sort()
@@ -129,8 +136,8 @@ def entries_by_tile(
     return TileEntries(
         height=height,
         width=width,
-        rows=entries.token[order],
-        columns=entries.ids[order] % width,
+        rows=entries.token.index_select(0, order),
+        columns=entries.ids.index_select(0, order) % width,
         order=order,
         counted=there,
         starts=starts,

@@ -27,6 +27,12 @@ class HeadEntries:
     present: Bool[Tensor, " entries"]
     log_probs: Float[Tensor, " entries"] | None
 
+    def contain(self, targets: Int[Tensor, " tokens"]) -> Bool[Tensor, " tokens"]:
+        """Whether each token's id is among its own; False where it has none."""
+        hits = (self.ids == targets.long().index_select(0, self.token)) & self.present
+        found = torch.zeros(len(targets), dtype=torch.int32, device=self.ids.device)
+        return found.index_add(0, self.token, hits.int()) > 0
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -74,10 +80,7 @@ class Head:
     def contains(self, targets: Int[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
         """Whether each token's id is among its own; False where it has none."""
         self.check_tokens(targets)
-        entries = self.entries()
-        hits = (entries.ids == targets.reshape(-1).long()[entries.token]) & entries.present
-        found = torch.zeros(self.tokens, dtype=torch.int32, device=self.ids.device)
-        return (found.index_add(0, entries.token, hits.int()) > 0).view(targets.shape)
+        return self.entries().contain(targets.reshape(-1)).view(targets.shape)
 
     def check_tokens(self, targets: Tensor) -> None:
         """One head per target."""

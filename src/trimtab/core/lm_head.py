@@ -7,28 +7,26 @@ weight ─┘         └──────────┘                      
 
 Tiles go through the vocabulary once and hold many tokens each, so that the weight and its gradient pass through memory
 once, not once for every few tokens. Logits and sums are float32 (float64 if an input is) until a gradient is complete.
+
+Tokens that need single logits only (`Pairs`) come last. They have no softmax here: where their pairs are few no tile holds them, and where
+they are many the pairs are picked out of the tiles, which backward fills with their gradients and need not work out again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from trimtab.core.entries import HeadLogits, Support, TileEntries, entries_by_tile, head_gradient
+from trimtab.core.entries import HeadGradient, HeadLogits, head_gradient
 from trimtab.core.head import HeadEntries
+from trimtab.core.pairs import Pairs, PairSlopes
 from trimtab.core.ratio import working_type
 from trimtab.core.softmax import LOG_ZERO, LogitGradient, RunningSoftmax, logit_gradient, scaling
-
-_TOKENS = 1024
-"""Most tokens in a tile: enough that a product is bound by arithmetic and not by reading the weight."""
-_NARROW_PRODUCTS = torch.version.hip is None and "dtype_out" in torch.ops.aten.mm.overloads()
-"""Whether this torch multiplies narrow types into a float32 result; it does so on CUDA only."""
+from trimtab.core.tiles import Tiles, operand_type
 
 
 # One token, a vocabulary of three in tiles of two entries, logits log 1, log 2, log 5, the third chosen:
@@ -55,27 +53,29 @@ class LmHead(Function):
         counted: Tensor,
         with_entropy: bool,
         chunk: int,
-        support: HeadEntries | None,
-        restricted: Tensor | None,
         head: HeadEntries | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """`temperature` is one number per token, `places` its target's place in the vocabulary, `support` what restricted ones run over.
+        pairs: Pairs | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """`temperature` is one number per token, `places` its target's place in the vocabulary, `head` entries that are asked for too.
 
-        `head`: entries whose log-probs are asked for too.
+        All these are about the leading tokens of `hidden`; `pairs` is about the others, whose logits are returned before any temperature.
         """
-        ctx.operand, ctx.chunk = operand_type(hidden, weight), chunk
+        ctx.operand, ctx.chunk, ctx.pairs = operand_type(hidden, weight), chunk, pairs
         dtype = working_type(hidden, weight)
         scale = None if temperature is None else scaling(temperature, dtype)
-        tiles = _Tiles(hidden.to(ctx.operand), weight, bias, scale, ids, chunk, dtype)
-        if support is not None and restricted is not None:
-            tiles.support = Support(restricted, tiles.sort(support, restricted))
-        ctx.support, ctx.entries = tiles.support, None if head is None else tiles.sort(head, counted)
+        tiles = Tiles(hidden.to(ctx.operand), weight, bias, scale, ids, chunk, dtype, pairs)
+        ctx.entries = None if head is None else tiles.sort(head, counted)
         picked = None if ctx.entries is None else HeadLogits(ctx.entries, dtype)
         running = RunningSoftmax(places, dtype, torch.empty_like(tiles.scratch) if with_entropy else None)
+        ctx.sorted = tiles.sort_pairs()
+        single = HeadLogits(ctx.sorted, dtype) if ctx.sorted is not None and tiles.holds_pairs else None
         for columns in tiles.columns():
-            entries, offset = tiles.entries(columns)
-            for rows in tiles.rows():
-                logits = tiles.logits(rows, columns.start, entries, offset)
+            for rows, entries, offset in tiles.down(columns):
+                logits = tiles.logits(rows, entries, offset)
+                if single is not None:
+                    single.take(rows.start, columns.start, logits)
+                rows = tiles.leading(rows)
+                logits = logits[: rows.stop - rows.start]
                 if picked is not None:
                     picked.take(rows.start, columns.start, logits)
                 running.take(rows, columns.start, logits, logits)
@@ -84,12 +84,16 @@ class LmHead(Function):
             hidden, weight, bias, temperature, ids, places, counted, running.logsumexp(), entropy, found
         )
         ctx.set_materialize_grads(False)
-        return running.log_probs(counted), entropy, found
+        return running.log_probs(counted), entropy, found, tiles.pair_logits() if single is None else single.logits()
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, grad_head: Tensor | None
+        ctx: Any,
+        grad_log_probs: Tensor | None,
+        grad_entropy: Tensor | None,
+        grad_head: Tensor | None,
+        grad_pairs: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
         """Gradients in the types of the inputs."""
         hidden, weight, bias, temperature, ids, places, counted, logsumexp, entropy, found = ctx.saved_tensors
@@ -104,117 +108,69 @@ class LmHead(Function):
             entropy=entropy,
             head=head_gradient(ctx.entries, found, grad_head),
         )
-        clean = torch.where(grads.active.unsqueeze(-1), hidden, 0.0).to(ctx.operand)
-        tiles = _Tiles(clean, weight, bias, grads.scale, ids, ctx.chunk, logsumexp.dtype, ctx.support)
-        factor = grads.factor.unsqueeze(-1)
+        active, factor, asked = grads.active, grads.factor, None
+        if ctx.sorted is not None:
+            asked = HeadGradient(
+                ctx.sorted,
+                factor.new_zeros(len(ctx.sorted.rows))
+                if grad_pairs is None
+                else grad_pairs.index_select(0, ctx.sorted.order),
+            )
+            active = torch.cat([active, asked.touched(len(hidden))[len(active) :]])
+            factor = torch.cat([factor, factor.new_full((len(hidden) - len(factor),), -1.0)])
+        clean = torch.where(active.unsqueeze(-1), hidden, 0.0).to(ctx.operand)
+        tiles = Tiles(clean, weight, bias, grads.scale, ids, ctx.chunk, logsumexp.dtype, ctx.pairs)
+        factor = factor.unsqueeze(-1)
         by_token = _ByToken(tiles) if of_hidden or of_temperature else None
         by_weight = _ByEntry(weight, (clean * factor).to(ctx.operand), tiles) if of_weight else None
         by_bias = _ByEntry(bias, factor, tiles) if of_bias else None
-        _collect(tiles, grads, by_token, [each for each in (by_weight, by_bias) if each is not None])
+        _collect(tiles, grads, asked, by_token, [each for each in (by_weight, by_bias) if each is not None])
         return (
-            by_token.grad_hidden(grads).to(hidden.dtype) if by_token and of_hidden else None,
+            (by_token.hidden * factor).to(hidden.dtype) if by_token and of_hidden else None,
             by_weight and by_weight.gradient,
             by_bias and by_bias.gradient,
             by_token.grad_temperature(grads, clean).to(temperature.dtype) if by_token and of_temperature else None,
-            *[None] * 8,
+            *[None] * 7,
         )
 
 
-def _collect(tiles: _Tiles, grads: LogitGradient, by_token: _ByToken | None, by_entry: list[_ByEntry]) -> None:
+def _collect(
+    tiles: Tiles,
+    grads: LogitGradient,
+    pairs: HeadGradient | None,
+    by_token: _ByToken | None,
+    by_entry: list[_ByEntry],
+) -> None:
     """Work every tile out again and add its gradients up."""
     spare = None if grads.by_entropy is None else torch.empty_like(tiles.scratch)
+    held = pairs if tiles.holds_pairs else None
+    few = None if pairs is None or held is not None else PairSlopes(pairs.entries, -pairs.values, tiles.chunk)
     for columns in tiles.columns():
-        entries, offset = tiles.entries(columns)
         runs = [each.run(columns) for each in by_entry]
-        for rows in tiles.rows():
-            logits = tiles.logits(rows, columns.start, entries, offset)
-            grad = grads.grad(rows, columns.start, logits, logits, spare)
+        for rows, entries, offset in tiles.down(columns):
+            grad, leading = tiles.tile(rows, entries), tiles.leading(rows)
+            if leading.stop > leading.start:
+                logits = tiles.logits(leading, entries, offset)  # in the same memory
+                grads.grad(leading, columns.start, logits, logits, spare)
+            if held is not None:
+                grad[leading.stop - rows.start :].zero_()
+                held.subtract(rows.start, columns.start, grad)
             if by_token is not None:
                 by_token.add(rows, grad, entries, offset)
             for each, run in zip(by_entry, runs, strict=True):
                 _add_product(run, grad.t(), each.right[rows])
+        if few is not None and by_token is not None:
+            few.add_to_tokens(columns.start, by_token.hidden, tiles.weight)
         for each, run in zip(by_entry, runs, strict=True):
+            if few is not None:
+                few.add_to_entries(columns.start, run, each.right)
             each.keep(columns, run)
-
-
-@dataclass(eq=False)
-class _Tiles:
-    """Tiles of logits, each in the memory of the one before."""
-
-    hidden: Float[Tensor, "tokens width"]
-    weight: Float[Tensor, "entries width"]
-    bias: Float[Tensor, " entries"] | None
-    scale: Float[Tensor, " tokens"] | None
-    ids: Int[Tensor, " ids"] | None
-    chunk: int
-    dtype: torch.dtype
-    support: Support | None = None
-    scratch: Float[Tensor, " tile"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scratch = self.hidden.new_empty(self.height * self.width, dtype=self.dtype)
-
-    @property
-    def size(self) -> int:
-        """Entries of the vocabulary."""
-        return len(self.weight if self.ids is None else self.ids)
-
-    @property
-    def height(self) -> int:
-        """Tokens in a tile."""
-        return max(1, min(len(self.hidden), _TOKENS, self.chunk))
-
-    @property
-    def width(self) -> int:
-        """Vocabulary entries in a tile."""
-        return min(self.size, max(1, self.chunk // self.height))
-
-    def sort(self, entries: HeadEntries, counted: Tensor) -> TileEntries:
-        """Entries of some tokens, sorted by the tile they stand in."""
-        return entries_by_tile(entries, counted, self.size, height=self.height, width=self.width)
-
-    def columns(self) -> Iterator[slice]:
-        """Runs of the vocabulary."""
-        return (slice(first, min(first + self.width, self.size)) for first in range(0, self.size, self.width))
-
-    def rows(self) -> Iterator[slice]:
-        """Runs of tokens."""
-        return (
-            slice(first, min(first + self.height, len(self.hidden)))
-            for first in range(0, len(self.hidden), self.height)
-        )
-
-    def entries(self, columns: slice) -> tuple[Float[Tensor, "entries width"], Float[Tensor, " entries"] | None]:
-        """The weight and the bias of a run of the vocabulary, in the types they are worked with."""
-        weight = self.weight[columns] if self.ids is None else self.weight.index_select(0, self.ids[columns])
-        if self.bias is None:
-            return weight.to(self.hidden.dtype), None
-        bias = self.bias[columns] if self.ids is None else self.bias.index_select(0, self.ids[columns])
-        return weight.to(self.hidden.dtype), bias.to(self.dtype)
-
-    def logits(
-        self, rows: slice, first: int, entries: Tensor, offset: Tensor | None
-    ) -> Float[Tensor, "tokens entries"]:
-        """The tile whose leading entry is `first`; the next overwrites it."""
-        hidden = self.hidden[rows]
-        tile = self.scratch[: len(hidden) * len(entries)].view(len(hidden), len(entries))
-        if hidden.dtype == tile.dtype:
-            torch.mm(hidden, entries.t(), out=tile)
-        else:
-            torch.mm(hidden, entries.t(), out_dtype=tile.dtype, out=tile)
-        if offset is not None:
-            tile.add_(offset)
-        if self.scale is not None:
-            tile.mul_(self.scale[rows].unsqueeze(-1))
-        if self.support is not None:
-            self.support.restrict(rows.start, first, tile)
-        return tile
 
 
 class _ByToken:
     """Slopes against the weight and the bias, summed over the vocabulary: what hidden and the temperature receive."""
 
-    def __init__(self, tiles: _Tiles) -> None:
+    def __init__(self, tiles: Tiles) -> None:
         self.hidden = torch.zeros_like(tiles.hidden, dtype=tiles.dtype)
         self.offset = tiles.scratch.new_zeros(len(tiles.hidden))
 
@@ -224,20 +180,17 @@ class _ByToken:
         if offset is not None:
             self.offset[rows].addmv_(grad, offset.clamp(min=LOG_ZERO))
 
-    def grad_hidden(self, grads: LogitGradient) -> Tensor:
-        """The gradient of hidden."""
-        return self.hidden * grads.factor.unsqueeze(-1)
-
     def grad_temperature(self, grads: LogitGradient, hidden: Tensor) -> Tensor:
         """The gradient of the temperature: logits go with its inverse."""
         assert grads.scale is not None
-        return -grads.scale * grads.factor * ((hidden * self.hidden).sum(-1) + self.offset)
+        tokens = len(grads.factor)
+        return -grads.scale * grads.factor * ((hidden * self.hidden).sum(-1) + self.offset)[:tokens]
 
 
 class _ByEntry:
     """Slopes against `right`, summed over tokens: the gradient of the weight or the bias, one run of the vocabulary at a time."""
 
-    def __init__(self, of: Tensor, right: Float[Tensor, "tokens width"], tiles: _Tiles) -> None:
+    def __init__(self, of: Tensor, right: Float[Tensor, "tokens width"], tiles: Tiles) -> None:
         self.gradient = torch.zeros_like(of)
         self.right, self.ids, self.dtype = right, tiles.ids, tiles.dtype
         self.in_place = tiles.ids is None and of.dtype == tiles.dtype
@@ -264,16 +217,3 @@ def _add_product(to: Tensor, left: Tensor, right: Tensor) -> None:
         to.addmm_(left, right)
     else:
         to.add_(torch.mm(left.to(right.dtype), right, out_dtype=to.dtype))
-
-
-def operand_type(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """The type in which products are taken: what the inputs or autocast say on CUDA, the working type elsewhere.
-
-    A CPU that has no narrow product in hardware takes longer over one, and torch's rounds its result.
-    """
-    dtype = working_type(hidden, weight)
-    if hidden.device.type != "cuda" or not _NARROW_PRODUCTS or dtype == torch.float64:
-        return dtype
-    if torch.is_autocast_enabled("cuda"):
-        return torch.get_autocast_dtype("cuda")
-    return torch.promote_types(hidden.dtype, weight.dtype)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.checks import check_all, check_device
-from trimtab.core.entries import HeadLogits, Support, entries_by_tile, head_gradient
+from trimtab.core.given_logits import GivenLogits
 from trimtab.core.head import Head, HeadEntries
 from trimtab.core.lm_head import LmHead
 from trimtab.core.ratio import working_type
-from trimtab.core.softmax import RunningSoftmax, logit_gradient, scaling
+from trimtab.core.support import PairSoftmax, SupportedTokens
 from trimtab.errors import ConfigError, InputError
 
 _LOGITS_ON_CPU = 1 << 21
@@ -61,7 +58,8 @@ def selected_log_probs(
     `temperature` is one number or one per token. `vocabulary` restricts the softmax to these ids; a target outside them
     gives −inf, without gradient. `support` restricts each token's softmax to the ids that its sampler could have drawn
     (top-k, top-p), so that the log-prob is of the policy that sampled; a token whose target is not among its own, or that has none,
-    keeps the whole vocabulary (as prime-rl does) and is False in `in_support`. It costs one read on the host, and does not compile.
+    keeps the whole vocabulary (as prime-rl does) and is False in `in_support`. Only the logits of these ids are looked at, so that short
+    supports cost far less than none; it reads on the host a few times, and does not compile.
     `head` asks for the log-probs of these ids too, in the same pass and with gradients; its own log-probs are not looked at.
     `chunk` bounds the logits held at a time: memory and speed, never the result.
     A frozen weight costs no product in backward, and entropy that is only looked at costs nothing there.
@@ -70,23 +68,19 @@ def selected_log_probs(
     _check_targets(targets, hidden, "hidden", len(weight))
     flat = targets.reshape(-1).long()
     ids = None if vocabulary is None else _ids(vocabulary, targets)
-    restricted = _restricted(support, targets, len(weight), vocabulary)
-    _check_asked(head, targets, len(weight), vocabulary)
-    log_probs, entropies, of_head = LmHead.apply(
-        hidden.reshape(len(flat), hidden.shape[-1]),
-        weight,
-        bias,
-        _temperatures(temperature, targets, working_type(hidden, weight)),
-        ids,
-        flat if ids is None else _places(flat, ids, len(weight)),
-        flat >= 0,
-        entropy,
-        _chunk(chunk, hidden),
-        support and support.entries(),
-        restricted,
-        head and head.entries(),
-    )
-    return _selected(targets, log_probs, entropies, restricted, head, of_head)
+    _check_asked("support", support, targets, len(weight), vocabulary)
+    _check_asked("head", head, targets, len(weight), vocabulary)
+    states, most = hidden.reshape(len(flat), hidden.shape[-1]), _chunk(chunk, hidden)
+    temperatures, asked = _temperatures(temperature, targets, working_type(hidden, weight)), head and head.entries()
+    restricted = None
+    if support is not None:
+        tokens = SupportedTokens.of(support, flat, len(weight))
+        restricted = tokens.restricted
+        found = _over_support(tokens, states, weight, bias, temperatures, flat, entropy, most, asked)
+    else:
+        places = flat if ids is None else _places(flat, ids, len(weight))
+        found = LmHead.apply(states, weight, bias, temperatures, ids, places, flat >= 0, entropy, most, asked, None)[:3]
+    return _selected(targets, *found[:2], restricted, head, found[2])
 
 
 @takes_arrays("logits")
@@ -112,9 +106,10 @@ def log_probs_of(
         )
     _check_targets(targets, logits, "logits", logits.shape[-1])
     flat = targets.reshape(-1).long()
-    restricted = _restricted(support, targets, logits.shape[-1], None)
-    _check_asked(head, targets, logits.shape[-1], None)
-    log_probs, entropies, of_head = _Logits.apply(
+    _check_asked("support", support, targets, logits.shape[-1], None)
+    _check_asked("head", head, targets, logits.shape[-1], None)
+    restricted = None if support is None else support.contains(targets).reshape(-1)
+    log_probs, entropies, of_head = GivenLogits.apply(
         logits,
         _temperatures(temperature, targets, working_type(logits)),
         flat,
@@ -126,6 +121,49 @@ def log_probs_of(
         head and head.entries(),
     )
     return _selected(targets, log_probs, entropies, restricted, head, of_head)
+
+
+def _over_support(
+    tokens: SupportedTokens,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    temperature: Tensor | None,
+    targets: Tensor,
+    with_entropy: bool,
+    chunk: int,
+    head: HeadEntries | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Log-probs, entropies and those of a head's entries where some softmaxes run over a support."""
+    whole, own = tokens.order[: tokens.pairs.first], tokens.order[tokens.pairs.first :]
+    log_probs, entropy, of_head, logits = LmHead.apply(
+        hidden.index_select(0, tokens.order),
+        weight,
+        bias,
+        temperature if temperature is None else temperature.index_select(0, whole),
+        None,
+        targets[whole],
+        torch.ones_like(whole, dtype=torch.bool),
+        with_entropy,
+        chunk,
+        head and tokens.whole_head(head),
+        tokens.pairs,
+    )
+    chosen, own_entropy, pairs = PairSoftmax.apply(
+        logits,
+        temperature if temperature is None else temperature.index_select(0, own),
+        tokens.pairs,
+        tokens.chosen,
+        with_entropy,
+    )
+    if head is not None:
+        own_head = tokens.of_head(head, pairs)
+        of_head = own_head if of_head is None else torch.where(tokens.restricted[head.token], own_head, of_head)
+    return (
+        tokens.spread(torch.cat([log_probs, chosen])),
+        tokens.spread(torch.cat([entropy, own_entropy])) if with_entropy else None,
+        of_head,
+    )
 
 
 def _selected(
@@ -145,132 +183,14 @@ def _selected(
     )
 
 
-def _restricted(
-    support: Head | None, targets: Tensor, entries: int, vocabulary: Tensor | None
-) -> Bool[Tensor, " tokens"] | None:
-    """The tokens whose softmax runs over their support."""
-    if support is None:
-        return None
-    if vocabulary is not None:
-        raise ConfigError("support needs the whole vocabulary, got `vocabulary` beside it. Pass one of the two.")
-    support.check_tokens(targets)
-    _check_ids("support needs", support.ids, support.ids < entries, f"ids below {entries} (the vocabulary)")
-    return support.contains(targets).reshape(-1)
-
-
-def _check_asked(head: Head | None, targets: Tensor, entries: int, vocabulary: Tensor | None) -> None:
-    """A head whose log-probs are asked for."""
+def _check_asked(name: str, head: Head | None, targets: Tensor, entries: int, vocabulary: Tensor | None) -> None:
+    """A head that log-probs run over, or whose own are asked for."""
     if head is None:
         return
     if vocabulary is not None:
-        raise ConfigError("head needs the whole vocabulary, got `vocabulary` beside it. Pass one of the two.")
+        raise ConfigError(f"{name} needs the whole vocabulary, got `vocabulary` beside it. Pass one of the two.")
     head.check_tokens(targets)
-    _check_ids("head needs", head.ids, head.ids < entries, f"ids below {entries} (the vocabulary)")
-
-
-class _Logits(Function):
-    """Log-probs and entropy from logits, some tokens at a time; gradients for the logits and the temperature."""
-
-    @staticmethod
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        logits: Tensor,
-        temperature: Tensor | None,
-        places: Tensor,
-        counted: Tensor,
-        with_entropy: bool,
-        chunk: int,
-        support: HeadEntries | None,
-        restricted: Tensor | None,
-        head: HeadEntries | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        ctx.height = _height(logits, chunk)
-        dtype = working_type(logits)
-        scale = None if temperature is None else scaling(temperature, dtype)
-        scratch = logits.new_empty(ctx.height, logits.shape[-1], dtype=dtype)
-        running = RunningSoftmax(places, dtype, torch.empty_like(scratch).view(-1) if with_entropy else None)
-        by_token = {"size": logits.shape[-1], "height": 1, "width": logits.shape[-1]}
-        ctx.support = None
-        if support is not None and restricted is not None:
-            ctx.support = Support(restricted, entries_by_tile(support, restricted, **by_token))
-        ctx.entries = None if head is None else entries_by_tile(head, counted, **by_token)
-        picked = None if ctx.entries is None else HeadLogits(ctx.entries, dtype)
-        for rows, block in _blocks(logits, ctx.height):
-            tile = scratch[: len(block)]
-            scaled = block if scale is None else torch.mul(block, scale[rows].unsqueeze(-1), out=tile)
-            if ctx.support is not None:
-                scaled = tile.copy_(scaled)
-                ctx.support.restrict(rows.start, 0, tile)
-            if picked is not None:
-                picked.take(rows.start, 0, scaled)
-            running.take(rows, 0, scaled, tile)
-        entropy, found = running.entropy(counted) if with_entropy else None, running.head_log_probs(picked)
-        ctx.save_for_backward(logits, temperature, places, counted, running.logsumexp(), entropy, found)
-        ctx.set_materialize_grads(False)
-        return running.log_probs(counted), entropy, found
-
-    @staticmethod
-    @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, grad_head: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        logits, temperature, places, counted, logsumexp, entropy, found = ctx.saved_tensors
-        grads = logit_gradient(
-            grad_log_probs,
-            grad_entropy,
-            places=places,
-            counted=counted,
-            temperature=temperature,
-            logsumexp=logsumexp,
-            entropy=entropy,
-            head=head_gradient(ctx.entries, found, grad_head),
-        )
-        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        by_token = gradient.view(len(places), logits.shape[-1])
-        grad_temperature = torch.zeros_like(logsumexp) if ctx.needs_input_grad[1] else None
-        scratch = None if gradient.dtype == grads.factor.dtype else grads.factor.new_empty(ctx.height, logits.shape[-1])
-        spare = None if grads.by_entropy is None else grads.factor.new_empty(ctx.height * logits.shape[-1])
-        for rows, block in _blocks(logits, ctx.height):
-            tile = by_token[rows] if scratch is None else scratch[: len(block)]
-            # A token out of the loss may hold anything; one in it that holds NaN has a logsumexp that says so.
-            tile.copy_(block).nan_to_num_(nan=0.0, posinf=0.0, neginf=-torch.inf)
-            if grads.scale is not None:
-                tile.mul_(grads.scale[rows].unsqueeze(-1))
-            if ctx.support is not None:
-                ctx.support.restrict(rows.start, 0, tile)
-            grads.grad(rows, 0, tile, tile, spare).mul_(grads.factor[rows].unsqueeze(-1))
-            if scratch is not None:
-                by_token[rows] = tile
-            if grad_temperature is not None and grads.scale is not None:
-                finite = torch.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)
-                grad_temperature[rows] = -grads.scale[rows] * (tile * finite).sum(-1)
-        return (
-            gradient,
-            None if grad_temperature is None else grad_temperature.to(temperature.dtype),
-            *[None] * 7,
-        )
-
-
-def _blocks(logits: Tensor, height: int) -> Iterator[tuple[slice, Float[Tensor, "tokens entries"]]]:
-    """The logits of some tokens at a time, as views, and which of all tokens these are."""
-    start = 0
-    for page in _pages(logits):
-        for block in page.split(height):
-            yield slice(start, start + len(block)), block
-            start += len(block)
-
-
-def _pages(logits: Tensor) -> list[Float[Tensor, "tokens entries"]]:
-    """The logits as matrices without copying them: a slice such as `logits[:, :-1]` has no flat view."""
-    if logits.ndim <= 2 or logits.is_contiguous():
-        return [logits.view(-1, logits.shape[-1]) if logits.ndim != 2 else logits]
-    return [page for part in logits.unbind(0) for page in _pages(part)]
-
-
-def _height(logits: Tensor, chunk: int) -> int:
-    """Tokens worked on at a time; all of them under a compiler, which fuses the steps and would unroll the loop."""
-    tokens = logits.numel() // logits.shape[-1]
-    return max(1, tokens if torch.compiler.is_compiling() else min(tokens, chunk // logits.shape[-1]))
+    _check_ids(f"{name} needs", head.ids, head.ids < entries, f"ids below {entries} (the vocabulary)")
 
 
 def _temperatures(temperature: float | Tensor, targets: Tensor, dtype: torch.dtype) -> Float[Tensor, " tokens"] | None:

@@ -14,6 +14,7 @@ from trimtab.dialects.fields import Fields, goal_fields
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reading import Omission, Reading, Writing
 from trimtab.dialects.writing.attempt import Attempt, attempt, largest_attempt
+from trimtab.dialects.writing.idle_clip import with_idle_clip
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.refusals import refusal_by_part
@@ -81,13 +82,14 @@ def _as_far_as_it_goes(dialect: Dialect, asked: Reading, nearest: bool) -> Attem
 
 
 def _best(dialect: Dialect, asked: Reading, how: _How) -> Attempt:
-    """The attempt, or that of the same rewards said more plainly where it loses less."""
+    """The attempt, or that of the same rewards or the same loss said in other words where it loses less."""
     found = how(dialect, asked, goal_fields(asked))
-    plain = with_plain_rewards(asked)
-    if plain == asked or not any(each.part == "advantage" for each in found.lost):
-        return found
-    other = how(dialect, plain, goal_fields(plain))
-    return min(found, other, key=lambda each: (len(each.lost_parts), len(each.lost)))
+    for part, in_other_words in (("advantage", with_plain_rewards), ("loss", with_idle_clip)):
+        other = in_other_words(asked)
+        if other != asked and any(each.part == part for each in found.lost):
+            tried = how(dialect, other, goal_fields(other))
+            found = min(found, tried, key=lambda each: (len(each.lost_parts), len(each.lost)))
+    return found
 
 
 def _refusal(dialect: Dialect, asked: Reading, found: Attempt) -> str:
