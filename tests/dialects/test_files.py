@@ -41,6 +41,17 @@ EXPECTED: dict[str, Expected] = {
         {"advantage_estimator": "grpo", "eps_clip": 0.25, "n_samples_per_prompt": 4},
         said=("custom_reward_post_process_path", "is not read here"),
     ),
+    "slime/its_own_teacher.sh": Expected({"eps_clip": 0.25}, ("advantage",), ("is its own teacher", "opsd_beta")),
+    "openrlhf/logprobs_of_the_sampler.sh": Expected(
+        {
+            "n_samples_per_prompt": 8,
+            "advantage_estimator": "rloo",
+            "init_kl_coef": 0.01,
+            "use_kl_loss": True,
+            "kl_estimator": "k2",
+        },
+        said=("use_vllm_logprobs", "is not read here"),
+    ),
     "ms-swift/defaults.sh": Expected(
         {"use_vllm": True, "num_generations": 8}, said=("beta is 0.04", "so ms-swift's defaults hold")
     ),
@@ -181,7 +192,12 @@ EXPECTED: dict[str, Expected] = {
     ),
     "verl/penalty_of_old.sh": Expected(
         {"algorithm.adv_estimator": "gae", f"{A}.clip_ratio": 0.2, f"{A}.use_kl_loss": False},
-        said=("without effect under these settings", "before that switch came", "overlong_buffer.penalty_factor"),
+        said=(
+            "without effect under these settings",
+            "kl_ctrl.kl_coef",
+            "before it came (0.3)",
+            "overlong_buffer.penalty_factor",
+        ),
     ),
     "open-instruct/first_names.sh": Expected(
         {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},

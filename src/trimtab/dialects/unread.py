@@ -49,6 +49,8 @@ PAIRS = {
     ("entropy", "coef"),
     ("entropy", "coeff"),
     ("sampling", "mask"),
+    ("vllm", "logprobs"),
+    ("rollout", "logprobs"),
 }
 PASSED = {
     "grad", "gradient", "norm", "warmup", "gpu", "memory", "mem", "eval", "val", "value", "sampling_ratio", "decay", "lr",

@@ -45,10 +45,10 @@ REMARKS = (
         lambda given: not given["calculate_log_probs"] and (given.dialect.correction_of(given) or OFF) != OFF,
     ),
     Remark(
-        "kl_coef",
+        "use_kl_in_reward",
         "note",
-        "kl_coef acts with use_kl_in_reward only, of which the file says nothing; before that switch came (0.3) it was paid in the "
-        "reward wherever use_kl_loss was off. --set algorithm.use_kl_in_reward=true reads it so.",
+        "The file says nothing of this switch; before it came (0.3) the KL was paid in the reward wherever use_kl_loss was off. --set "
+        "algorithm.use_kl_in_reward=true reads it so.",
         lambda given: (
             given.has("kl_coef")
             and bool(given["kl_coef"])
