@@ -77,8 +77,8 @@ def outcome(framework: str | None, path: Path) -> Outcome:
     except Exception as error:  # any other is what this looks for
         return Outcome(framework or shown, path, "broken", f"{type(error).__name__}: {error}")
     if reading.refused:
-        return Outcome(shown, path, "in part", "; ".join(each.text for each in reading.refused))
-    return Outcome(shown, path, "whole")
+        return Outcome(framework or shown, path, "in part", "; ".join(each.text for each in reading.refused))
+    return Outcome(framework or shown, path, "whole")
 
 
 def _with_framework(framework: str, path: Path, error: TrimtabError) -> Outcome:
