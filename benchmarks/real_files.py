@@ -5,7 +5,8 @@
 
 Every file is opened twice: as `trimtab explain FILE` does, which recognises the framework, and with the framework that its folder
 is named for. The second column of reasons counts the sentences with which files were refused or read in part. A traceback, a
-framework taken for another, or a file that takes more than two seconds of processor time is `broken`.
+framework taken for another, or a file that takes more than two seconds of processor time is `broken`; a file of a framework built
+on another, in which nothing is its own, may be taken for that one.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def outcome(framework: str | None, path: Path) -> Outcome:
     shown = framework or "?"
     try:
         shown = recognise(path).framework
-        if framework is not None and shown != framework:
+        if framework is not None and shown not in (framework, dialect_of(framework).ancestor):
             return Outcome(framework, path, "broken", f"taken for {shown}")
         reading = read(shown, path)
     except NotSettingsError as error:
@@ -76,8 +77,8 @@ def outcome(framework: str | None, path: Path) -> Outcome:
     except Exception as error:  # any other is what this looks for
         return Outcome(framework or shown, path, "broken", f"{type(error).__name__}: {error}")
     if reading.refused:
-        return Outcome(shown, path, "in part", "; ".join(each.text for each in reading.refused))
-    return Outcome(shown, path, "whole")
+        return Outcome(framework or shown, path, "in part", "; ".join(each.text for each in reading.refused))
+    return Outcome(framework or shown, path, "whole")
 
 
 def _with_framework(framework: str, path: Path, error: TrimtabError) -> Outcome:

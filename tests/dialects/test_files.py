@@ -27,6 +27,60 @@ class Expected:
 
 
 EXPECTED: dict[str, Expected] = {
+    "tinker/annotated.py": Expected({"loss_fn": "ppo", "kl_penalty_coef": 0.0, "group_size": 8}),
+    "tinker/blueprint.py": Expected(
+        {"loss_fn": "cispo", "loss_fn_config": {"clip_low_threshold": 0.0, "clip_high_threshold": 5.0}}
+    ),
+    "open-instruct/config_of_the_model.sh": Expected(
+        {"num_samples_per_prompt_rollout": 8, "clip_higher": 0.25, "beta": 0.0}
+    ),
+    "miles/function_named.sh": Expected(
+        {"advantage_estimator": "grpo", "eps_clip": 0.2, "eps_clip_high": 0.3, "n_samples_per_prompt": 8}
+    ),
+    "slime/rewards_of_a_function.sh": Expected(
+        {"advantage_estimator": "grpo", "eps_clip": 0.25, "n_samples_per_prompt": 4},
+        said=("custom_reward_post_process_path", "is not read here"),
+    ),
+    "slime/its_own_teacher.sh": Expected({"eps_clip": 0.25}, ("advantage",), ("is its own teacher", "opsd_beta")),
+    "openrlhf/logprobs_of_the_sampler.sh": Expected(
+        {
+            "n_samples_per_prompt": 8,
+            "advantage_estimator": "rloo",
+            "init_kl_coef": 0.01,
+            "use_kl_loss": True,
+            "kl_estimator": "k2",
+        },
+        said=("use_vllm_logprobs", "is not read here"),
+    ),
+    "ms-swift/defaults.sh": Expected(
+        {"use_vllm": True, "num_generations": 8}, said=("beta is 0.04", "so ms-swift's defaults hold")
+    ),
+    "trl/served_apart.py": Expected({"use_vllm": True, "num_generations": 2, "beta": 0.05}),
+    "trl/grpo_by_its_own_text.py": Expected(
+        {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 5e-4, "beta": 0.0},
+        said=("the script's own text",),
+    ),
+    "areal/first_norms.yaml": Expected(
+        {
+            "actor.group_adv_norm": True,
+            "actor.group_reward_norm": True,
+            "actor.eps_clip": 0.3,
+            "actor.reward_scaling": 5.0,
+            "actor.kl_ctl": 0.0,
+            "actor.use_decoupled_loss": True,
+            "actor.recompute_logprob": True,
+            "actor.behav_imp_weight_cap": 3.0,
+        },
+        said=("switches of the first versions",),
+    ),
+    "skyrl/estimator_after.sh": Expected(
+        {"trainer.algorithm.eps_clip_high": 0.27, "trainer.algorithm.use_kl_loss": False},
+        ("advantage",),
+        ("came after 0.3.0",),
+    ),
+    "verl/recipe_of_ones_own.sh": Expected(
+        {"algorithm.adv_estimator": "grpo", f"{A}.clip_ratio_high": 0.3}, said=("no program of verl itself",)
+    ),
     "miles/launcher.py": Expected(
         {
             "advantage_estimator": "grpo",
@@ -138,7 +192,12 @@ EXPECTED: dict[str, Expected] = {
     ),
     "verl/penalty_of_old.sh": Expected(
         {"algorithm.adv_estimator": "gae", f"{A}.clip_ratio": 0.2, f"{A}.use_kl_loss": False},
-        said=("without effect under these settings", "kl_ctrl.kl_coef", "overlong_buffer.penalty_factor"),
+        said=(
+            "without effect under these settings",
+            "kl_ctrl.kl_coef",
+            "before it came (0.3)",
+            "overlong_buffer.penalty_factor",
+        ),
     ),
     "open-instruct/first_names.sh": Expected(
         {"clip_higher": 0.2, "beta": 0.02, "kl_estimator": "kl4"},
@@ -785,3 +844,28 @@ def test_a_flag_that_switches_a_setting_off_by_another_name_is_that_setting(flag
 def test_a_key_that_begins_so_by_itself_keeps_its_meaning() -> None:
     settings = {"algo.advantage.estimator": "reinforce", "algo.advantage.no_std_norm": True}
     assert read("openrlhf", settings).advantage != read("openrlhf", {"algo.advantage.estimator": "reinforce"}).advantage
+
+
+def test_switches_of_the_first_areal_normalise_advantages_by_group_or_over_the_batch() -> None:
+    read_as = {
+        by_group: read("areal", {"actor": {"eps_clip": 0.2, "kl_ctl": 0.0, "group_adv_norm": by_group}}).advantage
+        for by_group in (False, True)
+    }
+    for by_group, level in ((False, "batch"), (True, "group")):
+        norm = getattr(read_as[by_group], "normalise", None)
+        assert norm is not None
+        assert (norm.mean, norm.std, norm.unbiased, norm.eps) == (level, level, False, 1e-5)
+    today = read("areal", {"actor": {"eps_clip": 0.2, "kl_ctl": 0.0, "reward_scaling": 2.0}}).advantage
+    assert getattr(today, "normalise", None) is None
+
+
+def test_a_command_in_a_scripts_text_is_named_only_where_it_says_something_that_is_read() -> None:
+    told = [str(each) for each in read("trl", FILES / "trl" / "served_apart.py").findings]
+    assert not any("the script's own text" in each for each in told)
+    its_own = [str(each) for each in read("trl", FILES / "trl" / "grpo_by_its_own_text.py").findings]
+    assert not any("no program of TRL itself" in each for each in its_own)
+
+
+def test_a_file_that_shows_nothing_of_its_own_names_the_frameworks_it_may_be_of() -> None:
+    assert recognise(FILES / "slime" / "plain.sh").why.endswith("as miles has it too")
+    assert "miles has it too" not in recognise(FILES / "miles" / "function_named.sh").why

@@ -173,6 +173,26 @@ PURPOSES = [
     ("prime_sft.toml", '[trainer.loss]\ntype = "sft"\n[orchestrator]\nbatch_size = 8\n', "supervised fine-tuning"),
     ("student.yaml", "exp_name: x\nlogits_topk: 4\nstudent: {}\nteacher: {}\n", "distillation"),
     ("teacher.yaml", "distillation: {topk: 4}\nteacher: {}\nloss_fn: {kl_type: mixed}\n", "distillation"),
+    (
+        "serve.toml",
+        'output_dir = "out"\ngpu_memory_utilization = 0.75\n[model]\nname = "m"\n[deployment]\nnum_replicas = 2\n',
+        "serving",
+    ),
+    (
+        "sl.py",
+        "from tinker_cookbook.supervised import train\ntrain.main(train.Config(learning_rate=1e-4))\n",
+        "supervised fine-tuning",
+    ),
+    (
+        "pairs.py",
+        "from tinker_cookbook.preference import train_dpo\ntrain_dpo.main(train_dpo.Config(dpo_beta=0.1))\n",
+        "preferences",
+    ),
+    (
+        "taught.py",
+        "from tinker_cookbook.distillation import taught\nfrom tinker_cookbook.rl import data\ntaught.Config(topk=8)\n",
+        "distillation",
+    ),
 ]
 
 
@@ -347,7 +367,7 @@ def test_keys_of_other_things_are_not_noted() -> None:
 @pytest.mark.parametrize(
     ("framework", "settings", "keys"),
     [
-        ("areal", {"actor": {"eps_clip": 0.2, "group_adv_norm": False}}, "actor.group_adv_norm"),
+        ("areal", {"actor": {"eps_clip": 0.2, "adv_scale": 0.5}}, "actor.adv_scale"),
         (
             "areal",
             {"ppo": {"eps_clip": 0.2, "adv_norm": True, "max_reward_clip": 20}},
@@ -469,3 +489,16 @@ def test_a_template_is_told_apart_and_a_broken_file_is_not(tmp_path: Path) -> No
         read("verl", template)
     with pytest.raises(ConfigFileError, match="needs to be YAML"):
         read("verl", broken)
+
+
+def test_flags_at_the_top_of_a_file_are_no_sections_of_the_same_names(tmp_path: Path) -> None:
+    flags = written(tmp_path, "run.yaml", "model: m\noutput_dir: out\nnum_generations: 8\ndataset: d\n")
+    assert framework_of(flags) == "ms-swift"
+    sections = written(tmp_path, "run.toml", 'output_dir = "out"\n[model]\nname = "m"\n[kv]\ntype = "disk"\n')
+    with pytest.raises(NotSettingsError, match="sets nothing of a correction"):
+        framework_of(sections)
+
+
+def test_a_script_that_learns_from_rewards_may_import_modules_of_other_training(tmp_path: Path) -> None:
+    text = "from tinker_cookbook.preference import env\nfrom tinker_cookbook.rl import train\ntrain.Config(loss_fn='ppo')\n"
+    assert framework_of(written(tmp_path, "run.py", text)) == "tinker"

@@ -28,6 +28,20 @@ VERL: list[Row] = [
         "compares nothing",
     ),
     ("verl", BYPASS | {f"{LOSS}.rollout_is": "token"}, "rollout_is", "note", "only logged"),
+    (
+        "verl",
+        {"algorithm.adv_estimator": "gae", "algorithm.kl_ctrl.kl_coef": 0.002},
+        "use_kl_in_reward",
+        "note",
+        "before it came (0.3)",
+    ),
+    (
+        "areal",
+        {"actor": {"eps_clip": 0.2, "group_adv_norm": False}},
+        "group_adv_norm",
+        "note",
+        "switches of the first versions",
+    ),
     ("verl", BYPASS | {f"{LOSS}.loss_type": "reinforce"}, "rollout_is", "surprise", "dataclass"),
     (
         "verl",

@@ -111,14 +111,17 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
                 f"This builds on {each.name}, which is not beside it: what it sets is not known.",
             )
     program = found.programs[0] if found.programs else ""
-    if re.fullmatch(asked.dialect.programs, program) and not re.fullmatch(asked.dialect.entry_points, program):
+    is_other = os.path.basename(where.removesuffix(": ")) != os.path.basename(program)
+    own = re.fullmatch(asked.dialect.entry_points, program)
+    if is_other and re.fullmatch(asked.dialect.programs, program) and not own:
         is_script = program.endswith(".py") and not where.endswith(".py: ")
         text = OWN_SCRIPT if is_script else OWN_PROGRAM
         yield Finding(program, "surprise" if is_script else "note", text.format(title=asked.dialect.title))
     for problem in asked.problems:
         if problem.part == "other":
             yield Finding(asked.dialect.title, "surprise", str(problem.error))
-    if where and not found.parents and not asked.places and not asked.closed_section and not reading.refused:
+    silent = not any(map(asked.speaks_of, ("correction", "loss", "advantage")))
+    if where and not found.parents and silent and not asked.closed_section and not reading.refused:
         yield Finding(
             "defaults",
             "note",

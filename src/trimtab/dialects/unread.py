@@ -31,6 +31,8 @@ ALGORITHMS = {
     "gpg",
 }
 """Names of an algorithm, which are worth it whatever stands beside them."""
+FUNCTIONS = {("reward", "post")}
+"""Pairs in the name of a function that takes the place of one of the framework's: `custom_reward_post_process_path`."""
 OF_ADVANTAGES = {"adv", "advantage", "advantages"}
 """And so are these, of which `norm` says what is done with them."""
 PAIRS = {
@@ -47,6 +49,8 @@ PAIRS = {
     ("entropy", "coef"),
     ("entropy", "coeff"),
     ("sampling", "mask"),
+    ("vllm", "logprobs"),
+    ("rollout", "logprobs"),
 }
 PASSED = {
     "grad", "gradient", "norm", "warmup", "gpu", "memory", "mem", "eval", "val", "value", "sampling_ratio", "decay", "lr",
@@ -108,7 +112,7 @@ def concerns(key: str) -> bool:
     """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
     words = _words(key)
     said = set(words)
-    if ALGORITHMS & said:
+    if ALGORITHMS & said or any(pair in FUNCTIONS for pair in pairwise(words)):
         return True
     meant = {"norm"} if OF_ADVANTAGES & said else {"max", "min"} if {"reward", "clip"} <= said else set[str]()
     if (PASSED - meant) & said:

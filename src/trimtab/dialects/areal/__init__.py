@@ -14,7 +14,8 @@ DIALECT = Dialect(
     title="AReaL",
     version="1.0.4",
     versions=(
-        Version("before #1088", ("behave_imp_weight_cap", "behave_imp_weight_mode")),
+        Version("before adv_norm became a section", ("group_adv_norm", "group_reward_norm")),
+        Version("before #1088", ("behave_imp_weight_cap", "behave_imp_weight_mode", "behav_imp_weight_cap")),
         Version("after 1.0.4", ("use_cispo_loss", "gae_timestep_unit")),
     ),
     keys=KEYS,

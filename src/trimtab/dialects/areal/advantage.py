@@ -16,7 +16,7 @@ def norm(given: Given, section: str) -> Normalise | None:
     """A NormConfig: the deviation is taken about what was subtracted, and leave-one-out of one keeps the raw value."""
     said = given.has(*(f"{section}.{name}" for name in NORM)) or given.section(f"actor.{section}") == {}
     if not said:
-        return None
+        return first_norm(given, section)
     field = {name: given[f"{section}.{name}"] for name in NORM if name != "group_size"}
     if field["mean_level"] is None and field["std_level"] is None:
         return None
@@ -31,6 +31,21 @@ def norm(given: Given, section: str) -> Normalise | None:
         about="own" if field["mean_level"] == field["std_level"] and not alone else "subtracted",
         singleton="raw" if alone or _is_undivided(field) else "zero",
     )
+
+
+def is_first(given: Given) -> bool:
+    """Whether a file is of the first versions, whose norms were switches: group_adv_norm, group_reward_norm."""
+    return given.has("group_adv_norm", "group_reward_norm")
+
+
+def first_norm(given: Given, section: str) -> Normalise | None:
+    """What the switches of the first versions did: advantages were normalised unless adv_norm was false, rewards never by default."""
+    if not is_first(given):
+        return None
+    if section == "reward_norm":
+        return Normalise(mean="group", std="group", eps=1e-9, eps_at="std") if given["group_reward_norm"] else None
+    level = "group" if given["group_adv_norm"] else "batch"
+    return Normalise(mean=level, std=level, unbiased=False, eps=1e-5, eps_at="std")
 
 
 def _is_undivided(field: dict[str, Any]) -> bool:

@@ -57,6 +57,8 @@ KEYS = (
         for section in ("reward_norm", "adv_norm")
         for name, (kind, default) in NORM.items()
     ),
+    Key("actor.group_adv_norm", flag, False, part="advantage", legacy=True),
+    Key("actor.group_reward_norm", flag, False, part="advantage", legacy=True),
     Key("actor.kl_ctl", number, 0.1, part="advantage"),
     Key("actor.kl_estimator", choice("k1", "k2", "k3"), "k1", part="advantage"),
     Key("actor.mask_no_eos_with_zero", flag, False, part="advantage"),

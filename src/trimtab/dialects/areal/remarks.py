@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.advantages import Normalise
-from trimtab.dialects.areal.advantage import has_critic, norm
+from trimtab.dialects.areal.advantage import has_critic, is_first, norm
 from trimtab.dialects.areal.correction import is_inert, rejection_section
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.values import number
@@ -115,6 +115,13 @@ REMARKS = (
         "behave_imp_weight_cap and _mode were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab "
         "convert --from areal --to areal` rewrites them. The removed code kept rejected tokens in the mask with weight 0.",
         lambda given: given.has("behave_imp_weight_cap", "behave_imp_weight_mode"),
+    ),
+    Remark(
+        "group_adv_norm",
+        "note",
+        "group_adv_norm and group_reward_norm are switches of the first versions, which normalised advantages over the batch, or by "
+        "group, unless adv_norm was false; now actor.adv_norm and actor.reward_norm with mean_level and std_level.",
+        is_first,
     ),
     Remark(
         "m2_threshold",

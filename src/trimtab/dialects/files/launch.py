@@ -263,7 +263,7 @@ def _said_of(program: str) -> Iterable[Finding]:
 
 def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> tuple[NamedFile, ...]:
     """Flags that name a file of settings, with the file; a framework's own whole defaults are none."""
-    named = [(flag, keys[flag]) for flag in PARENTS if flag in keys]
+    named = [(flag, keys[flag]) for flag in PARENTS if flag in keys and (flag != "config_name" or _is_of_hydra(words))]
     named += [("@", holes.with_names(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
     named += [("@", holes.with_names(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
     named += [("script", holes.with_names(word)) for word in words[:1] if word.endswith(".sh")]
@@ -275,6 +275,12 @@ def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> t
         for flag, name in shown
         if flag != "config_path" and not (flag == "config_name" and SETTLED.fullmatch(name.partition(".")[0]))
     )
+
+
+def _is_of_hydra(words: tuple[str, ...]) -> bool:
+    """Whether `config_name` names a file: written with a dash, or beside its folder. Elsewhere it is a model's."""
+    flags = {word.partition("=")[0] for word in words}
+    return "--config-name" in flags or "config_path" in map(flag_name, flags) or "config_dir" in map(flag_name, flags)
 
 
 def _texts(words: tuple[str, ...], holes: Holes) -> dict[str, str]:

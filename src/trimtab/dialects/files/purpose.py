@@ -24,6 +24,12 @@ POLICY = {"grpo", "ppo", "rloo", "gspo", "dapo", "rl", "rlvr", "rlhf", "agentic"
 """Words beside which those mean something else."""
 TRAINERS = re.compile(r"trl\.(?:.*\.)?(\w+Trainer|[A-Z]{2,}\w*Config)")
 GROUPED = re.compile(r"GRPO|RLOO")
+BY_MODULE = (
+    (DISTILLATION, r"tinker_cookbook\.distillation\b.*", None),
+    (SUPERVISED, r"tinker_cookbook\.supervised\b.*", r"tinker_cookbook\.rl\b.*"),
+    (PREFERENCES, r"tinker_cookbook\.preference\b.*", r"tinker_cookbook\.rl\b.*"),
+)
+"""What a script is for by a module that it imports, and the modules beside which that says nothing."""
 BY_KEY: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("rlhf_type", {**BY_WORD, "ppo": "PPO with a critic, by another trainer"}),
     ("train_dataset.type", BY_WORD),
@@ -43,6 +49,8 @@ BY_TOP = (
     (DISTILLATION, ("student", "teacher"), ()),
     (SERVING, ("eval", "generation"), ()),
     (SERVING, ("gconfig", "rollout"), ("actor", "ppo")),
+    (SERVING, ("gpu_memory_utilization", "model"), ("trainer", "orchestrator", "actor")),
+    (SERVING, ("vllm_extra", "model"), ("trainer", "orchestrator", "actor")),
     (SUPERVISED, ("asft",), ()),
 )
 """What a file is for by names at its top, and the names beside which it is something else."""
@@ -53,7 +61,7 @@ SETTINGS_OF_POLICY = {"grpo", "ppo", "rlvr"}
 def other_training(programs: Iterable[str], keys: Mapping[str, Any], top: Iterable[str]) -> str | None:
     """What a run is for, where it is no reinforcement learning, with what shows it."""
     named = list(programs)
-    return _by_class(named) or _by_program(named) or _by_value(keys) or _by_top(set(top))
+    return _by_class(named) or _by_module(named) or _by_program(named) or _by_value(keys) or _by_top(set(top))
 
 
 def purpose_of(program: str) -> str | None:
@@ -83,6 +91,15 @@ def _by_class(programs: list[str]) -> str | None:
     if not classes or any(GROUPED.search(each) for each in classes):
         return None
     return f"training with {classes[0]}, neither GRPO nor RLOO"
+
+
+def _by_module(programs: list[str]) -> str | None:
+    """A script that imports the module of another kind of training."""
+    for kind, module, beside in BY_MODULE:
+        shown = next((each for each in programs if re.fullmatch(module, each)), None)
+        if shown is not None and not (beside and any(re.fullmatch(beside, each) for each in programs)):
+            return f"{kind} ({shown})"
+    return None
 
 
 def _by_program(programs: list[str]) -> str | None:

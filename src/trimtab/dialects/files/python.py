@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from trimtab.dialects.files.launch import Launch, NamedFile, flag_name, keys_of, launches
 from trimtab.dialects.files.python_values import PARSERS, Names, Parsed, dotted_name, value_of
@@ -60,8 +60,8 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
     found: list[Launch] = []
     for each in said:
         keys = {**own, **each.keys} if own else each.keys
-        note = Finding("docstring", "note", IN_TEXT)
-        found.append(Launch(keys, each.line, each.program, (*each.findings, note), handed))
+        said_there = (Finding("docstring", "note", IN_TEXT),) if OURS & {_last(key) for key in each.keys} else ()
+        found.append(Launch(keys, each.line, each.program, (*each.findings, *said_there), handed))
     if own and not said:
         found.append(Launch(own, 1, program, parents=handed))
     for command, line in texts:
@@ -77,6 +77,12 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
 
 IN_TEXT = "The settings are those of the command in the script's own text, with what the script sets."
 KNOWN = {package for each in DIALECTS.values() for package in each.packages}
+OURS = {path.rpartition(".")[2] for each in DIALECTS.values() for key in each.keys for path in key.paths}
+"""The names, without their sections, of every key that some framework reads."""
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _imports(module: ast.Module) -> list[str]:
@@ -118,7 +124,10 @@ def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[s
         fields = _fields(node, names)
         own.update({key: value for key, value in fields.items() if key not in own})
         names.parsed.update(fields)
+        names.classes.add(node.name)
         return
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        _take_arguments(node, names)
     if isinstance(node, ast.FunctionDef) and any(_parses(call) for each in node.body for call in _calls(each)):
         names.parsers.add(node.name)
     for call in _calls(node):
@@ -129,6 +138,18 @@ def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[s
         _assign(node.target, node.value, names, own)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         names.add(node.target.id, value_of(ast.BinOp(node.target, node.op, node.value), names, node.lineno))
+
+
+def _take_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Names) -> None:
+    """Arguments that are settings of the script's own class: known by their defaults, as if it were launched without any."""
+    for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        if each.annotation is not None and _annotated(each.annotation) in names.classes:
+            names.add(each.arg, Parsed(each.arg, each.lineno))
+
+
+def _annotated(node: ast.expr) -> str:
+    """The class an annotation names, also where it stands in quotes."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted_name(node)
 
 
 def _parses(call: ast.Call) -> bool:
@@ -178,6 +199,9 @@ def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[s
         own.update(_keywords(call, names))
     elif name in REQUESTS:
         own.update(_loss_of_request(call, names))
+    elif dotted_name(call.func).endswith("Blueprint.apply") and call.args:
+        held = value_of(call.args[0], names, call.lineno)
+        own.update(cast("dict[str, Any]", held) if isinstance(held, dict) else {})
     elif name in (
         "run",
         "Popen",

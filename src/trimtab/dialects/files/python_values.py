@@ -12,7 +12,7 @@ from trimtab.dialects.files.unknown import Holes, Unknown
 
 LONGEST = 100_000
 DEEPEST = 60
-PARSERS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
+PARSERS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config", "entrypoint")
 """Methods that return the arguments of a script."""
 NUMBERS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -34,6 +34,8 @@ class Names:
     """The arguments that the script's parser has, with their defaults: it is read as launched without any."""
     parsers: set[str] = field(default_factory=set[str])
     """Functions of the script that parse its arguments."""
+    classes: set[str] = field(default_factory=set[str])
+    """Classes of the script whose fields are its settings."""
     elsewhere: list[str] = field(default_factory=list[str])
     """Mappings that settings are taken from and that the script does not fix."""
 

@@ -40,6 +40,7 @@ OTHER_SECTIONS = re.compile(r"(?:.*\.)?(\w*(?:Critic|Reward|Distillation|Optimiz
 """Classes whose section, in a file of its own, has names of the policy's that mean something else: a critic's `loss_agg_mode`."""
 CLASSES = {"_target_", "worker_cls", "env_manager_cls"}
 """Keys whose values are classes by their full name."""
+FULL_NAME = re.compile(r"[a-z_]\w*(\.\w+){2,}")
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,31 @@ def sign(found: Contents) -> Evidence | None:
         return None
     name, keys = max(by_key.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in by_key.items() if len(those) == len(keys)]
-    return Evidence(name, f"it sets {keys[0]}") if len(tied) == 1 else None
+    return Evidence(name, f"it sets {keys[0]}{_as_heirs(name)}") if len(tied) == 1 else None
+
+
+def _as_heirs(framework: str) -> str:
+    """The frameworks built on one, whose files need not show it."""
+    heirs = [each.title for each in DIALECTS.values() if each.ancestor == framework]
+    return f", as {' and '.join(heirs)} has it too" if heirs else ""
 
 
 def _by_class(found: Contents) -> Evidence | None:
-    """Whose classes a file names, as `_target_: verl.workers.config.ActorConfig`."""
+    """Whose classes or functions a file names, as `_target_: verl.workers.config.ActorConfig`."""
     for key, value in found.keys.items():
-        if key.rpartition(".")[2] in CLASSES and isinstance(value, str):
-            names = [each.name for each in DIALECTS.values() if value.partition(".")[0] in each.packages]
-            if names:
-                return Evidence(names[0], f"it names the class {value}")
+        if not isinstance(value, str) or not (key.rpartition(".")[2] in CLASSES or _names_function(key, value)):
+            continue
+        names = [each.name for each in DIALECTS.values() if value.partition(".")[0] in each.packages]
+        if names:
+            return Evidence(
+                names[0], f"it names {'the function' if _names_function(key, value) else 'the class'} {value}"
+            )
     return None
+
+
+def _names_function(key: str, value: str) -> bool:
+    """Whether a flag names a function by its full name: `--rollout-function-path miles.rollout.x.generate`."""
+    return key.endswith("_path") and re.fullmatch(FULL_NAME, value) is not None
 
 
 def _is_common(program: str) -> bool:
@@ -87,13 +102,22 @@ def _is_common(program: str) -> bool:
 def by_roots(found: Contents) -> Evidence | None:
     """Whose a file is by the names at its top: at least two that one framework's files have, and more than any other's."""
     held = {
-        name: [root for root in each.roots if root in found.top]
+        name: [root for root in each.roots if root in (found.top if _has_sections(name) else _values_at_top(found))]
         for name, each in DIALECTS.items()
         if name not in ONLY_FLAGS
     }
     name, roots = max(held.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in held.items() if len(those) == len(roots)]
     return Evidence(name, f"at its top stand {' and '.join(roots[:3])}") if len(roots) > 1 and len(tied) == 1 else None
+
+
+def _has_sections(framework: str) -> bool:
+    """Whether the settings of a framework stand in sections; where they are flags, a section of the name is another's."""
+    return any("." in path for key in DIALECTS[framework].keys for path in key.paths)
+
+
+def _values_at_top(found: Contents) -> list[str]:
+    return [name for name in found.top if name in found.keys]
 
 
 def _by_key(found: Contents) -> dict[str, list[str]]:

@@ -16,8 +16,14 @@ ESTIMATORS: Table = {
 }
 
 
+LATER = {"gdpo": "it came after 0.3.0 and normalises each reward by itself"}
+"""Estimators that came after the version read here, and what they do."""
+
+
 def advantage_of(given: Given) -> AdvantagePart:
     """The registered estimator."""
+    name = given["advantage_estimator"]
+    refuse(name in LATER, f"SkyRL advantage_estimator {name}", LATER.get(name, ""))
     normalises = given["advantage_batch_normalize"]
     refuse(
         normalises and not given.documented,
@@ -26,7 +32,7 @@ def advantage_of(given: Given) -> AdvantagePart:
     )
     in_reward = given["use_kl_in_reward"] and given["kl_loss_coef"]
     return AdvantagePart(
-        advantage=row(ESTIMATORS, "SkyRL advantage_estimator", given["advantage_estimator"], given),
+        advantage=row(ESTIMATORS, "SkyRL advantage_estimator", name, given),
         advantage_norm=adv.Normalise(unbiased=False, eps=1e-8, eps_at="floor") if normalises else None,
         reward_kl=kl_of(given) if in_reward else None,
     )

@@ -20,6 +20,11 @@ def advantage_of(given: Given) -> AdvantagePart:
     """What rewards say; under --use-opd the teacher's log-ratio on top of it, and both normalised together."""
     title = given.dialect.title
     refuse(given["use_mopd"], f"{title} --use-mopd", "teachers move the advantages, weighed by ratios of their own")
+    refuse(
+        given["use_opd"] and given["opd_type"] == "self",
+        f"{title} --opd-type self",
+        "the model is its own teacher, by a divergence over the vocabulary in place of loss and advantages",
+    )
     whiten = WHITEN if given["normalize_advantages"] else None
     if given["advantage_estimator"] == DISTILLED:
         refuse(

@@ -74,6 +74,7 @@ KEYS = (
     Key("lambd", number, 1.0, part="advantage"),
     Key("use_opd", flag, False, part="advantage"),
     Key("opd_kl_coef", number, 1.0, part="advantage"),
+    Key("opd_type", text, part="advantage"),
     Key("use_mopd", flag, False, part="advantage"),
     Key("n_samples_per_prompt", number, 1.0, part="other"),
     Key("context_parallel_size", number, 1.0, part="other"),

@@ -50,7 +50,7 @@ REMARKS = (
         "beta",
         "note",
         "Left out, beta is {beta}: a KL term is paid; write beta down to read it.",
-        lambda given: given.speaks_of("loss") and not given.has("beta"),
+        lambda given: (given.speaks_of("loss") or given.whole) and not given.has("beta"),
     ),
     Remark(
         "kl_in_reward",

@@ -38,7 +38,7 @@ DIALECT = Dialect(
     roots=("actor_rollout_ref", "algorithm", "critic", "data", "reward_model", "trainer", "hydra", "ray_kwargs"),
     packages=("verl",),
     programs=r"verl\.\w.*|recipe\.[\w.]*main\w*|.*main_ppo(\.py)?",
-    entry_points=r"verl\..*|.*main_(ppo|dapo)\w*(\.py)?",
+    entry_points=r"verl\..*|recipe\.dapo\..*|(?!recipe\.).*main_(ppo|dapo)\w*(\.py)?",
     own_keys=r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*",
     implied=(
         (

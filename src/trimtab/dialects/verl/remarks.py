@@ -45,6 +45,18 @@ REMARKS = (
         lambda given: not given["calculate_log_probs"] and (given.dialect.correction_of(given) or OFF) != OFF,
     ),
     Remark(
+        "use_kl_in_reward",
+        "note",
+        "The file says nothing of this switch; before it came (0.3) the KL was paid in the reward wherever use_kl_loss was off. --set "
+        "algorithm.use_kl_in_reward=true reads it so.",
+        lambda given: (
+            given.has("kl_coef")
+            and bool(given["kl_coef"])
+            and not given.has("use_kl_in_reward")
+            and not given["use_kl_loss"]
+        ),
+    ),
+    Remark(
         "rollout_rs_threshold",
         "defect",
         "The bounds {rollout_rs_threshold} act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in "
