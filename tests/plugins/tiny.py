@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ VOCABULARY = 32
 PAD, EOS = 0, 1
 
 
-def save_model(path: Path, seed: int = 0, named: Mapping[int, str] | None = None) -> Path:
+def save_model(path: Path, seed: int = 0) -> Path:
     """A random Qwen2 of 4,600 weights and its tokenizer."""
     torch.manual_seed(seed)
     config = Qwen2Config(
@@ -33,14 +32,13 @@ def save_model(path: Path, seed: int = 0, named: Mapping[int, str] | None = None
         tie_word_embeddings=False,
     )
     Qwen2ForCausalLM(config).save_pretrained(path)
-    save_tokenizer(path, named)
+    save_tokenizer(path)
     return path
 
 
-def save_tokenizer(path: Path, named: Mapping[int, str] | None = None) -> None:
-    """Words w2, w3 and so on, but those that have a name of their own."""
-    words = {"<pad>": PAD, "<eos>": EOS} | {(named or {}).get(i, f"w{i}"): i for i in range(2, VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token=f"w{VOCABULARY - 1}"))
+def save_tokenizer(path: Path) -> None:
+    words = {"<pad>": PAD, "<eos>": EOS} | {f"w{i}": i for i in range(2, VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w2"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
     fast.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

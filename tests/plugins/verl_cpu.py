@@ -46,7 +46,7 @@ class PlatformCpu(PlatformBase):
         return None, None
 
     def ray_resource_name(self) -> str:
-        return "CPU"
+        return "GPU"  # what verl's pools count: Ray is told that there is one
 
     def ray_noset_envvars(self) -> list[str]:
         return []

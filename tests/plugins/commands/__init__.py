@@ -1,1 +1,1 @@
-"""The commands of docs/plugins.md as a user types them, each run three times: the framework's correction, ours of the same settings, none."""
+"""The commands of docs/plugins.md as a user types them: with the framework's correction, with ours of the same settings, with none."""

@@ -13,7 +13,7 @@ from areal.api.cli_args import GRPOConfig, load_expr_config
 from areal.trainer.rl_trainer import PPOTrainer as AReaLTrainer
 from datasets import Dataset
 
-from tests.plugins.commands.prompts import prompts
+from tests.plugins.commands.made import prompts
 from trimtab.plugins.areal import PPOTrainer
 
 

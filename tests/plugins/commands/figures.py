@@ -19,7 +19,10 @@ Weights = Sequence[Tensor]
 def keep_weights(folder: str | Path, step: int, weights: dict[str, Tensor]) -> None:
     """What the trainer published after a step."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    save_file({name: each.detach().float().cpu().contiguous() for name, each in weights.items()}, Path(folder) / f"{step}.safetensors")
+    save_file(
+        {name: each.detach().float().cpu().contiguous() for name, each in weights.items()},
+        Path(folder) / f"{step}.safetensors",
+    )
 
 
 def kept_weights(folder: str | Path) -> list[Tensor]:
@@ -45,7 +48,9 @@ def judge(framework: str, theirs: Weights, ours: Weights, off: Weights, steps: i
     print(f"{framework}: {steps} steps, difference {difference:.1e}, control {control:.1e}")
     sound = math.isfinite(moved) and moved > 1e-6 and difference <= CLOSE and control > max(FAR, 1000 * difference)
     if not sound:
-        print(f"{framework}: that shows nothing: a step of {moved:.1e}, a difference above {CLOSE:.0e}, or a control that is no larger")
+        print(
+            f"{framework}: that shows nothing: a step of {moved:.1e}, a difference above {CLOSE:.0e}, or a control that is no larger"
+        )
     return 0 if sound else 1
 
 

@@ -14,14 +14,20 @@ TREE = Path(__file__).parents[3]
 
 def environment(**more: str) -> dict[str, str]:
     """This process's, with the stand-ins of this folder where an import finds them."""
-    return os.environ | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"} | more
+    return (
+        os.environ
+        | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
+        | more
+    )
 
 
 def finish(framework: str, name: str, command: Sequence[str], folder: Path, more: Mapping[str, str]) -> str:
     """What it printed, kept in `folder`; where it fails, the end of that, and the end of this process."""
     log = folder / f"{name}.log"
     with log.open("w") as out:
-        ended = subprocess.run(command, env=environment(**more), cwd=folder, stdout=out, stderr=subprocess.STDOUT, check=False)
+        ended = subprocess.run(
+            command, env=environment(**more), cwd=folder, stdout=out, stderr=subprocess.STDOUT, check=False
+        )
     said = log.read_text()
     if ended.returncode:
         sys.exit(f"{said[-6000:]}\n{framework}: the run {name} ended with {ended.returncode}; see {log}")

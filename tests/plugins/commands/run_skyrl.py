@@ -1,4 +1,4 @@
-"""`python -m skyrl.train.entrypoints.main_base` as docs/plugins.md has it: validation, Ray, SkyRL's trainer, generator, gsm8k environment and FSDP worker.
+"""`python -m skyrl.train.entrypoints.main_base` as docs/plugins.md has it: validation, Ray, SkyRL's trainer, generator and FSDP worker.
 
 Stood in for: vLLM's server (`server.py`), its transfer of weights over NCCL, and CUDA (`skyrl_cpu`).
 """
@@ -16,20 +16,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trimtab
+from tests.plugins.commands import documented
 from tests.plugins.commands.figures import judge, kept_weights
+from tests.plugins.commands.made import prompts, save
 from tests.plugins.commands.process import TREE, finish, served
-from tests.plugins.commands.prompts import prompts
-from tests.plugins.tiny import save_model
 
-OWN = {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 1.1, "sequence_mask_metric": "geometric", "geo_mask_low": 0.97, "geo_mask_high": 1.03}
-ENTRY = "trainer.override_entrypoint=trimtab.plugins.skyrl"
-LOSS = (ENTRY, "trainer.algorithm.policy_loss_type=trimtab")
-DOCUMENTED = (*LOSS, "trainer.algorithm.trimtab.correction.preset=geo-rs+token-tis", "trainer.algorithm.trimtab.correction.upper=1.05")
-"""The lines of docs/plugins.md."""
+OWN = {
+    "tis_ratio_type": "token",
+    "token_tis_ratio_clip_high": 1.1,
+    "sequence_mask_metric": "geometric",
+    "geo_mask_low": 0.97,
+    "geo_mask_high": 1.03,
+}
+LOSS = ("trainer.override_entrypoint=trimtab.plugins.skyrl", "trainer.algorithm.policy_loss_type=trimtab")
 
 
 def words_of(folder: Path, address: str) -> list[str]:
-    """What a run on this machine needs besides."""
+    """What a run on this machine changes: where model and data are, the engine, and one small fp32 worker."""
     precision = "trainer.policy.fsdp_config.mixed_precision"
     return [
         f"data.train_data=[{folder / 'rows.parquet'}]",
@@ -70,7 +73,7 @@ def words_of(folder: Path, address: str) -> list[str]:
 
 def prepare(folder: Path) -> None:
     """A model some of whose words are answers, and eight prompts of gsm8k's shape."""
-    save_model(folder / "model", named={2: "#### 5", 3: "#### 6", 4: "#### 7"})
+    save(folder / "model")
     rows = [
         {
             "data_source": "made",
@@ -92,14 +95,14 @@ def run(folder: Path, name: str, *words: str) -> str:
             "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": 8, "GPU": 1}),
             "SKYRL_DUMP_INFRA_LOG_TO_STDOUT": "1",
         }
-        command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base", *words_of(folder, address), *words]
+        command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base", *words, *words_of(folder, address)]
         return finish("SkyRL", name, command, folder, more)
 
 
 def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="trimtab-skyrl-"))
     prepare(folder)
-    said = run(folder, "documented", *DOCUMENTED)
+    said = run(folder, "documented", *documented.words("SkyRL"))
     kept = [float(each) for each in re.findall(r"trimtab/kept_fraction'?: ?'?([0-9.]+)", said)]
     print(f"SkyRL: the documented command: {len(kept_weights(folder / 'documented')) - 1} steps, kept {kept}")
     own = [f"trainer.algorithm.off_policy_correction.{key}={value}" for key, value in OWN.items()]

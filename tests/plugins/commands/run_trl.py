@@ -20,8 +20,7 @@ from trl.trainer import grpo_trainer
 import trimtab
 from tests.plugins.commands.engine import RoundedEngine
 from tests.plugins.commands.figures import judge
-from tests.plugins.commands.prompts import prompts
-from tests.plugins.tiny import save_model
+from tests.plugins.commands.made import prompts, save
 from trimtab.plugins.trl import GRPOTrainer
 
 IS = "vllm_importance_sampling_"
@@ -67,15 +66,36 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[list[Tensor], list[dict[str, Any]]]:
     """The lines of the page, with what makes them small; the weights step by step, and what was logged."""
-    small: dict[str, Any] = {"use_cpu": True, "bf16": False, "report_to": [], "save_strategy": "no", "logging_steps": 1, "disable_tqdm": True}
-    plain = {"optim": "sgd", "learning_rate": 0.3, "max_grad_norm": 1e9, "lr_scheduler_type": "constant", "max_steps": 2, "seed": 3}
-    shape = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_generations": 4, "max_completion_length": WIDTH}
+    small: dict[str, Any] = {
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+    }
+    plain = {
+        "optim": "sgd",
+        "learning_rate": 0.3,
+        "max_grad_norm": 1e9,
+        "lr_scheduler_type": "constant",
+        "max_steps": 2,
+        "seed": 3,
+    }
+    shape = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 4,
+        "max_completion_length": WIDTH,
+    }
     seen = Kept()
     trainer = kind(
         model=str(folder / "model"),
         reward_funcs=reward,
         train_dataset=Dataset.from_dict({"prompt": prompts()}),
-        args=trl.GRPOConfig(str(folder / "out"), use_vllm=True, vllm_mode="colocate", **small, **plain, **shape, **settings),
+        args=trl.GRPOConfig(
+            str(folder / "out"), use_vllm=True, vllm_mode="colocate", **small, **plain, **shape, **settings
+        ),
         callbacks=[seen],
         **({} if plan is None else {"trimtab": plan}),
     )
@@ -88,7 +108,7 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save_model(folder / "model")
+        save(folder / "model")
         weights, logged = run(folder, GRPOTrainer, "geo-rs+token-tis")
         kept = [each["trimtab/kept_fraction"] for each in logged]
         print(f"TRL: the documented lines: {len(weights) - 1} steps, kept {kept}")

@@ -16,29 +16,20 @@ import pyarrow.parquet as pq
 import yaml
 
 import trimtab
+from tests.plugins.commands import documented
 from tests.plugins.commands.figures import judge, kept_weights
+from tests.plugins.commands.made import prompts, save
 from tests.plugins.commands.process import finish
-from tests.plugins.commands.prompts import prompts
-from tests.plugins.tiny import save_model
 
 OWN = {"rollout_is": "token", "rollout_is_threshold": 1.1, "rollout_rs": "seq_mean_k3", "rollout_rs_threshold": "0.02"}
 LOSS = (
     "actor_rollout_ref.actor.policy_loss.loss_mode=trimtab",
     "actor_rollout_ref.actor.policy_loss._target_=trimtab.plugins.verl.LossSettings",
 )
-DOCUMENTED = (
-    "+algorithm.rollout_correction.trimtab.correction.preset=geo-rs+token-tis",
-    "+algorithm.rollout_correction.trimtab.correction.upper=1.05",
-    "+algorithm.rollout_correction.trimtab.advantage=grpo",
-    "algorithm.adv_estimator=trimtab",
-    *LOSS,
-    "+actor_rollout_ref.actor.policy_loss.trimtab.loss=cispo",
-)
-"""The lines of docs/plugins.md."""
 
 
 def words_of(folder: Path) -> list[str]:
-    """What a run on this machine needs besides: where model, data and reward are, and one small fp32 worker of plain descent."""
+    """What a run on this machine changes: where model, data and reward are, the engine, and one small fp32 worker of plain descent."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return [
         f"data.train_files={folder / 'rows.parquet'}",
@@ -80,12 +71,13 @@ def words_of(folder: Path) -> list[str]:
         "trainer.logger=[file]",
         "trainer.resume_mode=disable",
         "ray_kwargs.ray_init.num_cpus=8",
+        "+ray_kwargs.ray_init.num_gpus=1",
     ]
 
 
 def prepare(folder: Path) -> None:
     """A model, eight prompts and a reward."""
-    save_model(folder / "model")
+    save(folder / "model")
     rows = [
         {
             "data_source": "made",
@@ -96,7 +88,9 @@ def prepare(folder: Path) -> None:
         for row, text in enumerate(prompts())
     ]
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    (folder / "reward.py").write_text("def compute_score(data_source, solution_str, **_):\n    return float(len(solution_str) * 7 % 5)\n")
+    (folder / "reward.py").write_text(
+        "def compute_score(data_source, solution_str, **_):\n    return float(len(solution_str) * 7 % 5)\n"
+    )
 
 
 def run(folder: Path, name: str, *words: str) -> list[dict[str, float]]:
@@ -108,7 +102,7 @@ def run(folder: Path, name: str, *words: str) -> list[dict[str, float]]:
         "VERL_ENGINE_DEVICE": "cuda",
         "VERL_FILE_LOGGER_PATH": str(folder / f"{name}.jsonl"),
     }
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *words_of(folder), *words]
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *words, *words_of(folder)]
     finish("verl", name, command, folder, more)
     return [json.loads(line)["data"] for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
@@ -127,7 +121,7 @@ def plan_file(folder: Path) -> Path:
 def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="trimtab-verl-"))
     prepare(folder)
-    logged = run(folder, "documented", *DOCUMENTED)
+    logged = run(folder, "documented", *documented.words("verl"))
     kept = [each["trimtab/kept_fraction"] for each in logged]
     print(f"verl: the documented command: {len(logged)} steps, kept {kept}")
     if not all(0 < each < 1 for each in kept):
@@ -135,7 +129,13 @@ def main() -> int:
     own = [f"algorithm.rollout_correction.{key}={value}" for key, value in OWN.items()]
     run(folder, "theirs", "algorithm.adv_estimator=grpo", *own)
     run(folder, "off", "algorithm.adv_estimator=grpo")
-    run(folder, "ours", "algorithm.adv_estimator=trimtab", f"+algorithm.rollout_correction.trimtab={plan_file(folder)}", *LOSS)
+    run(
+        folder,
+        "ours",
+        "algorithm.adv_estimator=trimtab",
+        f"+algorithm.rollout_correction.trimtab={plan_file(folder)}",
+        *LOSS,
+    )
     code = judge("verl", *(kept_weights(folder / name) for name in ("theirs", "ours", "off")))
     if code == 0:
         shutil.rmtree(folder)

@@ -5,7 +5,6 @@ import os
 
 from tests.plugins.commands.figures import keep_weights
 
-
 STEPS = itertools.count()
 
 
