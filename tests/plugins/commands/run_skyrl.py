@@ -44,6 +44,7 @@ def words_of(folder: Path, address: str) -> list[str]:
         "generator.inference_engine.run_engines_locally=false",
         f"generator.inference_engine.external_proxy_url=http://{address}",
         "generator.inference_engine.model_dtype=float32",
+        "generator.inference_engine.enable_ray_prometheus_stats=false",
         "generator.n_samples_per_prompt=4",
         "generator.sampling_params.max_generate_length=12",
         "generator.sampling_params.logprobs=1",
