@@ -19,7 +19,7 @@ from tests.plugins.commands.made import save
 from tests.plugins.commands.process import finish, served
 
 CONFIGURATION = Path(__file__).with_name("areal.yaml")
-OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.97, "upper": 1.03}
+OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
 DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}, "loss": "cispo"}
 
 

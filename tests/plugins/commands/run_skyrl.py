@@ -25,8 +25,8 @@ OWN = {
     "tis_ratio_type": "token",
     "token_tis_ratio_clip_high": 1.1,
     "sequence_mask_metric": "geometric",
-    "geo_mask_low": 0.97,
-    "geo_mask_high": 1.03,
+    "geo_mask_low": 0.9,
+    "geo_mask_high": 1.1,
 }
 LOSS = ("trainer.override_entrypoint=trimtab.plugins.skyrl", "trainer.algorithm.policy_loss_type=trimtab")
 

@@ -21,7 +21,7 @@ from tests.plugins.commands.figures import judge, kept_weights
 from tests.plugins.commands.made import prompts, save
 from tests.plugins.commands.process import finish
 
-OWN = {"rollout_is": "token", "rollout_is_threshold": 1.1, "rollout_rs": "seq_mean_k3", "rollout_rs_threshold": "0.02"}
+OWN = {"rollout_is": "token", "rollout_is_threshold": 1.1, "rollout_rs": "seq_mean_k3", "rollout_rs_threshold": "0.05"}
 LOSS = (
     "actor_rollout_ref.actor.policy_loss.loss_mode=trimtab",
     "actor_rollout_ref.actor.policy_loss._target_=trimtab.plugins.verl.LossSettings",
