@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
+.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins plugin-commands site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -72,6 +72,15 @@ plugins: .venv-parity/ready
 	for name in $(PLUGINS); do echo "== $$name"; \
 		.venv-parity/bin/python -m pytest -q -c tests/plugins/pytest.ini --rootdir . tests/plugins/test_$$name.py || exit 1; done
 
+# The commands of docs/plugins.md as a user types them, in environments of their own: each three times, and how far the runs came apart. Not part
+# of `make check`: it takes minutes. TRL has its own environment, since verl 0.9.1 does not start beside it.
+COMMANDS ?= verl skyrl areal
+plugin-commands: .venv-commands/ready .venv-trl/ready
+	+@echo "== $@"
+	.venv-trl/bin/python -m tests.plugins.commands.run_trl
+	for name in $(COMMANDS); do .venv-commands/bin/python -m tests.plugins.commands.run_$$name || exit 1; done
+	.venv-commands/bin/python -m pytest -q -c tests/plugins/pytest.ini --rootdir . tests/plugins/test_recorded.py
+
 parity-env: .venv-parity/ready
 
 # The peers (verl, AReaL, SkyRL, …) live in an environment of their own: their wheels without dependencies, and the few light
@@ -130,5 +139,16 @@ format: .venv/ready
 	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r parity/requirements-no-deps.txt -e .
 	touch .venv-parity/ready
 
+.venv-commands/ready: pyproject.toml parity/requirements.txt parity/requirements-commands.txt
+	$(PYTHON) -m venv .venv-commands
+	.venv-commands/bin/python -m pip install --quiet --disable-pip-version-check -r parity/requirements.txt
+	.venv-commands/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r parity/requirements-commands.txt -e .
+	touch .venv-commands/ready
+
+.venv-trl/ready: pyproject.toml parity/requirements.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check -c parity/requirements.txt trl==1.16.0 -e .
+	touch .venv-trl/ready
+
 clean:
-	rm -rf .venv .venv-parity .venv-vllm .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-parity .venv-vllm .venv-commands .venv-trl .pytest_cache .ruff_cache .hypothesis dist build

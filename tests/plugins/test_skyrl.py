@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 typing.TypedDict = typing_extensions.TypedDict  # pydantic asks for it below Python 3.12
 
 import trimtab  # noqa: E402
+from tests.plugins.commands import documented  # noqa: E402
 from tests.plugins.comparison import Step, same_metrics, same_step  # noqa: E402
 from tests.plugins.tiny import Rollouts, rollouts, save_model  # noqa: E402
 from trimtab.errors import ConfigError  # noqa: E402
@@ -189,16 +190,15 @@ def test_a_rule_that_skyrl_does_not_have(worker: Worker):
         assert (step.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max() > 0
 
 
-def test_the_command_line_of_the_docs_is_read():
-    config = configuration(
-        "trainer.override_entrypoint=trimtab.plugins.skyrl",
-        "trainer.algorithm.policy_loss_type=trimtab",
-        "trainer.algorithm.trimtab.correction=geo-rs+token-tis",
-        "trainer.algorithm.trimtab.loss.kind=cispo",
-        "generator.sampling_params.logprobs=1",
-    )
+def test_the_command_line_of_the_docs_passes_skyrls_validation():
+    from skyrl.train.utils import validate_cfg
+
+    config = plugin.configuration(documented.words("SkyRL"))
+    validate_cfg(config)
     check_config(config)
-    assert config.trainer.algorithm.trimtab["correction"] == "geo-rs+token-tis"
+    assert config.trainer.algorithm.trimtab["correction"]["preset"] == "geo-rs+token-tis"
+    with pytest.raises(AssertionError, match="WANDB_API_KEY"):  # a control: the default logger
+        validate_cfg(plugin.configuration([each for each in documented.words("SkyRL") if "logger" not in each]))
 
 
 def test_the_entry_point_checks_and_starts_what_skyrl_starts(monkeypatch: pytest.MonkeyPatch):

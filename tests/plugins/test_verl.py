@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from omegaconf import OmegaConf, open_dict
 
 import trimtab
+from tests.plugins.commands import documented
 from tests.plugins.comparison import Step, same_metrics, same_step
 from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import Rollouts, rollouts, save_model
@@ -214,16 +215,8 @@ def test_how_many_metrics_are_logged_is_a_setting_and_none_is_averaged_that_shou
 
 
 def test_the_command_line_of_the_docs_is_a_configuration(runs: Runs):
-    config = composed(
-        runs.model,
-        *OURS,
-        "+actor_rollout_ref.actor.policy_loss.trimtab.loss.kind=cispo",
-        "+actor_rollout_ref.actor.policy_loss.trimtab.loss.upper=3",
-        "+algorithm.rollout_correction.trimtab.correction.preset=geo-rs+token-tis",
-        "+algorithm.rollout_correction.trimtab.correction.upper=1.05",
-        "+algorithm.rollout_correction.trimtab.advantage=grpo",
-        "algorithm.adv_estimator=trimtab",
-    )
+    """What it says of trimtab; `make plugin-commands` runs the whole."""
+    config = composed(runs.model, *(each for each in documented.words("verl") if "trimtab" in each))
     step, seen, _ = runs.step(config)
     assert step.gradient.abs().max() > 1e-4
     assert 0 < seen["trimtab/kept_fraction"] < 1

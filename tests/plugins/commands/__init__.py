@@ -1,0 +1,1 @@
+"""The commands of docs/plugins.md as a user types them: with the framework's correction, with ours of the same settings, with none."""

@@ -1,0 +1,29 @@
+"""A model of a few thousand weights with a tokenizer that `AutoTokenizer` loads, and eight prompts of unequal length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import Qwen2Tokenizer
+
+from tests.plugins.tiny import EOS, PAD, VOCABULARY, save_model
+
+ANSWERS = {28: "####Ġ5", 29: "####Ġ6", 30: "####Ġ7", 31: "ĠĠ"}
+"""Tokens that read as an answer of gsm8k, for whose environment some of them are right."""
+
+
+def save(path: Path) -> Path:
+    """The tiny Qwen2; its tokens are the letters, and ANSWERS."""
+    save_model(path)
+    letters = {chr(ord("a") + number): number + 2 for number in range(26)}
+    words = {"<pad>": PAD, "<eos>": EOS} | letters | {word: number for number, word in ANSWERS.items()}
+    assert len(words) == VOCABULARY
+    tokenizer = Qwen2Tokenizer(vocab=words, merges=[], pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def prompts(rows: int = 8) -> list[str]:
+    """Three to five letters each, all different."""
+    return ["".join(chr(ord("a") + (7 * row + place) % 26) for place in range(3 + row % 3)) for row in range(rows)]

@@ -1,0 +1,72 @@
+"""`from trimtab.plugins.areal import PPOTrainer` as docs/plugins.md has it: AReaL's trainer, RLVR workflow, SGLang client and FSDP actor.
+
+Only the SGLang server is stood in for (`server.py`); weights reach it by `weight_update_mode: disk`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import trimtab
+from tests.plugins.commands.figures import judge, kept_weights
+from tests.plugins.commands.made import save
+from tests.plugins.commands.process import finish, served
+
+CONFIGURATION = Path(__file__).with_name("areal.yaml")
+OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
+DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}, "loss": "cispo"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(folder: Path, name: str, plan: Any = None, *words: str) -> str:
+    """The ten lines in a process of their own, as the one rank of an SPMD run; what they printed."""
+    with served(folder / "model", folder / name) as address:
+        alone = {
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
+        areal = {"AREAL_SPMD_MODE": "1", "AREAL_LLM_SERVER_ADDRS": address, "AREAL_CACHE_DIR": str(folder / "cache")}
+        command = [sys.executable, "-m", "tests.plugins.commands.areal_lines", "" if plan is None else json.dumps(plan)]
+        command += [
+            "--config",
+            str(CONFIGURATION),
+            f"actor.path={folder / 'model'}",
+            f"cluster.fileroot={folder / name}-files",
+            *words,
+        ]
+        return finish("AReaL", name, command, folder, alone | areal)
+
+
+def main() -> int:
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-areal-"))
+    save(folder / "model")
+    run(folder, "documented", DOCUMENTED)
+    print(f"AReaL: the documented lines: {len(kept_weights(folder / 'documented')) - 1} steps")
+    own = [f"+actor.rejection_sampling.{key}={value}" for key, value in OWN.items()]
+    run(folder, "theirs", None, *own)
+    run(folder, "off")
+    read = trimtab.dialects.read("areal", {"actor": {"rejection_sampling": OWN, "use_decoupled_loss": True}}).correction
+    assert read is not None
+    run(folder, "ours", {"correction": read.settings(), "metrics": "all"})
+    code = judge("AReaL", *(kept_weights(folder / name) for name in ("theirs", "ours", "off")))
+    if code == 0:
+        shutil.rmtree(folder)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

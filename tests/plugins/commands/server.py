@@ -1,0 +1,103 @@
+"""In the place of a server of SGLang or vLLM: the addresses that AReaL's and SkyRL's own clients ask. `python -m … MODEL FOLDER`.
+
+It prints the port it listens on. FOLDER gets the weights it was handed, one file for each step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from transformers import PreTrainedTokenizerFast
+
+from tests.plugins.commands.engine import RoundedEngine
+from tests.plugins.commands.figures import keep_weights
+from tests.plugins.tiny import EOS
+
+ENGINE: RoundedEngine
+KEPT: Path
+TOKENIZER: PreTrainedTokenizerFast
+
+
+def generate(asked: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's `/generate`."""
+    tokens, log_probs = ENGINE.sample(asked["input_ids"], asked["sampling_params"]["max_new_tokens"])
+    pairs = [[log_prob, token, None] for log_prob, token in zip(log_probs, tokens, strict=True)]
+    return {"meta_info": {"finish_reason": {"type": _reason(tokens)}, "output_token_logprobs": pairs}}
+
+
+def generate_tokens(asked: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's `/inference/v1/generate`."""
+    tokens, log_probs = ENGINE.sample(asked["token_ids"], asked["sampling_params"]["max_tokens"])
+    content = [{"logprob": each} for each in log_probs]
+    return {"choices": [{"token_ids": tokens, "finish_reason": _reason(tokens), "logprobs": {"content": content}}]}
+
+
+def _reason(tokens: list[int]) -> str:
+    return "stop" if tokens[-1] == EOS else "length"
+
+
+def detokenize(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"prompt": TOKENIZER.decode(asked["tokens"], skip_special_tokens=True)}
+
+
+def update_weights_from_disk(asked: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's; the trainer deletes the folder afterwards."""
+    weights = load_file(Path(asked["model_path"]) / "model.safetensors")
+    keep_weights(KEPT, ENGINE.version + 1, weights)
+    ENGINE.load(weights.items(), ENGINE.version + 1)
+    return {"success": True}
+
+
+def collective_rpc(asked: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's: what the stand-in of its weight transfer has written last is loaded when the transfer is finished."""
+    if asked["method"] == "finish_weight_update":
+        step = max(int(file.stem) for file in KEPT.glob("*.safetensors"))
+        ENGINE.load(load_file(KEPT / f"{step}.safetensors").items(), step)
+    return {}
+
+
+ANSWERS = {
+    "/generate": generate,
+    "/update_weights_from_disk": update_weights_from_disk,
+    "/inference/v1/generate": generate_tokens,
+    "/detokenize": detokenize,
+    "/collective_rpc": collective_rpc,
+    "/get_world_size": lambda _: {"world_size": 1},
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request at a time; whatever else is asked (health, pause, resume) has nothing to do."""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+        found = ANSWERS.get(self.path.partition("?")[0], lambda _: {})(asked)
+        body = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+if __name__ == "__main__":
+    ENGINE, KEPT = RoundedEngine(sys.argv[1]), Path(sys.argv[2])
+    TOKENIZER = PreTrainedTokenizerFast.from_pretrained(sys.argv[1])
+    keep_weights(KEPT, 0, load_file(Path(sys.argv[1]) / "model.safetensors"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
