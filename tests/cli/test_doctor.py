@@ -33,7 +33,10 @@ def test_the_form_in_use_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TRIMTAB_FAST", "0")
     assert "the plain form: TRIMTAB_FAST=0" in ran()[1]
     monkeypatch.delenv("TRIMTAB_FAST")
-    assert "the plain form: TRIMTAB_FAST=0" not in ran()[1]
+    text = ran()[1]
+    assert "the plain form: TRIMTAB_FAST=0" not in text
+    assert "fast form: cpu" in text
+    assert "fast form: cuda" in text
 
 
 def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
-from trimtab.core.fast import program
+from trimtab.core.fast import program, switch
 from trimtab.core.fast.program import misfit
 from trimtab.core.fast.switch import form_in_use, pass_fits
 from trimtab.core.layout import Packed, Padded
@@ -78,6 +78,42 @@ def test_what_of_the_tensors_it_cannot_take(monkeypatch: pytest.MonkeyPatch) -> 
     assert not pass_fits(rule, (plain.T, plain.T), mask.T, layout)
     assert not pass_fits(rule, (plain[:0],) * 2, mask[:0], layout)
     assert not pass_fits(rule, (plain.to("meta"),) * 2, mask.to("meta"), layout)
+
+
+KINDS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+@pytest.mark.parametrize(("package", "taken"), [("numba", KINDS[:1]), ("triton", KINDS[:3]), (None, ())])
+def test_which_types_the_pass_of_a_device_takes(
+    package: str | None, taken: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU stands for a device with either pass, or with none."""
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    monkeypatch.setattr(switch, "WRITTEN_IN", {"cpu": package} if package else {})
+    monkeypatch.setattr(switch, "lacks", lambda package: None)
+    (_, mask), rule = tensors(), Correction(gates=(RATIO,))
+    assert tuple(kind for kind in KINDS if pass_fits(rule, (tensors(kind)[0],), mask, Padded())) == taken
+    monkeypatch.setattr(switch, "lacks", lambda package: "not here")
+    assert not pass_fits(rule, (tensors()[0],), mask, Padded())
+
+
+def test_a_triton_that_is_missing_or_too_old_leaves_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIMTAB_FAST", raising=False)
+    told: dict[str, str] = {}
+    for version in ("3.2.0", "3.4.0", "3.10.0+git"):
+        switch.lacks.cache_clear()
+        monkeypatch.setattr("importlib.util.find_spec", lambda package: object())
+        monkeypatch.setattr("importlib.metadata.version", lambda package, version=version: version)
+        told[version] = form_in_use("cuda")
+    switch.lacks.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    assert form_in_use("cuda") == "the plain form: triton is not installed"
+    monkeypatch.undo()
+    switch.lacks.cache_clear()
+    assert told["3.2.0"] == "the plain form: triton 3.2.0 is older than 3.4"
+    assert told["3.4.0"] == told["3.10.0+git"]
+    assert told["3.4.0"].startswith("one pass over the tokens, by triton")
+    assert told["3.4.0"].endswith("not run on a GPU")
 
 
 def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,61 +11,30 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import Batch, as_mask, check_unchanged, edits
+from trimtab.core.batch import Batch
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast import figures, points
 from trimtab.core.fast.decide import RowPass, row_pass
-from trimtab.core.fast.switch import pass_fits
+from trimtab.core.fast.decided import PassDecisions, edits_before, pair_of, readable_mask
+from trimtab.core.fast.kernels import KernelDecisions, kernel_decisions
+from trimtab.core.fast.switch import is_by_kernels, made_by_kernels, pass_fits
 from trimtab.core.layout import Layout
 from trimtab.core.measures import raw_weight
-from trimtab.core.observe import RAW, Metrics, gate_name
+from trimtab.core.observe import RAW, gate_name
 from trimtab.core.once import of_identity, once
 from trimtab.core.weight import weighing
-from trimtab.errors import InputError
 
 SMALL = 4096
 """Tokens of which every metric is worked out faster than it takes to ask for one after the other."""
 
 
 @dataclass(frozen=True, eq=False)
-class QuickDecisions:
-    """What the pass decided about a batch. From `masked` the plain form can be made later, if nobody changed it since."""
+class QuickDecisions(PassDecisions):
+    """What the pass on a CPU decided about a batch."""
 
-    rule: Correction
-    layout: Layout
-    policies: Mapping[str, Tensor]
-    pair: str
-    masked: Bool[Tensor, "*tokens"]
     partial: Float[Tensor, ""] | None
     found: RowPass
     observes: bool
-    before: Mapping[str, int | None]
-
-    def metrics(self, plain: Callable[[Tensor], Decisions], *, aged: bool = False) -> Metrics:
-        """The metrics; `plain` makes the decisions of the plain form from a mask, for what the sums of the pass do not hold.
-
-        Over ranks all of them are made so: each rank has to send what the others wait for, and another may have had to be plain.
-        """
-        known = None if self.layout.ranks.whole is not None else self.known_section
-        return Metrics(self.rule, partial(self._decisions, plain), valued=False, aged=aged, known=known)
-
-    def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
-        self.check_unchanged()
-        self.check_mask()
-        return plain(self.masked)
-
-    def check_unchanged(self) -> None:
-        """The log-probs are what they were when the pass read them."""
-        for name, log_probs in self.policies.items():
-            check_unchanged(name, log_probs, self.before[name])
-
-    def check_mask(self) -> None:
-        """The mask is what it was when the pass read it."""
-        if self.before["mask"] != edits(self.masked):
-            raise InputError(
-                "Metrics need the mask they are worked out from, got a tensor changed in place since. "
-                "Read them before, or pass a copy."
-            )
 
     def known_section(self, name: str) -> dict[str, Tensor] | None:
         """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once."""
@@ -137,10 +106,14 @@ def _gate_section(
     return measure(quick.found, index, name)
 
 
-def one_pass(rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout) -> QuickDecisions | None:
+def one_pass(
+    rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout
+) -> QuickDecisions | KernelDecisions | None:
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
     if not pass_fits(rule, tuple(policies.values()), mask, layout):
         return None
+    if is_by_kernels(mask.device):
+        return made_by_kernels(lambda: kernel_decisions(rule, policies, None, mask, layout))
     return run_pass(rule, policies, rule.pair, mask, layout, complete=True, observes=True)
 
 
@@ -159,10 +132,7 @@ def run_pass(
     `complete`: every token of the rule's own pair is known to have those. `observes`: with the moments; else they are worked out when
     one is read. Without policies of its own (it looks at none), a rule is run on that pair.
     """
-    # Over ranks every metric is the plain form's, and a tensor of inference mode does not count its changes: a copy there.
-    own = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
-    masked = mask.detach() if own else as_mask(mask)
-    pair = rule.pair if all(name in policies for name in rule.pair.split("/")) else also
+    masked, pair = readable_mask(mask, layout), pair_of(rule, policies, also)
     target, base = (policies[name] for name in pair.split("/"))
     whole = complete or pair == also
     found = row_pass(
@@ -173,8 +143,8 @@ def run_pass(
     if not whole:  # the tokens asked for, with and without log-probs
         found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
-    before = {name: edits(each) for name, each in (*policies.items(), ("mask", masked))}
-    return QuickDecisions(rule, layout, policies, pair, masked, partial, found, observes, before)
+    before = edits_before(policies, masked)
+    return QuickDecisions(rule, layout, policies, pair, masked, before, partial, found, observes)
 
 
 def _with_both(policies: Mapping[str, Tensor], pair: str, masked: Bool[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:

@@ -1,0 +1,141 @@
+"""PPO's clip by the pass on a CPU: the correction, the loss and its gradient, and the sums its metrics are made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trimtab.config.algebra import Correction
+from trimtab.config.losses import Clip, Objective
+from trimtab.core.batch import edits, per_token
+from trimtab.core.checks import rounding
+from trimtab.core.fast.figures import as_tensors
+from trimtab.core.fast.onepass import QuickDecisions, run_pass
+from trimtab.core.once import of_identity, once
+from trimtab.core.reduce import denominator_of, share
+from trimtab.errors import InputError
+from trimtab.losses.call import LossCall
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedPass:
+    """What a pass made of a loss: its value, and the arrays its metrics are worked out from when read."""
+
+    quick: QuickDecisions
+    loss: Tensor
+    averaged_over: int
+    arrays: tuple[Any, ...]
+    advantages: Tensor
+    edits: int | None
+
+    @once
+    def sums(self) -> tuple[list[float], list[float]]:
+        """The sums and extremes of `clip_rows.clip_sums`."""
+        from trimtab.core.fast import clip_rows
+
+        self.quick.check_unchanged()
+        if self.edits != edits(self.advantages):
+            raise InputError(
+                "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
+        sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
+        clip_rows.clip_sums(*self.arrays, sums.numpy(), tops.numpy())
+        return sums.tolist(), tops.tolist()
+
+
+def clip_pass(call: LossCall, rule: Correction, written: list[Tensor]) -> ClippedPass | None:
+    """The correction and the clip, whose gradient goes to `written`.
+
+    Every trained token is taken to have its current log-prob until one is found that does not.
+    """
+    from trimtab.core.fast import clip_rows
+
+    also = f"current/{call.anchor}"
+    current, anchor = call.policies["current"], call.policies[call.anchor]
+    advantages = per_token(call.advantages, call.mask, call.layout)
+    spread = advantages.to(torch.float32).expand_as(current).contiguous()
+    for complete in (True, False):
+        quick = run_pass(rule, call.policies, also, call.mask, call.layout, complete=complete, observes=False)
+        if quick is None:
+            return None
+        out, total, gradient = (
+            quick.found,
+            torch.zeros(1, dtype=torch.float64),
+            torch.empty_like(current, requires_grad=False),
+        )
+        lengths = out.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
+        step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
+        factor = share(call.reduction, lengths, step, None).factor
+        flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
+        given = (current, anchor, spread, out.weight, *flags)
+        arrays = (*(each.detach().view(-1).numpy() for each in given), _settings(call.loss))
+        scale = factor.numpy()[()]  # a number of float32, as compiled code takes it
+        state = clip_rows.clip_slopes(*arrays, scale, gradient.view(-1).numpy(), total.numpy())
+        if state == clip_rows.SLOPED:
+            written.append(gradient)
+            loss, edited = (total[0] * factor).to(torch.float32), edits(call.advantages)
+            return ClippedPass(quick, loss, step.averaged_over, arrays, call.advantages, edited)
+        if state == clip_rows.LEFT:
+            return None
+    return None
+
+
+@of_identity
+def _settings(loss: Objective) -> Any:
+    """1 − low, 1 + high and the dual bound, as compiled code takes them."""
+    assert isinstance(loss, Clip)
+    dual = torch.inf if loss.dual is None else loss.dual
+    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual], dtype=torch.float32).numpy()
+
+
+def _per(total: float, number: float) -> float:
+    return total / number if number else 0.0
+
+
+def own_figures(call: LossCall, sums: list[float], tops: list[float], valid: float) -> dict[str, float]:
+    """How much was clipped, what came without an advantage, and how far the policy has moved from the anchor."""
+    assert isinstance(call.loss, Clip)
+    number, some = sums[1], sums[1] > 0
+    names = ["clip_high", "clip_low", *(["clip_dual"] if call.loss.dual is not None else [])]
+    marks = {f"policy/{name}": _per(sums[5 + place], number) for place, name in enumerate(names)}
+    return marks | {
+        "advantage/missing_fraction": _per(sums[8], valid),
+        "policy/k1": _per(-sums[2], number),
+        "policy/k3": _per(sums[3], number),
+        "policy/ratio_mean": 1.0 + sums[4] / number if some else 0.0,
+        "policy/ratio_min": math.exp(-tops[1]) if some else 0.0,
+        "policy/ratio_max": math.exp(tops[0]) if some else 0.0,
+    }
+
+
+def selection_figures(sums: list[float], valid: float) -> dict[str, float]:
+    """Does the correction keep right answers as often as wrong ones?"""
+    return {
+        "advantage/missing_fraction": _per(sums[8], valid),
+        "selection/kept_given_positive": _per(sums[10], sums[9]),
+        "selection/kept_given_negative": _per(sums[12], sums[11]),
+        "selection/net_advantage": _per(sums[15], sums[13]),
+        "selection/mean_advantage": _per(sums[14], valid),
+    }
+
+
+def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]:
+    """How much of what is trained came with log-probs above 0, or with a mask of neither 0 nor 1."""
+    from trimtab.core.fast import clip_rows
+
+    quick.check_unchanged()
+    far, certain = float(quick.found.tops[0]), float(quick.found.tops[6])
+    below = quick.pair.split("/") if max(certain, certain + far) <= rounding(torch.float32) else []
+    marked = torch.zeros_like(quick.found.trained)
+    for name, log_probs in call.policies.items():
+        if name not in below:  # those of the rule's own pair are known from their extremes
+            arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
+            clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
+    valid, partials = float(quick.found.sums[1]), 0.0 if quick.partial is None else float(quick.partial)
+    positive = float(marked.view(torch.uint8).sum(dtype=torch.int64))
+    return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})
