@@ -108,11 +108,14 @@ class LlamaDecoder:
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights, by state-dict name, into the fused ones."""
+        left = set(self.targets)
         for name, weight in weights:
             if name in self.ignored:
                 continue
             target, pairs = self.targets[name]
             target.copy_(paired(weight, self.size) if pairs else weight)
+            left.discard(name)
+        assert not left, f"a weight that is not given anew would be folded twice: {min(left)}"
         if self.is_folded:
             self._fold()
 
