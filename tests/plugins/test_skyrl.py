@@ -190,9 +190,10 @@ def test_a_rule_that_skyrl_does_not_have(worker: Worker):
         assert (step.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max() > 0
 
 
-def test_the_command_line_of_the_docs_passes_skyrls_validation():
+def test_the_command_line_of_the_docs_passes_skyrls_validation(monkeypatch: pytest.MonkeyPatch):
     from skyrl.train.utils import validate_cfg
 
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
     config = plugin.configuration(documented.words("SkyRL"))
     validate_cfg(config)
     check_config(config)
