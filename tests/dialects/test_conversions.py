@@ -15,6 +15,7 @@ from trimtab.cli.sizes import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
 from trimtab.dialects.same import sameness
+from trimtab.dialects.writing.idle_clip import with_idle_clip
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.dialects.writing.words import thing
 from trimtab.errors import ConfigError
@@ -102,7 +103,7 @@ def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) 
     for target in DIALECTS:
         found = written(name, target)
         if found is not None:
-            ways = (asked, with_plain_rewards(asked))
+            ways = (asked, with_plain_rewards(asked), with_idle_clip(asked))
             assert any(not unlisted(way, found) for way in ways), (target, found, unlisted(asked, found))
 
 
