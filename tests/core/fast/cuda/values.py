@@ -109,6 +109,18 @@ def test_no_row_without_tokens_counts() -> None:
     assert out.kept.tolist() == [True, True]
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_of_a_batch_without_tokens_everything_is_0(rows: int) -> None:
+    """One row is not folded, so that what a gate says of an empty row has to be passed over again."""
+    given = drifted(torch.zeros(rows, 2)) | {"mask": torch.zeros(rows, 2).bool()}
+    rule = Correction(gates=(Gate(metric="ratio", level="sequence", upper=1.1),))
+    fast, plain = run(rule, given, fast=True), run(rule, given, fast=False)
+    assert {name: float(each) for name, each in fast.metrics.items()} == {
+        name: float(each) for name, each in plain.metrics.items()
+    }
+    assert sum(float(each) for each in fast.metrics.values()) == float(fast.metrics["all_rejected"]) == 1.0
+
+
 def test_which_tensors_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     rule, mask = RULES["k3"], torch.ones(2, 3).bool()
     for kind, taken in ((torch.float32, True), (torch.bfloat16, True), (torch.float16, True), (torch.float64, False)):

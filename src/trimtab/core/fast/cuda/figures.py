@@ -134,7 +134,7 @@ def _put_described(out, record, which: tl.constexpr, sums: tl.constexpr, first: 
     """Mean, deviation, least and greatest; 0 where there is nothing."""
     number = tl.load(record + first + which)
     tops = record + sums + TOKEN_TOPS + 2 * which
-    _put(out, tl.load(record + first + count + which))
+    _put(out, tl.where(number > 0, tl.load(record + first + count + which), 0.0))
     _put(out + 1, tl.sqrt(_quotient(tl.load(record + first + 2 * count + which), number)))
     _put(out + 2, tl.where(number > 0, -tl.load(tops + 1), 0.0))
     _put(out + 3, tl.where(number > 0, tl.load(tops), 0.0))
