@@ -98,7 +98,7 @@ def test_which_types_the_pass_of_a_device_takes(
 
 
 def test_a_triton_that_is_missing_or_too_old_leaves_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRIMTAB_FAST", raising=False)
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
     told: dict[str, str] = {}
     for version in ("3.2.0", "3.4.0", "3.10.0+git"):
         switch.lacks.cache_clear()
@@ -114,6 +114,20 @@ def test_a_triton_that_is_missing_or_too_old_leaves_the_plain_form(monkeypatch: 
     assert told["3.4.0"] == told["3.10.0+git"]
     assert told["3.4.0"].startswith("one pass over the tokens, by triton")
     assert told["3.4.0"].endswith("not run on a GPU")
+
+
+def test_kernels_that_no_gpu_has_run_are_taken_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch, "lacks", lambda package: None)
+    monkeypatch.setattr(switch, "FAILED", dict[str, str]())
+    taken = dict[str | None, tuple[bool, bool]]()
+    for asked in (None, "0", "1"):
+        monkeypatch.delenv("TRIMTAB_FAST", raising=False)
+        if asked is not None:
+            monkeypatch.setenv("TRIMTAB_FAST", asked)
+        taken[asked] = switch.has_pass("cpu"), switch.has_pass("cuda")
+    assert taken == {None: (True, False), "0": (False, False), "1": (True, True)}
+    monkeypatch.delenv("TRIMTAB_FAST")
+    assert form_in_use("cuda").startswith("the plain form. TRIMTAB_FAST=1 takes kernels")
 
 
 def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,9 @@ from trimtab.errors import TrimtabError
 Made = TypeVar("Made")
 
 VARIABLE = "TRIMTAB_FAST"
-"""Set to 0, every call takes the plain form."""
+"""Set to 0, every call takes the plain form; set to 1, passes that no device of their type has run yet are taken too."""
+UNTRIED = {"triton"}
+"""Passes that were written without their device: nobody gets them without asking."""
 WRITTEN_IN = {"cpu": "numba", "cuda": "triton"}
 """What the pass of each type of device is written in; others have none."""
 TAKES = {"numba": (torch.float32,), "triton": (torch.float32, torch.bfloat16, torch.float16)}
@@ -49,7 +51,10 @@ def lacks(package: str) -> str | None:
 def has_pass(device: str) -> bool:
     """Whether tensors on a type of device have a pass in this process."""
     package = WRITTEN_IN.get(device)
-    return package is not None and os.environ.get(VARIABLE) != "0" and lacks(package) is None and package not in FAILED
+    if package is None or lacks(package) is not None or package in FAILED:
+        return False
+    asked = os.environ.get(VARIABLE)
+    return asked == "1" if package in UNTRIED else asked != "0"
 
 
 def form_in_use(device: str = "cpu") -> str:
@@ -61,7 +66,14 @@ def form_in_use(device: str = "cpu") -> str:
     if missing is not None:
         return f"the plain form: {missing}"
     form = f"one pass over the tokens, by {package}; the plain form where it does not fit"
-    return f"{form}. Tested under Triton's interpreter on a CPU, not run on a GPU" if package == "triton" else form
+    if package not in UNTRIED:
+        return form
+    label = "tested under Triton's interpreter on a CPU, not run on a GPU"
+    return (
+        f"{form}. Its kernels are {label}"
+        if has_pass(device)
+        else f"the plain form. {VARIABLE}=1 takes kernels: {label}"
+    )
 
 
 def is_by_kernels(device: torch.device) -> bool:
