@@ -302,14 +302,23 @@ def known_of_claims() -> tuple[ClaimFinding, ...]:
 
 def decided_claims() -> str:
     """What holds and what does not, each with how sure it is and the command that runs it again."""
-    lines = [
-        f"- **{each.decision.outcome.capitalize()}**: {each.claim.text} Difference {interval_text(each.decision.difference)} in "
-        f"{each.claim.measure}, {each.decision.seeds} seeds; {each.decision.reason}.{_notes(each)} "
-        f"`{rerun_command(each.claim)}`\n"
-        for each in known_of_claims()
-        if each.decision.outcome != "not decided"
+    decided = [each for each in known_of_claims() if each.decision.outcome != "not decided"]
+    tasks = dict.fromkeys(each.task for each in shipped_claims().claims)
+    parts = [
+        f"**{in_code(task)}**: {shipped_claims().tasks[task].meaning}\n\n{''.join(map(_decided_claim, found))}\n"
+        for task in tasks
+        if (found := [each for each in decided if each.claim.task == task])
     ]
-    return f"{claim_effort()}\n\n{''.join(lines) or 'None yet.'}\n"
+    return f"{claim_effort()}\n\n{''.join(parts) or 'None yet.'}"
+
+
+def _decided_claim(found: ClaimFinding) -> str:
+    """A claim in one line, with what stands beside it and the command that runs it again."""
+    return (
+        f"- **{found.decision.outcome.capitalize()}**: {found.claim.text} "
+        f"{interval_text(found.decision.difference)} in {found.claim.measure}, {found.decision.seeds} seeds: "
+        f"{found.decision.reason}.{_notes(found)} `{rerun_command(found.claim)}`\n"
+    )
 
 
 def _notes(found: ClaimFinding) -> str:
@@ -325,8 +334,11 @@ def claim_effort() -> str:
 
 
 def claims() -> str:
-    """Every claim as a row."""
-    return markdown_table(CLAIM_HEAD, [[in_code(name), *rest] for name, *rest in map(claim_texts, known_of_claims())])
+    """Every claim that has run as a row; the others by their names."""
+    ran = [each for each in known_of_claims() if each.decision.seeds]
+    unrun = [in_code(each.claim.id) for each in known_of_claims() if not each.decision.seeds]
+    rows = [[in_code(name), *rest] for name, *rest in map(claim_texts, ran)]
+    return f"{markdown_table(CLAIM_HEAD, rows)}\nNot run yet: {', '.join(unrun) or 'none'}.\n"
 
 
 def warnings_before_falls() -> str:

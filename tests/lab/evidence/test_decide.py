@@ -108,6 +108,16 @@ def test_the_budget_stops_it_between_cells_and_the_next_call_goes_on(made: MadeU
     assert len(made.ran) == len(set(made.ran)) == 24
 
 
+def test_a_budget_for_one_of_two_claims_decides_one_and_the_arm_they_share_runs_once(made: MadeUp, tmp_path: Path):
+    second = claim(id="second", first=Arm(correction="geo-rs"))
+    one, other = decide_claims(plan(claim(), second), tmp_path, budget=24, clock=made.clock)
+    # 8 seeds of two arms and the control are 24 cells; seed by seed over both claims they would be 6 seeds of each
+    assert (one.decision.outcome, one.decision.seeds) == ("confirmed", 8)
+    assert (other.decision.outcome, other.decision.seeds) == ("not decided", 0)
+    decide_claims(plan(claim(), second), tmp_path, budget=8, clock=made.clock)
+    assert made.ran[24:] == [f"stale--geo-rs--seed-{seed}" for seed in range(8)]
+
+
 def test_a_claim_with_a_fault_is_left_and_does_not_go_round_for_ever(
     made: MadeUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

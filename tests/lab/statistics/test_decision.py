@@ -113,3 +113,10 @@ def test_five_looks_at_runs_that_fall_or_stand_by_chance_are_seldom_wrong():
     )
     assert naive > 6  # what the same looks find where nobody pays for them
     assert pytest.approx(0.99) == LEVEL
+
+
+def test_before_the_first_look_there_is_a_mean_and_no_interval():
+    found = claim_decision(np.array([-0.84, -0.82]), "lower", 0.05)
+    assert found.difference.estimate == pytest.approx(-0.83)
+    assert (found.difference.lower, found.difference.upper, found.needed) == (-np.inf, np.inf, None)
+    assert np.isfinite(claim_decision(np.full(8, -0.83) + np.arange(8) / 100, "lower", 0.05).difference.lower)

@@ -59,14 +59,17 @@ class ClaimPlan:
         return merge_settings(base_settings(self.overrides), self.table.tasks[task].train)
 
     def cells(self, task: str, open_claims: Mapping[str, int]) -> CellList:
-        """The cells that bring the claims named to so many seeds each, and the control; seed by seed, so that pairs become whole."""
+        """The cells that bring the claims named to so many seeds each, and the control.
+
+        Claim by claim, as a budget that is spent on a few seeds of each decides nothing; of a claim seed by seed, as pairs count.
+        """
         claims = {each.id: each for each in self.table.claims}
         base, steps, found = self.base(task), self.steps_of(task), dict[str, Cell]()
-        for seed in range(max(open_claims.values())):
-            wanted = [claims[name] for name, seeds in open_claims.items() if seed < seeds]
-            for arm in [CONTROL_ARM, *arms_of(wanted)]:
-                cell = arm_cell(arm, seed, base, steps)
-                found.setdefault(cell.name, cell)
+        for name, seeds in open_claims.items():
+            for seed in range(seeds):
+                for arm in [CONTROL_ARM, *arms_of([claims[name]])]:
+                    cell = arm_cell(arm, seed, base, steps)
+                    found.setdefault(cell.name, cell)
         used = {CONTROL: scenario(CONTROL)} | {
             arm.scenario: scenario(arm.scenario) for arm in arms_of(map(claims.__getitem__, open_claims))
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from trimtab.lab.evidence.finding import ClaimFinding
@@ -70,7 +71,7 @@ def _table(findings: Sequence[ClaimFinding]) -> str:
 
 def _interval(finding: ClaimFinding) -> str:
     found = finding.decision.difference
-    if finding.decision.seeds < 2:
+    if not math.isfinite(found.lower):
         return ""
     return interval_svg(found.estimate, found.lower, found.upper, ends=(-1.0, 1.0), margin=finding.claim.margin)
 

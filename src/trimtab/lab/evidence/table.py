@@ -70,7 +70,7 @@ def needed_text(finding: ClaimFinding) -> str:
     decision = finding.decision
     if decision.outcome != "not decided":
         return ""
-    if finding.obstacle is not None or decision.seeds < 2:
+    if finding.obstacle is not None or decision.seeds < LOOKS[0]:
         return decision.reason
     return "more than 10,000 seeds" if decision.needed is None else f"about {decision.needed:,} seeds"
 

@@ -60,10 +60,10 @@ def claim_decision(differences: Numbers, expected: Direction, margin: float) -> 
             f"claim_decision needs a margin above 0, got {margin}. It is the least difference that matters."
         )
     values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2:
+    if len(values) < LOOKS[0]:  # between looks nothing is said: the interval of two seeds is as short as chance has it
         nothing = Interval(float(values.mean()) if len(values) else float("nan"), -math.inf, math.inf, LEVEL)
         return Decision("not decided", f"{len(values)} of at least {LOOKS[0]} seeds", nothing, len(values), None)
-    looks = [each for each in LOOKS if each <= len(values)] or [len(values)]
+    looks = [each for each in LOOKS if each <= len(values)]
     found = [_at_look(values[:look], expected, margin) for look in looks]
     return next((each for each in found if each.outcome != "not decided"), found[-1])
 
@@ -84,8 +84,6 @@ def _turn(interval: Interval, sign: float) -> Interval:
 
 def _outcome(values: Numbers, interval: Interval, expected: Direction, margin: float) -> tuple[ClaimOutcome, str]:
     """The verdict; `values` and interval are turned so that a claim of `lower` reads as `higher`."""
-    if len(values) < LOOKS[0]:
-        return "not decided", f"{len(values)} of at least {LOOKS[0]} seeds"
 
     def above(bound: float) -> bool:
         return interval.lower > bound and sign_flip_p(values - bound) <= (1 - LEVEL) / 2
