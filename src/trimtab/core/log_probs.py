@@ -79,8 +79,9 @@ def selected_log_probs(
         found = _over_support(tokens, states, weight, bias, temperatures, flat, entropy, most, asked)
     else:
         places = flat if ids is None else _places(flat, ids, len(weight))
-        found = LmHead.apply(states, weight, bias, temperatures, ids, places, flat >= 0, entropy, most, asked, None)[:3]
-    return _selected(targets, *found[:2], restricted, head, found[2])
+        *found, _ = LmHead.apply(states, weight, bias, temperatures, ids, places, flat >= 0, entropy, most, asked, None)
+    log_probs, entropies, of_head = found
+    return _selected(targets, log_probs, entropies, restricted, head, of_head)
 
 
 @takes_arrays("logits")

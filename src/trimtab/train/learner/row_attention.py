@@ -78,7 +78,7 @@ class _Held(Function):
         to_keys, to_values = to_both.flatten(0, 1).split(len(asked))
         torch.bmm(shares.transpose(1, 2), flat, out=to_values)
         to_scores = torch.bmm(flat, values.transpose(1, 2))
-        to_scores = torch._softmax_backward_data(to_scores, shares, -1, shares.dtype)  # pyright: ignore[reportPrivateUsage]
+        to_scores = torch.ops.aten._softmax_backward_data(to_scores, shares, -1, shares.dtype)
         torch.bmm(to_scores.transpose(1, 2), asked, out=to_keys)
         return torch.bmm(to_scores, keys).mul_(gradient.shape[-1] ** -0.5).view_as(gradient), to_both, None
 

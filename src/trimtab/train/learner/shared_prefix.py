@@ -112,4 +112,5 @@ def _agrees(fast: SharedPrefix, model: PreTrainedModel) -> bool:
 def _added(stream: Tensor, inner: Tensor, linear: nn.Linear) -> Tensor:
     """The stream plus a linear of `inner`."""
     result = torch.addmm(stream, inner, linear.weight.t())
-    return result if linear.bias is None else result + linear.bias
+    bias = cast("Tensor | None", linear.bias)
+    return result if bias is None else result + bias

@@ -29,7 +29,7 @@ def normed_linears(
 ) -> Float[Tensor, "tokens channels"]:
     """Linears of the normed stream side by side. `pairs`: the size of heads whose channels are put in pairs, of each; 0: not."""
     weights = [each.weight for each in linears]
-    biases = [each.bias for each in linears if each.bias is not None]
+    biases = [each.bias for each in linears if cast("Tensor | None", each.bias) is not None]
     if stream.dtype in WIDE:
         return cast("Tensor", _NormedLinears.apply(stream, norm.weight, eps, tuple(pairs), *weights, *biases))
     bias = torch.cat(_in_pairs(biases, pairs)) if biases else None

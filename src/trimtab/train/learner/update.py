@@ -259,8 +259,9 @@ class Update:
     def _whole_correction(self, part: Tensor) -> Corrected:
         """A rule that looks at the current policy and at the whole minibatch: one pass ahead of the gradient's."""
         config, rule = self.config, self.config.correction
-        asked = {"entropy": rule.needs_entropy, "heads": looks_at_heads(rule)}
-        scored = self.scorer.all(self.rows, config.learner.micro_tokens, **asked)
+        scored = self.scorer.all(
+            self.rows, config.learner.micro_tokens, entropy=rule.needs_entropy, heads=looks_at_heads(rule)
+        )
         current, head = scored.log_probs, None
         if scored.head is not None and self.rows.heads is not None:
             head = self.rows.heads.said(self.rows.tokens, self.rows.mask, scored.head, self.proximal_head)
