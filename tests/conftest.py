@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.waiting import HEARD
+
 torch.set_num_threads(1)
 # A shell starts what runs in the background with interrupts ignored, and children inherit that: none of them could be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,9 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 
 SILENCE = 2400.0
-"""Seconds in which some test has to end; past them the run does, with every stack printed, whatever it hangs in. A limit on one test
-is shorter, and one on the whole run would fail on a machine that is merely busy."""
-_heard = threading.Event()
+"""Seconds in which some test has to end, or a long one to say that it comes on; past them the run does, with every stack printed,
+whatever it hangs in. A limit on one test is shorter, and one on the whole run would fail on a machine that is merely busy."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,12 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A test has come on, here or in a worker."""
-    _heard.set()
+    HEARD.set()
 
 
 def _listen(config: pytest.Config) -> None:
-    while _heard.wait(float(os.environ.get("TRIMTAB_SUITE_SECONDS", SILENCE))):
-        _heard.clear()
+    while HEARD.wait(float(os.environ.get("TRIMTAB_SUITE_SECONDS", SILENCE))):
+        HEARD.clear()
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:  # a test that hangs holds the terminal
         capture.suspend(in_=True)

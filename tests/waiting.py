@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
 LIMIT = 900.0
+HEARD = threading.Event()
+"""Set where the suite comes on: whoever watches that it does not hang clears it and waits for the next."""
 
 
 def until(true: Callable[[], object], what: str = "what the test waits for", pause: float = 0.02) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fuzz.cases import case
 from tests.fuzz.runner import Outcome, run
+from tests.waiting import HEARD
 
 SEED = int(os.environ.get("TRIMTAB_FUZZ_SEED", "0"))
 SAMPLE = int(os.environ.get("TRIMTAB_FUZZ_SAMPLE", "300"))
@@ -52,7 +53,14 @@ def shortened(text: str, most: int = 200) -> str:
 
 def fuzzed(seed: int, count: int) -> None:
     begun = time.monotonic()
-    every = list(run(seed, range(count), workers=WORKERS))
+    every: list[Outcome] = []
+    for outcome in run(seed, range(count), workers=WORKERS):
+        every.append(outcome)
+        HEARD.set()
+        if len(every) % 1000 == 0:
+            sys.stderr.write(
+                f"\rfuzz: {len(every)} of {count} cases, {sum(bool(each.problem) for each in every)} findings"
+            )
     assert len(every) == count
     slowest = max(every, key=lambda each: each.seconds)
     sys.stderr.write(
@@ -68,7 +76,7 @@ def test_a_sample_of_spoilt_settings_ends_in_a_result_or_one_sentence() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(14_400)
 def test_thousands_of_spoilt_settings_end_in_a_result_or_one_sentence() -> None:
     fuzzed(SEED + 1, CASES)
 
