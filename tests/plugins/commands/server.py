@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.plugins.tiny import EOS
 ENGINE: RoundedEngine
 KEPT: Path
 TOKENIZER: PreTrainedTokenizerFast
+LOCK = threading.Lock()
 
 
 def generate(asked: dict[str, Any]) -> dict[str, Any]:
@@ -82,8 +85,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
-        found = ANSWERS.get(self.path.partition("?")[0], lambda _: {})(asked)
-        body = json.dumps(found).encode()
+        with LOCK:
+            found = ANSWERS.get(self.path.partition("?")[0], lambda _: {})(asked)
+        with suppress(BrokenPipeError):  # the trainer has ended with rows of a step that it does not take
+            self._send(json.dumps(found).encode())
+
+    def _send(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
