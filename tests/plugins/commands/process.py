@@ -16,7 +16,7 @@ def environment(**more: str) -> dict[str, str]:
     """This process's, with the stand-ins of this folder where an import finds them."""
     return (
         os.environ
-        | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
+        | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "HYDRA_FULL_ERROR": "1"}
         | more
     )
 

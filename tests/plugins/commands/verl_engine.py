@@ -61,5 +61,11 @@ class Adapter(base.BaseRollout):
         """Nor to free."""
 
 
+def on_cpu(backend: str | None = None, **settings: Any) -> None:
+    """verl asks for gloo on the CPU and the platform's backend on its device, which torch refuses where that is the CPU too."""
+    process_group("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **settings)
+
+
+process_group, torch.distributed.init_process_group = torch.distributed.init_process_group, on_cpu
 replica.RolloutReplicaRegistry.register("rounded", lambda: Replica)
 base._ROLLOUT_REGISTRY["rounded", "async"] = f"{__name__}.Adapter"
