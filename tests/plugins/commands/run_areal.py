@@ -7,6 +7,7 @@ where the server is another machine's: `areal_cpu` has one.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import socket
 import sys
@@ -21,7 +22,7 @@ from tests.plugins.commands.process import TREE, finish, served
 
 CONFIGURATION = Path(__file__).with_name("areal.yaml")
 OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
-DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}, "loss": "cispo"}
+DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}}
 
 
 def free_port() -> int:
@@ -61,7 +62,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="trimtab-areal-"))
     save(folder / "model")
     run(folder, "documented", DOCUMENTED)
-    print(f"AReaL: the documented lines: {len(kept_weights(folder / 'documented')) - 1} steps")
+    before, *after = kept_weights(folder / "documented")
+    moved = [float((each - before).abs().max()) for each in after]
+    print(f"AReaL: the documented lines: {len(after)} steps, weights moved by {moved}")
+    if len(after) != 2 or not all(0 < each < math.inf for each in moved):
+        return 1
     own = [f"+actor.rejection_sampling.{key}={value}" for key, value in OWN.items()]
     run(folder, "theirs", None, *own)
     run(folder, "off")

@@ -113,6 +113,8 @@ def main() -> int:
         weights, logged = run(folder, GRPOTrainer, "geo-rs+token-tis")
         kept = [each["trimtab/kept_fraction"] for each in logged]
         print(f"TRL: the documented lines: {len(weights) - 1} steps, kept {kept}")
+        if not all(0 < each < 1 for each in kept):
+            return 1
         theirs, _ = run(folder, trl.GRPOTrainer, **OWN)
         off, _ = run(folder, trl.GRPOTrainer, **OWN | {f"{IS}correction": False})
         read = trimtab.dialects.read("trl", {"use_vllm": True, "max_completion_length": WIDTH, **OWN}).correction
