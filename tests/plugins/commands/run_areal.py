@@ -22,7 +22,7 @@ from tests.plugins.commands.process import TREE, finish, served
 
 CONFIGURATION = Path(__file__).with_name("areal.yaml")
 OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
-DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}}
+DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}, "loss": "cispo"}
 
 
 def free_port() -> int:
