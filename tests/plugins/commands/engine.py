@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.plugins.tiny import EOS
 
-BITS = 3
+BITS = 4
 """Of a weight's mantissa: far enough from the trainer's weights for a gate to fire, near enough for most rows to stay."""
 
 

@@ -8,15 +8,15 @@ from transformers import Qwen2Tokenizer
 
 from tests.plugins.tiny import EOS, PAD, VOCABULARY, save_model
 
-ANSWERS = {28: "####Ġ5", 29: "####Ġ6", 30: "####Ġ7", 31: "ĠĠ"}
-"""Tokens that read as an answer of gsm8k, for whose environment some of them are right."""
+LONGER = {28: "####Ġ5", 29: "####Ġ6", 30: "####Ġ7", 31: "ĠĠ"}
+"""Tokens of more than a letter, so that answers of as many tokens are not all of one reward."""
 
 
 def save(path: Path) -> Path:
-    """The tiny Qwen2; its tokens are the letters, and ANSWERS."""
+    """The tiny Qwen2; its tokens are the letters, and LONGER."""
     save_model(path)
     letters = {chr(ord("a") + number): number + 2 for number in range(26)}
-    words = {"<pad>": PAD, "<eos>": EOS} | letters | {word: number for number, word in ANSWERS.items()}
+    words = {"<pad>": PAD, "<eos>": EOS} | letters | {word: number for number, word in LONGER.items()}
     assert len(words) == VOCABULARY
     tokenizer = Qwen2Tokenizer(vocab=words, merges=[], pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

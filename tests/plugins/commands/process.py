@@ -14,11 +14,7 @@ TREE = Path(__file__).parents[3]
 
 def environment(**more: str) -> dict[str, str]:
     """This process's, with the stand-ins of this folder where an import finds them."""
-    return (
-        os.environ
-        | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
-        | more
-    )
+    return os.environ | {"PYTHONPATH": str(TREE), "OMP_NUM_THREADS": "1"} | more
 
 
 def finish(framework: str, name: str, command: Sequence[str], folder: Path, more: Mapping[str, str]) -> str:

@@ -1,11 +1,13 @@
 """`from trimtab.plugins.areal import PPOTrainer` as docs/plugins.md has it: AReaL's trainer, RLVR workflow, SGLang client and FSDP actor.
 
-Only the SGLang server is stood in for (`server.py`); weights reach it by `weight_update_mode: disk`.
+Only the SGLang server is stood in for (`server.py`); weights reach it by `weight_update_mode: disk`. AReaL asks for SGLang's version even
+where the server is another machine's: `areal_cpu` has one.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import socket
 import sys
@@ -16,7 +18,7 @@ from typing import Any
 import trimtab
 from tests.plugins.commands.figures import judge, kept_weights
 from tests.plugins.commands.made import save
-from tests.plugins.commands.process import finish, served
+from tests.plugins.commands.process import TREE, finish, served
 
 CONFIGURATION = Path(__file__).with_name("areal.yaml")
 OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
@@ -39,7 +41,12 @@ def run(folder: Path, name: str, plan: Any = None, *words: str) -> str:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
         }
-        areal = {"AREAL_SPMD_MODE": "1", "AREAL_LLM_SERVER_ADDRS": address, "AREAL_CACHE_DIR": str(folder / "cache")}
+        areal = {
+            "PYTHONPATH": f"{TREE}:{Path(__file__).parent / 'areal_cpu'}",
+            "AREAL_SPMD_MODE": "1",
+            "AREAL_LLM_SERVER_ADDRS": address,
+            "AREAL_CACHE_DIR": str(folder / "cache"),
+        }
         command = [sys.executable, "-m", "tests.plugins.commands.areal_lines", "" if plan is None else json.dumps(plan)]
         command += [
             "--config",
@@ -55,7 +62,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="trimtab-areal-"))
     save(folder / "model")
     run(folder, "documented", DOCUMENTED)
-    print(f"AReaL: the documented lines: {len(kept_weights(folder / 'documented')) - 1} steps")
+    before, *after = kept_weights(folder / "documented")
+    moved = [float((each - before).abs().max()) for each in after]
+    print(f"AReaL: the documented lines: {len(after)} steps, weights moved by {moved}")
+    if len(after) != 2 or not all(0 < each < math.inf for each in moved):
+        return 1
     own = [f"+actor.rejection_sampling.{key}={value}" for key, value in OWN.items()]
     run(folder, "theirs", None, *own)
     run(folder, "off")

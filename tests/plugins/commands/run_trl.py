@@ -14,7 +14,7 @@ import torch
 import trl
 from datasets import Dataset
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl.trainer import grpo_trainer
 
 import trimtab
@@ -76,7 +76,7 @@ def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[li
     }
     plain = {
         "optim": "sgd",
-        "learning_rate": 0.3,
+        "learning_rate": 3.0,  # steps far above the rounding of a weight, or that is all there is to see
         "max_grad_norm": 1e9,
         "lr_scheduler_type": "constant",
         "max_steps": 2,
@@ -99,6 +99,7 @@ def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[li
         callbacks=[seen],
         **({} if plan is None else {"trimtab": plan}),
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train()
     return seen.weights, [each for each in trainer.state.log_history if "loss" in each]
 
@@ -112,6 +113,8 @@ def main() -> int:
         weights, logged = run(folder, GRPOTrainer, "geo-rs+token-tis")
         kept = [each["trimtab/kept_fraction"] for each in logged]
         print(f"TRL: the documented lines: {len(weights) - 1} steps, kept {kept}")
+        if not all(0 < each < 1 for each in kept):
+            return 1
         theirs, _ = run(folder, trl.GRPOTrainer, **OWN)
         off, _ = run(folder, trl.GRPOTrainer, **OWN | {f"{IS}correction": False})
         read = trimtab.dialects.read("trl", {"use_vllm": True, "max_completion_length": WIDTH, **OWN}).correction

@@ -1,4 +1,4 @@
-"""In the place of a server of SGLang or vLLM: the addresses that AReaL's and SkyRL's own clients ask. `python -m … MODEL FOLDER`.
+"""In the place of a server of SGLang: the addresses that AReaL's own client asks. `python -m … MODEL FOLDER`.
 
 It prints the port it listens on. FOLDER gets the weights it was handed, one file for each step.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerFast
 
 from tests.plugins.commands.engine import RoundedEngine
 from tests.plugins.commands.figures import keep_weights
@@ -20,7 +21,7 @@ from tests.plugins.tiny import EOS
 
 ENGINE: RoundedEngine
 KEPT: Path
-TOKENIZER: PreTrainedTokenizerFast
+LOCK = threading.Lock()
 
 
 def generate(asked: dict[str, Any]) -> dict[str, Any]:
@@ -30,19 +31,8 @@ def generate(asked: dict[str, Any]) -> dict[str, Any]:
     return {"meta_info": {"finish_reason": {"type": _reason(tokens)}, "output_token_logprobs": pairs}}
 
 
-def generate_tokens(asked: dict[str, Any]) -> dict[str, Any]:
-    """vLLM's `/inference/v1/generate`."""
-    tokens, log_probs = ENGINE.sample(asked["token_ids"], asked["sampling_params"]["max_tokens"])
-    content = [{"logprob": each} for each in log_probs]
-    return {"choices": [{"token_ids": tokens, "finish_reason": _reason(tokens), "logprobs": {"content": content}}]}
-
-
 def _reason(tokens: list[int]) -> str:
     return "stop" if tokens[-1] == EOS else "length"
-
-
-def detokenize(asked: dict[str, Any]) -> dict[str, Any]:
-    return {"prompt": TOKENIZER.decode(asked["tokens"], skip_special_tokens=True)}
 
 
 def update_weights_from_disk(asked: dict[str, Any]) -> dict[str, Any]:
@@ -53,22 +43,7 @@ def update_weights_from_disk(asked: dict[str, Any]) -> dict[str, Any]:
     return {"success": True}
 
 
-def collective_rpc(asked: dict[str, Any]) -> dict[str, Any]:
-    """vLLM's: what the stand-in of its weight transfer has written last is loaded when the transfer is finished."""
-    if asked["method"] == "finish_weight_update":
-        step = max(int(file.stem) for file in KEPT.glob("*.safetensors"))
-        ENGINE.load(load_file(KEPT / f"{step}.safetensors").items(), step)
-    return {}
-
-
-ANSWERS = {
-    "/generate": generate,
-    "/update_weights_from_disk": update_weights_from_disk,
-    "/inference/v1/generate": generate_tokens,
-    "/detokenize": detokenize,
-    "/collective_rpc": collective_rpc,
-    "/get_world_size": lambda _: {"world_size": 1},
-}
+ANSWERS = {"/generate": generate, "/update_weights_from_disk": update_weights_from_disk}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -82,8 +57,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
-        found = ANSWERS.get(self.path.partition("?")[0], lambda _: {})(asked)
-        body = json.dumps(found).encode()
+        with LOCK:
+            found = ANSWERS.get(self.path.partition("?")[0], lambda _: {})(asked)
+        with suppress(BrokenPipeError):  # the trainer has ended with rows of a step that it does not take
+            self._send(json.dumps(found).encode())
+
+    def _send(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -96,7 +75,6 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     ENGINE, KEPT = RoundedEngine(sys.argv[1]), Path(sys.argv[2])
-    TOKENIZER = PreTrainedTokenizerFast.from_pretrained(sys.argv[1])
     keep_weights(KEPT, 0, load_file(Path(sys.argv[1]) / "model.safetensors"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
