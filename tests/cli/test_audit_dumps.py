@@ -136,7 +136,7 @@ def test_scoring_that_was_interrupted_goes_on_where_it_stood(
     monkeypatch.setattr("trimtab.audit.scoring.ModelScorer.__init__.__kwdefaults__", {
         **scoring.ModelScorer.__init__.__kwdefaults__, "most_tokens": few
     })  # fmt: skip
-    real, passes = scoring._scored, []
+    real, passes = scoring._score, []
 
     def interrupted(policy: Any, plain: bool, batch: Any, rows: list[int], temperatures: Any) -> Any:
         if len(passes) == 2:
@@ -144,7 +144,7 @@ def test_scoring_that_was_interrupted_goes_on_where_it_stood(
         passes.append(rows)
         return real(policy, plain, batch, rows, temperatures)
 
-    monkeypatch.setattr(scoring, "_scored", interrupted)
+    monkeypatch.setattr(scoring, "_score", interrupted)
     ran = run("audit", file, "--model", models[0])
     assert ran.exit_code == 130
     assert "the same command goes on from there" in " ".join(ran.stderr.split())
@@ -156,7 +156,7 @@ def test_scoring_that_was_interrupted_goes_on_where_it_stood(
             passes.append(rows)
         return real(policy, plain, batch, rows, temperatures)
 
-    monkeypatch.setattr(scoring, "_scored", counted)
+    monkeypatch.setattr(scoring, "_score", counted)
     assert found_in(file, "--model", models[0])[0] == []
     after = [row for rows in passes for row in rows]
     assert len(passes) > 2

@@ -75,6 +75,8 @@ class LmHead(Function):
                 if single is not None:
                     single.take(rows.start, columns.start, logits)
                 rows = tiles.leading(rows)
+                if rows.stop <= rows.start:  # all of the tile is pairs
+                    continue
                 logits = logits[: rows.stop - rows.start]
                 if picked is not None:
                     picked.take(rows.start, columns.start, logits)
