@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 typing.TypedDict = typing_extensions.TypedDict  # pydantic asks for it below Python 3.12
 
 import trimtab  # noqa: E402
-from tests.plugins.commands import documented  # noqa: E402
+from tests.plugins import documented  # noqa: E402
 from tests.plugins.comparison import Step, same_metrics, same_step  # noqa: E402
 from tests.plugins.tiny import Rollouts, rollouts, save_model  # noqa: E402
 from trimtab.errors import ConfigError  # noqa: E402

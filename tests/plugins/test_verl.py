@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 from omegaconf import OmegaConf, open_dict
 
 import trimtab
-from tests.plugins.commands import documented
+from tests.plugins import documented
 from tests.plugins.comparison import Step, same_metrics, same_step
 from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import Rollouts, rollouts, save_model
