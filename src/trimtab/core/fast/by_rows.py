@@ -138,6 +138,7 @@ def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, sum
             sums[16] += below
     elif level > 1 and number > 0:
         log, value = row_weight(f32(row[1] / number if level == 2 else row[1]), weighs, limits)
+        row[7] = log
         sums[14] += number
         sums[15] += number if log > limits[3] else 0.0
         sums[16] += number if log < limits[2] else 0.0

@@ -207,7 +207,7 @@ def _weigh_rows(raw, scope, part, weight, limits, rows, value, sums, known):
             log, found = row_weight(log, weight, limits)
             if found > MOST:
                 return False
-            rows[row, 4] = found
+            rows[row, 4], rows[row, 7] = found, log
             sums[14] += number
             sums[15] += number if log > limits[3] else 0.0
             sums[16] += number if log < limits[2] else 0.0

@@ -48,6 +48,34 @@ def moment_names(rule: Correction) -> list[str]:
     return [*found, *(f"{name}/{part}" for name in names for part in parts)]
 
 
+def raw_weight_figures(found: RowPass) -> dict[str, float]:
+    """The weight before its bounds, of the kept tokens, with its moments where every token was kept."""
+    number, trained = float(found.sums[11]), float(found.sums[1])
+    linear, squares, low, high = _raw_sums(found)
+    least, greatest = (math.exp(each) if number else 0.0 for each in (low, high))
+    values = _summary("weight/raw_", number, linear, squares, least, greatest)
+    values["weight/raw_mean"] += 1.0 if number else 0.0
+    return values | {"weight/raw_ess": _effective_share(number, linear, squares, trained)}
+
+
+def _raw_sums(found: RowPass) -> list[float]:
+    """Σ(w−1), Σ(w−1)² and the logarithms of the least and the greatest w."""
+    from trimtab.core.fast import weights
+
+    (level, _, _, limits), (*_, limit) = found.program.weight
+    sums, tops = found.sums.tolist(), found.tops.tolist()
+    if level == 1 and not limits and sums[11] == sums[1]:  # each weight is the ratio of a trained token
+        return [sums[3], sums[4], -tops[2], tops[1]]
+    out = torch.empty(4, dtype=torch.float64)
+    if level == 1:
+        kept = found.kept.view(torch.uint8).view(-1).numpy()
+        most = torch.tensor(limit if limits else torch.inf, dtype=torch.float32).numpy()[()]
+        weights.raw_token_weights(found.log_r.view(-1).numpy(), kept, most, out.numpy())
+    else:
+        weights.raw_row_weights(found.rows.numpy(), out.numpy())
+    return out.tolist()
+
+
 def as_tensors(values: dict[str, float]) -> dict[str, Tensor]:
     """Numbers as 0-d float32 tensors, each within what that type holds."""
     most = torch.finfo(torch.float32).max
@@ -119,7 +147,12 @@ def _weight(rule: Correction, sums: list[float], tops: list[float]) -> dict[str,
     number = sums[11]
     values = _summary("weight/", number, sums[12], sums[13], -tops[5], tops[4])
     values["weight/mean"] += 1.0 if number else 0.0
-    values["weight/ess"] = _per((number + sums[12]) ** 2, (number + 2 * sums[12] + sums[13]) * sums[1])
+    values["weight/ess"] = _effective_share(number, sums[12], sums[13], sums[1])
     if rule.weighs:
         values |= {"weight/touched_high": _per(sums[15], sums[14]), "weight/touched_low": _per(sums[16], sums[14])}
     return values
+
+
+def _effective_share(number: float, linear: float, squares: float, trained: float) -> float:
+    """(Σw)² / (trained · Σw²), from Σ(w−1) and Σ(w−1)² of so many weights."""
+    return _per((number + linear) ** 2, (number + 2 * linear + squares) * trained)

@@ -11,18 +11,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.batch import Batch
-from trimtab.core.decisions import Decisions
 from trimtab.core.fast import figures, points
 from trimtab.core.fast.decide import RowPass, row_pass
 from trimtab.core.fast.decided import PassDecisions, edits_before, pair_of, readable_mask
 from trimtab.core.fast.kernels import KernelDecisions, kernel_decisions
 from trimtab.core.fast.switch import is_by_kernels, made_by_kernels, pass_fits
 from trimtab.core.layout import Layout
-from trimtab.core.measures import raw_weight
 from trimtab.core.observe import RAW, gate_name
 from trimtab.core.once import of_identity, once
-from trimtab.core.weight import weighing
 
 SMALL = 4096
 """Tokens of which every metric is worked out faster than it takes to ask for one after the other."""
@@ -62,14 +58,8 @@ class QuickDecisions(PassDecisions):
         return figures.figures(self.rule, self.measured, self.partial)
 
     def raw_weights(self) -> dict[str, float]:
-        """The weight before its bounds: the plain form's, from the log-ratios of the pass."""
-        found, weight = self.found, self.rule.weight
-        assert weight is not None
-        trained, kept = (each.view(torch.uint8).to(found.log_r.dtype) for each in (found.trained, found.kept))
-        tokens = Batch(self.layout, self.masked, trained, {self.pair: found.log_r}, {}, None)
-        weighed = weighing(weight, self.pair, tokens, kept if weight.scope == "kept" else trained)
-        made = Decisions(self.rule, tokens, (), weighed, kept, found.weight)
-        return {name: float(value) for name, value in raw_weight(made).items()}
+        """The weight before its bounds."""
+        return figures.raw_weight_figures(self.measured)
 
     def ratio_points(self) -> dict[str, float]:
         """The quantiles of the ratio."""

@@ -1,23 +1,34 @@
 # pyright: basic
-"""The weight of tokens by their own ratio, in place: the ratios of a block become weights, and their sums are found on the way."""
+"""The weight of tokens by their own ratio, in place: the ratios of a block become weights, and their sums are found on the way. And the
+sums of weights before their bounds."""
 
 from __future__ import annotations
 
+import math
 from typing import no_type_check
 
+import numpy as np
+
+from trimtab.core.fast.exponential import exponential_parts
 from trimtab.core.fast.machine import (
     BLOCK,
+    BOTTOM,
     ONE,
     SUMMED,
     TOP,
     between,
+    bits_in_order,
     compiled,
     f32,
     f64,
     float_at,
     i32,
+    one_of,
     where_marked,
 )
+from trimtab.core.fast.verdict import MOST
+
+LOG_MOST = math.log(MOST)
 
 
 @compiled(fastmath=SUMMED)
@@ -101,3 +112,48 @@ def take_out(x, lower, upper, kept):
     """Take the tokens outside of bounds out of what is kept."""
     for i in range(len(kept)):
         kept[i] = kept[i] & i32((x[i] >= lower) & (x[i] <= upper))
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _raw_block(log_r, kept, limit):
+    linear = square = f32(0)
+    low, high = TOP, BOTTOM
+    for i in range(len(log_r)):
+        mark = -i32(kept[i])
+        x = between(log_r[i], -limit, limit)
+        excess = where_marked(exponential_parts(x)[0], mark)
+        linear += excess
+        square += excess * excess
+        order = bits_in_order(x)
+        low = min(low, one_of(mark, order, TOP))
+        high = max(high, one_of(mark, order, BOTTOM))
+    return linear, square, low, high
+
+
+@compiled()
+@no_type_check
+def raw_token_weights(log_r, kept, limit, out):
+    """Σ(w−1), Σ(w−1)² and the logarithms of the least and the greatest w of kept tokens, their ratio within a limit, before bounds."""
+    out[:] = 0.0, 0.0, np.inf, -np.inf
+    for start in range(0, len(log_r), BLOCK):
+        to = min(start + BLOCK, len(log_r))
+        found = _raw_block(log_r[start:to], kept[start:to], limit)
+        out[0] += f64(found[0])
+        out[1] += f64(found[1])
+        out[2] = min(out[2], f64(float_at(found[2])))
+        out[3] = max(out[3], f64(float_at(found[3])))
+
+
+@compiled()
+@no_type_check
+def raw_row_weights(rows, out):
+    """The same where a row has one weight for all its tokens."""
+    out[:] = 0.0, 0.0, np.inf, -np.inf
+    for row in range(len(rows)):
+        if rows[row, 3] > 0:
+            log = min(rows[row, 7], LOG_MOST)
+            excess = math.expm1(log)
+            out[0] += rows[row, 3] * excess
+            out[1] += rows[row, 3] * excess * excess
+            out[2], out[3] = min(out[2], log), max(out[3], log)
