@@ -10,6 +10,9 @@ from torch import Tensor
 
 from trimtab.core.head import HeadEntries
 
+_SOME = 1 << 20
+"""Entries whose wide indices are made at a time: fresh memory for all of them costs more than what is done with it."""
+
 
 @dataclass(frozen=True, eq=False)
 class TileEntries:
@@ -67,15 +70,20 @@ class HeadLogits:
     def take(self, first_row: int, first_column: int, tile: Float[Tensor, "tokens entries"]) -> None:
         """Pick those of a tile."""
         inside = self.entries.inside(first_row, first_column, len(tile))
-        if tile.is_contiguous():
-            found = tile.view(-1).index_select(0, self.entries.places(inside, first_row, tile.shape[-1]))
+        if tile.is_contiguous() and tile.dtype == self.values.dtype:
+            places = self.entries.places(inside, first_row, tile.shape[-1])
+            torch.index_select(tile.view(-1), 0, places, out=self.values[inside])
         else:
-            found = tile[self.entries.rows[inside] - first_row, self.entries.columns[inside]]
-        self.values[inside] = found.to(self.values.dtype)
+            self.values[inside] = tile[self.entries.rows[inside] - first_row, self.entries.columns[inside]].to(
+                self.values.dtype
+            )
 
     def logits(self) -> Float[Tensor, " entries"]:
         """They themselves, in the order they were given in."""
-        return torch.empty_like(self.values).index_copy_(0, self.entries.order.long(), self.values)
+        found = torch.empty_like(self.values)
+        for order, values in zip(self.entries.order.split(_SOME), self.values.split(_SOME), strict=True):
+            found.index_copy_(0, order.long(), values)
+        return found
 
     def log_probs(self, peak: Float[Tensor, " tokens"], sum_exp: Float[Tensor, " tokens"]) -> Float[Tensor, " entries"]:
         """Their log-probs in the order they were given in; −inf for what stands in no tile."""

@@ -71,11 +71,11 @@ class Head:
         """How many tokens it is about."""
         return self.ids.shape[:-1].numel() if self.offsets is None else len(self.offsets) - 1
 
-    def entries(self) -> HeadEntries:
-        """All ids, token after token."""
-        flat = self.ids.reshape(-1).long()
+    def entries(self, dtype: torch.dtype = torch.int64) -> HeadEntries:
+        """All ids, token after token, as numbers of a type."""
+        flat = self.ids.reshape(-1).to(dtype)
         log_probs = None if self.log_probs is None else self.log_probs.reshape(-1)
-        return HeadEntries(self._token(), flat, flat >= 0, log_probs)
+        return HeadEntries(self._token(dtype), flat, flat >= 0, log_probs)
 
     def contains(self, targets: Int[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
         """Whether each token's id is among its own; False where it has none."""
@@ -92,9 +92,9 @@ class Head:
                 f"(ids {tuple(self.ids.shape)}). Cut it with the batch."
             )
 
-    def _token(self) -> Int[Tensor, " entries"]:
+    def _token(self, dtype: torch.dtype) -> Int[Tensor, " entries"]:
         """The token of each entry; nothing is read on the host."""
-        order = torch.arange(self.tokens, device=self.ids.device)
         if self.offsets is None:
+            order = torch.arange(self.tokens, dtype=dtype, device=self.ids.device)
             return order.repeat_interleave(self.ids.shape[-1])
-        return order.repeat_interleave(self.offsets.long().diff(), output_size=self.ids.numel())
+        return torch.repeat_interleave(self.offsets.diff().to(dtype), output_size=self.ids.numel())

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trimtab.core.entries import TileEntries
+from trimtab.core.once import once
 
 _DEARER_ON_CPU, _DEARER_ELSEWHERE = 64, 512
 """How many logits of a tile cost as much as a single one: that one reads a row of the weight for itself."""
@@ -40,8 +41,46 @@ class Pairs:
         if not bool((keys[1:] > keys[:-1]).all()):  # engines send masks sorted, each id once
             keys = keys.unique()
             token, ids = keys.div(size, rounding_mode="floor"), keys % size
+        return cls._sorted(token, ids, keys, first, tokens, size)
+
+    @classmethod
+    def _sorted(cls, token: Tensor, ids: Tensor, keys: Tensor, first: int, tokens: int, size: int) -> Pairs:
         dearer = _DEARER_ON_CPU if ids.device.type == "cpu" else _DEARER_ELSEWHERE
         return cls(token, ids, keys, first, tokens, size, len(ids) * dearer <= (tokens - first) * size)
+
+    def only(self, some: Bool[Tensor, " tokens"], row: Int[Tensor, " tokens"], *, first: int, tokens: int) -> Pairs:
+        """Those of some tokens, which become the last of so many; `row`: where each will stand, in the order of before."""
+        kept = some.index_select(0, self.token)
+        token, ids = row.to(self.token.dtype).index_select(0, self.token[kept]), self.ids[kept]
+        return self._sorted(token, ids, torch.add(ids, token, alpha=self.size), first, tokens, self.size)
+
+    def find(
+        self, token: Int[Tensor, " some"], ids: Int[Tensor, " some"]
+    ) -> tuple[Int[Tensor, " some"], Bool[Tensor, " some"]]:
+        """Where some pairs stand, and whether they are there at all."""
+        wanted = (token * self.size + ids).to(self.keys.dtype)
+        if len(self.keys) == 0:
+            return torch.zeros_like(wanted, dtype=torch.int64), torch.zeros_like(wanted, dtype=torch.bool)
+        place = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
+        return place, self.keys.index_select(0, place) == wanted
+
+    @once
+    def numbers(self) -> Int[Tensor, " own"]:
+        """How many pairs each token has that has any."""
+        edges = torch.arange(self.first, self.tokens + 1, dtype=self.keys.dtype, device=self.keys.device) * self.size
+        return torch.searchsorted(self.keys, edges).diff()
+
+    def sums(self, values: Float[Tensor, " pairs"]) -> Float[Tensor, " own"]:
+        """The sum over each token's pairs."""
+        if len(values) == 0:
+            return values.new_zeros(self.tokens - self.first)
+        return torch.segment_reduce(values, "sum", lengths=self.numbers, unsafe=True)
+
+    def greatest(self, values: Float[Tensor, " pairs"]) -> Float[Tensor, " own"]:
+        """The greatest of each token's pairs."""
+        if len(values) == 0:
+            return values.new_zeros(self.tokens - self.first)
+        return torch.segment_reduce(values, "max", lengths=self.numbers, unsafe=True)
 
     @property
     def own(self) -> Int[Tensor, " pairs"]:
@@ -57,14 +96,14 @@ class Pairs:
         narrow = torch.int32 if max(count, height * width) < 1 << 31 else torch.int64
         edges = torch.arange(0, self.size + width, width, device=device).clamp(max=self.size).unsqueeze(1)
         tokens = torch.arange(self.tokens, device=device)
-        bounds = torch.searchsorted(self.keys, tokens * self.size + edges)  # [runs + 1, tokens]
+        bounds = torch.searchsorted(self.keys, (tokens * self.size + edges).to(self.keys.dtype))  # [runs + 1, tokens]
         lengths, before, runs = bounds.diff(dim=0), bounds[:-1], len(bounds) - 1
         starts = (lengths.view(-1).cumsum(0) - lengths.view(-1)).view(runs, self.tokens)
+        piece = torch.repeat_interleave(lengths.view(-1).to(narrow), output_size=count)  # the token and run of each
 
         def for_each(of: Int[Tensor, "#runs #tokens"]) -> Int[Tensor, " pairs"]:
             """What is said of a token and a run, for all pairs of these."""
-            whole = of.to(narrow).expand(runs, self.tokens).reshape(-1)
-            return whole.repeat_interleave(lengths.view(-1), output_size=count)
+            return of.to(narrow).expand(runs, self.tokens).reshape(-1).index_select(0, piece)
 
         order = for_each(before - starts).add_(torch.arange(count, dtype=narrow, device=device))
         return TileEntries(

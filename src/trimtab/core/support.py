@@ -39,21 +39,24 @@ class SupportedTokens:
     @classmethod
     def of(cls, support: Head, targets: Int[Tensor, " tokens"], size: int) -> SupportedTokens:
         """The tokens of a batch; how many there are of each kind is read on the host."""
-        entries = support.entries()
-        restricted = entries.contain(targets)
+        narrow = torch.int32 if len(targets) * size < 1 << 31 else torch.int64  # half the memory to go through
+        entries, tokens = support.entries(narrow), torch.arange(len(targets), device=targets.device)
+        token, ids = entries.token, entries.ids
+        if not bool(entries.present.all()):
+            token, ids = token[entries.present], ids[entries.present]
+        pairs = Pairs.of(token, ids, first=0, tokens=len(targets), size=size)
+        restricted = pairs.find(tokens, targets)[1] & (targets >= 0)
         free = (targets >= 0) & ~restricted
         whole, own = free.nonzero().squeeze(1), restricted.nonzero().squeeze(1)
         row = torch.where(restricted, restricted.cumsum(0) + len(whole), torch.where(free, free.cumsum(0), 0)) - 1
-        token, ids, kept = entries.token, entries.ids, entries.present & restricted.index_select(0, entries.token)
-        if not bool(kept.all()):
-            token, ids = token[kept], ids[kept]
-        pairs = Pairs.of(row.index_select(0, token), ids, first=len(whole), tokens=len(whole) + len(own), size=size)
+        if len(own) < len(targets):
+            pairs = pairs.only(restricted, row, first=len(whole), tokens=len(whole) + len(own))
         return cls(
             order=torch.cat([whole, own]),
             row=row,
             restricted=restricted,
             pairs=pairs,
-            chosen=torch.searchsorted(pairs.keys, row[own] * size + targets[own]),
+            chosen=pairs.find(row[own], targets[own])[0],
         )
 
     def whole_head(self, head: HeadEntries) -> HeadEntries | None:
@@ -65,12 +68,10 @@ class SupportedTokens:
 
     def of_head(self, head: HeadEntries, log_probs: Float[Tensor, " pairs"]) -> Float[Tensor, " entries"]:
         """The log-probs of a head's entries at tokens with a support; −inf elsewhere and outside it."""
-        keys = self.pairs.keys
-        if len(keys) == 0:
+        if len(log_probs) == 0:
             return log_probs.new_full(head.ids.shape, -torch.inf)
-        key = self.row[head.token] * self.pairs.size + head.ids
-        place = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
-        there = head.present & self.restricted[head.token] & (keys[place] == key)
+        place, there = self.pairs.find(self.row[head.token], head.ids)
+        there = there & head.present & self.restricted[head.token]
         return torch.where(there, log_probs.index_select(0, place), -torch.inf)
 
     def spread(self, values: Float[Tensor, " some"]) -> Float[Tensor, " tokens"]:
@@ -90,17 +91,16 @@ class PairSoftmax(Function):
         ctx: Any, logits: Tensor, temperature: Tensor | None, pairs: Pairs, chosen: Tensor, with_entropy: bool
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """Chosen log-probs, entropies, log-probs of all pairs."""
-        token, zeros = pairs.own, logits.new_zeros(pairs.tokens - pairs.first)
+        token = pairs.own
         scaled = logits if temperature is None else logits / temperature.to(logits.dtype).index_select(0, token)
         # Finite, so that a token of nothing but −inf gives exp(−inf) and not exp(−inf + inf).
-        peak = torch.full_like(zeros, torch.finfo(zeros.dtype).min / 4)
-        peak = peak.scatter_reduce_(0, token, scaled, "amax")
+        peak = pairs.greatest(scaled).clamp_(min=torch.finfo(logits.dtype).min / 4)
         below = scaled - peak.index_select(0, token)
         power = below.exp()
-        total = zeros.scatter_add(0, token, power)
+        total = pairs.sums(power)
         entropy = None
         if with_entropy:
-            entropy = total.log() - zeros.scatter_add(0, token, power.mul_(below.clamp(min=LOG_ZERO))) / total
+            entropy = total.log() - pairs.sums(power.mul_(below.clamp(min=LOG_ZERO))) / total
         log_probs = below.sub_(total.log().index_select(0, token))
         ctx.pairs = pairs
         ctx.save_for_backward(logits if ctx.needs_input_grad[1] else None, temperature, chosen, entropy, log_probs)
@@ -117,14 +117,15 @@ class PairSoftmax(Function):
         A token that is asked nothing of receives 0, whatever it holds.
         """
         logits, temperature, chosen, entropy, log_probs = ctx.saved_tensors
-        token, level = ctx.pairs.own, grad_chosen
+        pairs: Pairs = ctx.pairs
+        token, level = pairs.own, grad_chosen
         if level is None:
-            level = log_probs.new_zeros(ctx.pairs.tokens - ctx.pairs.first)
+            level = log_probs.new_zeros(pairs.tokens - pairs.first)
         active, grad = level != 0, torch.zeros_like(log_probs)
         if grad_pairs is not None:
             grad = torch.where(log_probs > -torch.inf, grad_pairs, 0.0)
-            active = active | (torch.zeros_like(level).scatter_add(0, token, (grad != 0).to(level.dtype)) > 0)
-            level = level.scatter_add(0, token, grad)
+            active = active | (pairs.sums((grad != 0).to(level.dtype)) > 0)
+            level = level + pairs.sums(grad)
         if grad_chosen is not None:
             grad.index_add_(0, chosen, grad_chosen)
         power = log_probs.exp()
@@ -141,5 +142,5 @@ class PairSoftmax(Function):
         if logits is None:
             return grad, *[None] * 4
         finite = torch.where(asked, logits, 0.0).clamp(min=LOG_ZERO)
-        slope = torch.zeros_like(level).scatter_add(0, token, grad * finite)
+        slope = pairs.sums(grad * finite)
         return grad, (-slope * scale).to(temperature.dtype), *[None] * 3
