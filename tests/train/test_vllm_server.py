@@ -178,7 +178,8 @@ def test_servers_killed_at_random_moments_lose_nothing_and_leave_nobody(
     run = launcher.train(launcher.settings(changes), "--out", "run", "--no-report", fresh=True)
     for _ in range(count):
         starts = bool(ended) and ended[-1][1] == "at work" and dice.random() < 0.3
-        until_run(lambda: len(said(run, "sampler")) >= len(ended), "word of the last death", run)
+        if ended:
+            until_run(lambda: len(said(run, "sampler")) >= len(ended), "word of the last death", run)
         if starts:
             time.sleep(dice.uniform(0.0, 8.0))
         else:
