@@ -284,6 +284,27 @@ SLIME: list[Row] = [
 ]
 F: dict[str, Any] = {"use_importance_sampling_correction": True}
 NEMO: list[Row] = [
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "coupled_grpo", "mask_token_id": 3}}},
+        "logprob_estimation",
+        "surprise",
+        "compares two estimates",
+    ),
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "espo_block_aware"}}},
+        "logprob_estimation",
+        "surprise",
+        "one number for each answer",
+    ),
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"worker_cls_fqn": "mine.workers.OwnPolicyWorker"}},
+        "worker_cls_fqn",
+        "surprise",
+        "takes the place of the policy's worker",
+    ),
     ("nemo-rl", F | {f"{T}_type": "tis", f"{T}_ratio": 2.0}, f"{T}_ratio", "surprise", "overflows"),
     (
         "nemo-rl",
@@ -357,6 +378,15 @@ ROLL: list[Row] = [
         "that baseline",
     ),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
+    ("roll", {"pg_clip": 0.2, "max_len_mask": True}, "max_len_mask", "note", "fill the width leave the loss mask"),
+    (
+        "roll",
+        {"pg_clip": 0.2, "difficulty_mask": True, "difficulty_low_threshold": 0.1, "difficulty_high_threshold": 0.95},
+        "difficulty_mask",
+        "note",
+        "between 0.1 and 0.95 leave",
+    ),
+    ("roll", {"pg_clip": 0.2, "error_max_len_clip": True}, "error_max_len_clip", "note", "Wrong answers"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
     ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),
     ("roll", {"adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),

@@ -24,8 +24,9 @@ from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Reading, Refusal
+from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
-from trimtab.dialects.unread import unread_findings, unused_findings
+from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings
 from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError
 
 FEW_KEYS = 4
@@ -76,6 +77,9 @@ def read(
         *found.findings,
         *reading.findings,
         *unread_findings(asked),
+        *environment_findings(found.environment),
+        *age_findings(asked),
+        *sampling_findings(asked),
         *unused_findings(asked),
         *(
             ()

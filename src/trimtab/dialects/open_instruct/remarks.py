@@ -96,6 +96,10 @@ REMARKS = (
         "note",
         "Left out, beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is paid where a reference policy is loaded; write "
         "beta down to read it.",
-        lambda given: given.speaks_of("loss") and not given.has("beta", "kl_estimator") and given["load_ref_policy"],
+        lambda given: (
+            (given.speaks_of("loss") or given.whole)
+            and not given.has("beta", "kl_estimator")
+            and given["load_ref_policy"]
+        ),
     ),
 )

@@ -98,7 +98,11 @@ REMARKS = (
         "init_coef",
         "note",
         "Left out, a KL penalty of {init_coef} is paid in the reward; write --algo.kl.init_coef down to read it.",
-        lambda given: given.speaks_of("advantage") and not given.has("init_coef") and not given["use_loss"],
+        lambda given: (
+            (given.speaks_of("advantage") or (given.speaks_of("loss") and given.whole))
+            and not given.has("init_coef")
+            and not given["use_loss"]
+        ),
     ),
     Remark(
         "kl.target",
