@@ -214,6 +214,7 @@ TRL: list[Row] = [
 ]
 E = {"algo.advantage.estimator": "rloo"}
 OPENRLHF: list[Row] = [
+    ("openrlhf", {"init_kl_coef": 0.01, "generate_max_len": 1024}, "lambd", "surprise", "began with 0.95"),
     (
         "openrlhf",
         {"use_kl_estimator_k3": True, "init_kl_coef": 0.01},

@@ -10,7 +10,12 @@ import pytest
 from trimtab.dialects import read
 from trimtab.dialects.unread import concerns
 
-BY_NAME, AGE, SAMPLED, GIVEN = "By the name this concerns", "how old samples may be", "Answers are sampled with", "environment"
+BY_NAME, AGE, SAMPLED, GIVEN = (
+    "By the name this concerns",
+    "how old samples may be",
+    "Answers are sampled with",
+    "environment",
+)
 
 
 def told(framework: str, settings: Any, words: str) -> list[str]:
@@ -92,7 +97,7 @@ def test_a_sampler_that_is_sharpened_or_cut_off_is_named_with_its_values(
         {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
         {"temperature": 1, "top_k": 0},
         {"temperature": None, "top_k": None},
-        {"eval_temperature": 0.6, "llm_judge_temperature": 0.1},
+        {"eval_temperature": 0.6, "llm_judge_temperature": 0.1, "econfig.user_llm_args.temperature": 0.0},
     ],
 )
 def test_plain_sampling_and_that_of_evaluations_need_no_word(sampling: dict[str, Any]) -> None:
@@ -174,8 +179,19 @@ def test_a_variable_that_the_words_use_or_that_says_nothing_needs_no_word(tmp_pa
         ("openrlhf", {"algo.advantage.is_correction_level": "token", "actor.eps_clip": 0.2}),
     ],
 )
-def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(framework: str, settings: dict[str, Any]) -> None:
-    assert len([each for each in read(framework, settings).findings if each.text.startswith("Left out") and "KL" in each.text]) == 1
+def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
+    framework: str, settings: dict[str, Any]
+) -> None:
+    assert (
+        len(
+            [
+                each
+                for each in read(framework, settings).findings
+                if each.text.startswith("Left out") and "KL" in each.text
+            ]
+        )
+        == 1
+    )
 
 
 def test_no_kl_by_default_is_told_of_a_section_alone() -> None:

@@ -42,7 +42,7 @@ PLAIN: dict[str, tuple[float, ...]] = {
 """Values under which the distribution is the model's own."""
 OTHERS = {
     "eval", "evaluation", "evaluator", "val", "valid", "validation", "test", "judge", "reward", "rewards", "genrm", "teacher",
-    "distill", "distillation", "opd", "data", "env", "envs", "environment", "simulator",
+    "distill", "distillation", "opd", "data", "env", "envs", "environment", "simulator", "user",
 }  # fmt: skip
 """Words of a section in which other answers are sampled than those trained on."""
 
@@ -56,7 +56,9 @@ def speaks_of_age(key: str) -> bool:
 
 def age_findings(asked: Given) -> Iterator[Finding]:
     """One note with the keys that say how old samples may be."""
-    named = [key for key in asked.unread_keys if speaks_of_age(key) and asked.value_written(key) and not _is_off(asked, key)]
+    named = [
+        key for key in asked.unread_keys if speaks_of_age(key) and asked.value_written(key) and not _is_off(asked, key)
+    ]
     if named:
         yield Finding(
             ", ".join(named),

@@ -116,7 +116,9 @@ def _says_something(asked: Given, key: str) -> bool:
 
 def _inside(asked: Given, key: str) -> bool:
     """Whether a key stands in a section that by its name concerns us and is not switched off."""
-    section = next((each for each in parents(key) if SECTIONS & set(_words(each)) or _changes_rewards(_words(each))), None)
+    section = next(
+        (each for each in parents(key) if SECTIONS & set(_words(each)) or _changes_rewards(_words(each))), None
+    )
     return section is not None and not any(
         asked.value_of(f"{section}.{switch}", True) is False for switch in ("enabled", "enable")
     )

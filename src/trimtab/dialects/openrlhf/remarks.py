@@ -105,6 +105,17 @@ REMARKS = (
         ),
     ),
     Remark(
+        "lambd",
+        "surprise",
+        "Left out, lambd is {lambd}; earlier versions began with 0.95. --set lambd=0.95 reads that.",
+        lambda given: (
+            given.speaks_of("advantage")
+            and given["estimator"] == "gae"
+            and not given.has("lambd")
+            and given.written("init_kl_coef", "init_coef") == "init_kl_coef"
+        ),
+    ),
+    Remark(
         "kl.target",
         "note",
         "With a target the coefficient follows the measured KL; init_coef is only where it starts.",
