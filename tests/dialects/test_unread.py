@@ -115,7 +115,8 @@ def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -
 
 @pytest.mark.parametrize(
     "key", ["difficulty_mask", "actor.masking", "normalize_reward", "reward_scale", "use_rollout_routing_replay",
-            "trainer.enable_router_replay", "reward_bias"],
+            "trainer.enable_router_replay", "reward_bias", "custom_pg_loss_reducer_function_path", "custom_advantage_fn",
+            "group_baseline", "turn_discount", "entropy_bonus"],
 )  # fmt: skip
 def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
     assert concerns(key)
@@ -123,7 +124,7 @@ def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key
 
 @pytest.mark.parametrize(
     "key", ["attention_mask", "mask_token_id", "reward_model_path", "log_reward_scale", "reward_funcs", "eval_reward_norm",
-            "moe_router_dtype", "replay_buffer_size"],
+            "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing"],
 )  # fmt: skip
 def test_names_that_only_resemble_them_do_not(key: str) -> None:
     assert not concerns(key)
@@ -196,3 +197,31 @@ def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
 
 def test_no_kl_by_default_is_told_of_a_section_alone() -> None:
     assert told("skyrl", {"tis_ratio_type": "token"}, "Left out") == []
+
+
+def test_a_discount_of_one_discounts_nothing() -> None:
+    key = "rollout.agent.openai.turn_discount"
+    assert told("areal", {"actor.eps_clip": 0.4, key: 1.0}, BY_NAME) == []
+    assert told("areal", {"actor.eps_clip": 0.4, key: 0.9}, BY_NAME) == [key]
+
+
+# ── parts that are left to the defaults ──
+
+
+@pytest.mark.parametrize(
+    ("words", "told_of"),
+    [
+        ("algorithm.adv_estimator=grpo", "nothing of a loss,"),
+        ("actor_rollout_ref.actor.clip_ratio=0.2", "nothing of an advantage,"),
+        ("algorithm.rollout_correction.rollout_is=token", "nothing of a loss or an advantage,"),
+        ("data.train_batch_size=8", "nothing of a correction, a loss or an advantage,"),
+    ],
+)
+def test_a_file_that_leaves_a_part_to_the_defaults_says_which(tmp_path: Path, words: str, told_of: str) -> None:
+    file = script(tmp_path, f"python3 -m verl.trainer.main_ppo {words}\n")
+    assert [each.key for each in read("verl", file).findings if told_of in each.text] == ["defaults"]
+
+
+def test_a_file_that_says_both_or_a_section_alone_leaves_nothing_to_tell(tmp_path: Path) -> None:
+    assert told("verl", script(tmp_path, RUN), "sets nothing of") == []
+    assert told("verl", {"rollout_is": "token"}, "sets nothing of") == []

@@ -12,7 +12,7 @@ from trimtab.dialects.sampled import speaks_of_age
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
     "rejection", "veto", "behav", "behave", "decoupled", "proximal", "off", "offpolicy", "truncated", "distill", "distillation",
-    "gold", "overlong", "mask", "masks", "masking",
+    "gold", "overlong", "mask", "masks", "masking", "baseline", "discount",
 }  # fmt: skip
 """Words of a key that are worth a word."""
 ALGORITHMS = {
@@ -35,6 +35,9 @@ ALGORITHMS = {
 ALWAYS = {("reward", "post"), ("routing", "replay"), ("router", "replay")}
 """Pairs that are worth it likewise: a function in place of the framework's, `custom_reward_post_process_path`, and experts that the
 trainer's log-probs take over from the sampler."""
+FUNCTIONS = {"function", "func", "fn"}
+COMPUTED = {"loss", "advantage", "advantages", "adv", "tis", "kl", "correction", "mask", "reducer"}
+"""What a function of the user's own may compute in the framework's place, whatever its file is called."""
 REWARDS = {"reward", "rewards"}
 CHANGED = {"normalize", "normalise", "normalization", "norm", "scale", "scaling", "shaping", "bias", "whiten"}
 """And these beside rewards, which then reach the advantage as something else."""
@@ -53,6 +56,9 @@ PAIRS = {
     ("entropy", "loss"),
     ("entropy", "coef"),
     ("entropy", "coeff"),
+    ("entropy", "bonus"),
+    ("entropy", "weight"),
+    ("entropy", "beta"),
     ("sampling", "mask"),
     ("vllm", "logprobs"),
     ("rollout", "logprobs"),
@@ -111,7 +117,8 @@ def unused_findings(asked: Given) -> Iterator[Finding]:
 
 
 def _says_something(asked: Given, key: str) -> bool:
-    return asked.value_written(key) not in (None, {}, [])
+    value = asked.value_written(key)
+    return value not in (None, {}, []) and not ("discount" in _words(key) and value == 1)
 
 
 def _inside(asked: Given, key: str) -> bool:
@@ -138,7 +145,7 @@ def concerns(key: str) -> bool:
     """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
     words = _words(key)
     said = set(words)
-    if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)):
+    if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)) or (FUNCTIONS & said and COMPUTED & said):
         return True
     meant = {"norm"} if (OF_ADVANTAGES | REWARDS) & said else set[str]()
     if {"reward", "clip"} <= said:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.nemo_rl.keys import T
 
 
 def _of_whole_answers(given: Given) -> bool:
     """Whether the estimate is one number for each answer; a file that builds on another may leave the type to it."""
-    return given.is_on("logprob_estimation") and "espo" in str(given["logprob_estimation"].get("type", ""))
+    held = given["logprob_estimation"]
+    return isinstance(held, Mapping) and "espo" in str(cast("Mapping[str, Any]", held).get("type", ""))
 
 
 REMARKS = (
