@@ -47,6 +47,8 @@ def script(folder: Path, body: str) -> Path:
         ("slime", {"eps_clip": 0.2, "fully_async_max_queued_batches": 2}, "fully_async_max_queued_batches"),
         ("openrlhf", {"eps_clip": 0.2, "async_train": True}, "async_train"),
         ("ms-swift", {"epsilon": 0.2, "async_generate": True}, "async_generate"),
+        ("trl", {"epsilon": 0.2, "weight_sync_steps": 4}, "weight_sync_steps"),
+        ("prime-rl", {"trainer.loss.type": "ipo", "max_async_level": 2}, "max_async_level"),
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "grpo.async_grpo.enabled": True,
                      "grpo.async_grpo.max_trajectory_age_steps": 2}, "grpo.async_grpo.max_trajectory_age_steps"),
     ],
@@ -116,7 +118,11 @@ def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -
 @pytest.mark.parametrize(
     "key", ["difficulty_mask", "actor.masking", "normalize_reward", "reward_scale", "use_rollout_routing_replay",
             "trainer.enable_router_replay", "reward_bias", "custom_pg_loss_reducer_function_path", "custom_advantage_fn",
-            "group_baseline", "turn_discount", "entropy_bonus"],
+            "group_baseline", "turn_discount", "entropy_bonus", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps",
+            "ref_update_interval", "ref_policy_update_freq", "use_adaptive_entropy", "entropy_coef_max", "entropy_target",
+            "rollout.logprobs_mode", "recompute_old_logprobs_per_minibatch", "reward.normalize_enable", "zero_reward_on_non_stop",
+            "non_stop_penalty", "algorithm.use_pf_ppo", "chord_mu_peak", "tvpo_truncation_cap", "calculate_per_token_loss",
+            "loss_scale"],
 )  # fmt: skip
 def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
     assert concerns(key)
@@ -124,7 +130,9 @@ def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key
 
 @pytest.mark.parametrize(
     "key", ["attention_mask", "mask_token_id", "reward_model_path", "log_reward_scale", "reward_funcs", "eval_reward_norm",
-            "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing"],
+            "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing",
+            "fp16.initial_loss_scale", "mtp_loss_scaling_factor", "calculate_entropy", "weight_sync_backend", "ema_beta", "ref_load",
+            "logprobs_chunk_size", "optimizer.scale"],
 )  # fmt: skip
 def test_names_that_only_resemble_them_do_not(key: str) -> None:
     assert not concerns(key)

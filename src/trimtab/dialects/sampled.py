@@ -15,6 +15,8 @@ AGES = {"staleness", "offpolicyness"}
 AGE_PAIRS = {
     ("trajectory", "age"),
     ("async", "steps"),
+    ("async", "level"),
+    ("async", "enable"),
     ("async", "train"),
     ("async", "queue"),
     ("async", "generation"),
@@ -50,8 +52,10 @@ OTHERS = {
 def speaks_of_age(key: str) -> bool:
     """Whether a key by its name bounds how old a sample may be."""
     words = key.rpartition(".")[2].lower().replace("-", "_").split("_")
-    in_steps = ("off", "policy") in pairwise(words) and words[-1] == "steps"
-    return in_steps or bool(AGES & set(words)) or any(pair in AGE_PAIRS for pair in pairwise(words))
+    pairs = set(pairwise(words))
+    if {("off", "policy"), ("weight", "sync")} & pairs:
+        return words[-1] in ("steps", "interval")
+    return bool(AGES & set(words) or AGE_PAIRS & pairs)
 
 
 def age_findings(asked: Given) -> Iterator[Finding]:

@@ -30,16 +30,36 @@ ALGORITHMS = {
     "vespo",
     "topr",
     "gpg",
+    "tvpo",
+    "chord",
+    "rlsd",
+    "sdar",
+    "hicra",
 }
 """Names of an algorithm, which are worth it whatever stands beside them."""
-ALWAYS = {("reward", "post"), ("routing", "replay"), ("router", "replay")}
-"""Pairs that are worth it likewise: a function in place of the framework's, `custom_reward_post_process_path`, and experts that the
-trainer's log-probs take over from the sampler."""
+ALWAYS = {
+    ("reward", "post"),
+    ("routing", "replay"),
+    ("router", "replay"),
+    ("old", "logprobs"),
+    ("logprobs", "mode"),
+    ("adaptive", "entropy"),
+    ("entropy", "target"),
+    ("stop", "penalty"),
+    ("pf", "ppo"),
+}
+"""Pairs that are worth it likewise: a function in place of the framework's, `custom_reward_post_process_path`; experts that the
+trainer's log-probs take over from the sampler; which log-probs these are."""
+REFERENCES = {"ref", "reference"}
+MOVED = {"sync", "update", "mixup", "ema"}
+"""And these beside the reference, from which the KL is then measured anew."""
 FUNCTIONS = {"function", "func", "fn"}
 COMPUTED = {"loss", "advantage", "advantages", "adv", "tis", "kl", "correction", "mask", "reducer"}
 """What a function of the user's own may compute in the framework's place, whatever its file is called."""
 REWARDS = {"reward", "rewards"}
-CHANGED = {"normalize", "normalise", "normalization", "norm", "scale", "scaling", "shaping", "bias", "whiten"}
+CHANGED = {
+    "normalize", "normalise", "normalization", "norm", "scale", "scaling", "shaping", "bias", "whiten", "zero", "penalty",
+}  # fmt: skip
 """And these beside rewards, which then reach the advantage as something else."""
 OF_ADVANTAGES = {"adv", "advantage", "advantages"}
 """And so are these, of which `norm` says what is done with them."""
@@ -59,6 +79,8 @@ PAIRS = {
     ("entropy", "bonus"),
     ("entropy", "weight"),
     ("entropy", "beta"),
+    ("token", "loss"),
+    ("loss", "scale"),
     ("sampling", "mask"),
     ("vllm", "logprobs"),
     ("rollout", "logprobs"),
@@ -68,7 +90,7 @@ PASSED = {
     "offload", "critic", "image", "video", "split", "mix", "min", "dropout", "train", "cutoff", "steps", "max", "filter",
     "trim", "prefill", "cache", "router", "expert", "capacity", "lambda", "lora", "quant", "qk", "activation", "logits",
     "file", "path", "dir", "name", "optimizer", "adam", "embedding", "wandb", "data", "log", "metrics", "cross",
-    "attention", "attn", "causal", "id",
+    "attention", "attn", "causal", "id", "fp16", "initial",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
 SECTIONS = {"loss", "distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
@@ -145,13 +167,16 @@ def concerns(key: str) -> bool:
     """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
     words = _words(key)
     said = set(words)
-    if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)) or (FUNCTIONS & said and COMPUTED & said):
+    if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)):
+        return True
+    if (FUNCTIONS & said and COMPUTED & said) or (REFERENCES & said and MOVED & said):
         return True
     meant = {"norm"} if (OF_ADVANTAGES | REWARDS) & said else set[str]()
-    if {"reward", "clip"} <= said:
+    if {"reward", "clip"} <= said or {"entropy", "coef"} <= said:
         meant |= {"max", "min"}
     if (PASSED - meant) & said:
         return False
-    if (words[0], words[-1]) == ("use", "loss") or _changes_rewards(words):
+    section = key.rpartition(".")[0].rpartition(".")[2]
+    if (words[0], words[-1]) == ("use", "loss") or _changes_rewards([section, *words]):
         return True
     return bool((WORDS | OF_ADVANTAGES) & said) or any(pair in PAIRS for pair in pairwise(words))
