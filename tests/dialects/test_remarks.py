@@ -419,6 +419,13 @@ PRIME: list[Row] = [
 ]
 OI = "advantage_normalization_type"
 OPEN_INSTRUCT: list[Row] = [
+    (
+        "open-instruct",
+        {"beta": 0.0, "non_stop_penalty": True, "non_stop_penalty_value": -1.0},
+        "non_stop_penalty",
+        "note",
+        "get the reward -1.0",
+    ),
     ("open-instruct", {"rho_mask_upper_bound": 2.0}, "rho_mask_upper_bound", "note", "stay in the denominator"),
     ("open-instruct", {"rho_mask_sequence_level": True}, "rho_mask_sequence_level", "note", "geometric mean"),
     (

@@ -122,7 +122,7 @@ def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -
             "ref_update_interval", "ref_policy_update_freq", "use_adaptive_entropy", "entropy_coef_max", "entropy_target",
             "rollout.logprobs_mode", "recompute_old_logprobs_per_minibatch", "reward.normalize_enable", "zero_reward_on_non_stop",
             "non_stop_penalty", "algorithm.use_pf_ppo", "chord_mu_peak", "tvpo_truncation_cap", "calculate_per_token_loss",
-            "loss_scale"],
+            "loss_scale", "masked_mean_axis", "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
 )  # fmt: skip
 def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
     assert concerns(key)

@@ -66,6 +66,12 @@ REMARKS = (
         lambda given: bool(given["mask_truncated_completions"]),
     ),
     Remark(
+        "non_stop_penalty",
+        "note",
+        "Answers that did not end get the reward {non_stop_penalty_value} in place of their own; set it before the advantages.",
+        lambda given: bool(given["non_stop_penalty"]),
+    ),
+    Remark(
         "advantage_normalization_type",
         "note",
         "standard divides by the biased deviation plus 1e-8; most frameworks divide by the unbiased one plus 1e-6 or 1e-4.",
