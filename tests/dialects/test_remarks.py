@@ -214,6 +214,7 @@ TRL: list[Row] = [
 ]
 E = {"algo.advantage.estimator": "rloo"}
 OPENRLHF: list[Row] = [
+    ("openrlhf", {"init_kl_coef": 0.01, "generate_max_len": 1024}, "lambd", "surprise", "began with 0.95"),
     (
         "openrlhf",
         {"use_kl_estimator_k3": True, "init_kl_coef": 0.01},
@@ -284,6 +285,27 @@ SLIME: list[Row] = [
 ]
 F: dict[str, Any] = {"use_importance_sampling_correction": True}
 NEMO: list[Row] = [
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "coupled_grpo", "mask_token_id": 3}}},
+        "logprob_estimation",
+        "surprise",
+        "compares two estimates",
+    ),
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "espo_block_aware"}}},
+        "logprob_estimation",
+        "surprise",
+        "one number for each answer",
+    ),
+    (
+        "nemo-rl",
+        {"loss_fn.ratio_clip_min": 0.2, "policy": {"worker_cls_fqn": "mine.workers.OwnPolicyWorker"}},
+        "worker_cls_fqn",
+        "surprise",
+        "takes the place of the policy's worker",
+    ),
     ("nemo-rl", F | {f"{T}_type": "tis", f"{T}_ratio": 2.0}, f"{T}_ratio", "surprise", "overflows"),
     (
         "nemo-rl",
@@ -357,6 +379,15 @@ ROLL: list[Row] = [
         "that baseline",
     ),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
+    ("roll", {"pg_clip": 0.2, "max_len_mask": True}, "max_len_mask", "note", "fill the width leave the loss mask"),
+    (
+        "roll",
+        {"pg_clip": 0.2, "difficulty_mask": True, "difficulty_low_threshold": 0.1, "difficulty_high_threshold": 0.95},
+        "difficulty_mask",
+        "note",
+        "between 0.1 and 0.95 leave",
+    ),
+    ("roll", {"pg_clip": 0.2, "error_max_len_clip": True}, "error_max_len_clip", "note", "Wrong answers"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
     ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),
     ("roll", {"adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
@@ -388,6 +419,13 @@ PRIME: list[Row] = [
 ]
 OI = "advantage_normalization_type"
 OPEN_INSTRUCT: list[Row] = [
+    (
+        "open-instruct",
+        {"beta": 0.0, "non_stop_penalty": True, "non_stop_penalty_value": -1.0},
+        "non_stop_penalty",
+        "note",
+        "get the reward -1.0",
+    ),
     ("open-instruct", {"rho_mask_upper_bound": 2.0}, "rho_mask_upper_bound", "note", "stay in the denominator"),
     ("open-instruct", {"rho_mask_sequence_level": True}, "rho_mask_sequence_level", "note", "geometric mean"),
     (

@@ -23,9 +23,10 @@ from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.reading import Finding, Reading, Refusal
+from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
+from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
-from trimtab.dialects.unread import unread_findings, unused_findings
+from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings
 from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError
 
 FEW_KEYS = 4
@@ -76,6 +77,9 @@ def read(
         *found.findings,
         *reading.findings,
         *unread_findings(asked),
+        *environment_findings(found.environment),
+        *age_findings(asked),
+        *sampling_findings(asked),
         *unused_findings(asked),
         *(
             ()
@@ -120,12 +124,25 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
     for problem in asked.problems:
         if problem.part == "other":
             yield Finding(asked.dialect.title, "surprise", str(problem.error))
-    silent = not any(map(asked.speaks_of, ("correction", "loss", "advantage")))
-    if where and not found.parents and silent and not asked.closed_section and not reading.refused:
+    if where and not found.parents:
+        yield from _left_to_defaults(asked, reading)
+
+
+def _left_to_defaults(asked: Given, reading: Reading) -> Iterator[Finding]:
+    """Which parts a file says nothing of, though the framework computes them."""
+    title, refused = asked.dialect.title, {each.part for each in reading.refused}
+    if not any(map(asked.speaks_of, ("correction", "loss", "advantage"))):
+        if not asked.closed_section and not refused:
+            text = f"The file sets nothing of a correction, a loss or an advantage, so {title}'s defaults hold."
+            yield Finding("defaults", "note", text)
+        return
+    shown: dict[PartName, object] = {"loss": reading.loss, "advantage": reading.advantage}
+    silent = [part for part, value in shown.items() if value is None and not asked.speaks_of(part)]
+    unsaid = [part for part in silent if part not in refused]
+    if unsaid:
+        said = " or ".join(f"{'an' if part == 'advantage' else 'a'} {part}" for part in unsaid)
         yield Finding(
-            "defaults",
-            "note",
-            f"The file sets nothing of a correction, a loss or an advantage, so {asked.dialect.title}'s defaults hold.",
+            "defaults", "note", f"The file sets nothing of {said}, so {title}'s default holds, which is not shown."
         )
 
 

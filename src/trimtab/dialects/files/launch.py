@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
@@ -67,6 +67,8 @@ class Launch:
     """Files of settings that it names."""
     is_loose: bool = False
     """Whether these are flags of arrays that no command of the file is seen to take."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that it is given and that the script uses nowhere itself."""
 
 
 def launches(text: str, scalar: Scalar) -> list[Launch]:
@@ -75,6 +77,7 @@ def launches(text: str, scalar: Scalar) -> list[Launch]:
     walk = walk_script(text, holes)
     unused = _unused_arrays(walk)
     commands = [each for each in unused.values() if _is_command(each)]
+    walk.exported = {name: value for name, value in walk.exported.items() if not _is_used(name, text)}
     found = [
         _launch(each, walk, scalar) for each in (*walk.started, *commands) if each in commands or _is_program(each)
     ]
@@ -91,6 +94,11 @@ def launches(text: str, scalar: Scalar) -> list[Launch]:
         *([Launch(arrays, 1, "")] if arrays else []),
         *([Launch(loose, 1, "")] if loose and not arrays else []),
     ]
+
+
+def _is_used(name: str, text: str) -> bool:
+    """Whether a script looks a variable up itself."""
+    return re.search(rf"\$\{{?[!#]?{re.escape(name)}\b", text) is not None
 
 
 def _unused_arrays(walk: Walk) -> dict[str, Started]:
@@ -162,7 +170,8 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
     keys = keys_of(rest, walk.holes, scalar)
     parents = _parents(rest, keys, walk.holes)
     findings = (*_findings(each, rest, walk), *_said_of(walk.holes.with_names(program)))
-    return Launch(keys, each.line, walk.holes.with_names(program), findings, parents)
+    environment = {**walk.exported, **each.values}
+    return Launch(keys, each.line, walk.holes.with_names(program), findings, parents, environment=environment)
 
 
 def _arguments(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

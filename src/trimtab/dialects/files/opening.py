@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,8 @@ class Contents:
     """Files of settings that this builds on and that are not beside it."""
     top: tuple[str, ...] = ()
     """The names at the top of a file that nests its settings."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that the command is given and that none of its words uses."""
 
 
 def contents_of(source: Source, score: Score = len) -> Contents:
@@ -104,7 +106,13 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
     others = () if score(taken.keys) else tuple(parent for each in found for parent in each.parents)
     named = taken.parents or others
     below, missing = _beneath(path, named)
-    return Contents({**below.keys, **taken.keys}, (*findings, *said, *below.findings), ranked, tuple(missing))
+    return Contents(
+        {**below.keys, **taken.keys},
+        (*findings, *said, *below.findings),
+        ranked,
+        tuple(missing),
+        environment=taken.environment,
+    )
 
 
 def _beneath(path: Path, named: Iterable[NamedFile]) -> tuple[Contents, list[Elsewhere]]:

@@ -42,6 +42,8 @@ class Walk:
     called: dict[str, int] = field(default_factory=dict[str, int])
     arrays: dict[str, Started] = field(default_factory=dict[str, Started])
     """Every array as last set, for files that only set some, and for those that hold a command somebody else starts."""
+    exported: dict[str, str] = field(default_factory=dict[str, str])
+    """Variables that every command is given."""
     sourced: list[str] = field(default_factory=list[str])
     steps: int = 0
     count: int = 0

@@ -112,6 +112,9 @@ def _simple(command: Simple, scope: Scope, walk: Walk) -> bool | None:
     if not found or found[0] in DECLARING:
         for each in command.assignments:
             assign(each, command.line, scope, walk)
+        if found[:1] == ["export"]:
+            names = [*(each.name for each in command.assignments), *found[1:]]
+            walk.exported |= {name: scope.text(name) or "" for name in names if name.isidentifier()}
         return True
     inner = walk.apart(scope) if command.assignments else scope
     for each in command.assignments:

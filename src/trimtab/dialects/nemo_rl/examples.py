@@ -41,7 +41,7 @@ EXAMPLES = Examples(
     },
     passed=(
         ("async_grpo.max_trajectory_age_steps, use_dynamic_sampling, overlong_filtering", "which rows reach the step"),
-        ("policy.*, value.*", "the models"),
+        ("policy.*, but logprob_estimation and worker_cls_fqn; value.*", "the models"),
         ("reward_shaping, reward_scaling", "the reward function"),
     ),
 )

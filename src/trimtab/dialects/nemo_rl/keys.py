@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.dialects.dialect import Key
-from trimtab.dialects.values import choice, flag, number, numbers
+from trimtab.dialects.values import choice, flag, nested, number, numbers, text
 
 T = "truncated_importance_sampling"
 F, E = "loss_fn", "grpo.adv_estimator"
@@ -23,6 +23,8 @@ KEYS = (
     Key(f"loss_fn.{T}_ratio_min", number),
     Key("loss_fn.sequence_level_importance_ratios", flag, False),
     Key("grpo.seq_logprob_error_threshold", number),
+    Key("policy.logprob_estimation", nested, part="other"),
+    Key("policy.worker_cls_fqn", text, part="other"),
     Key(f"{F}.token_level_loss", flag, True, part="loss"),
     Key(f"{F}.force_on_policy_ratio", flag, False, part="loss"),
     Key(f"{F}.ratio_clip_min", number, 0.2, part="loss"),

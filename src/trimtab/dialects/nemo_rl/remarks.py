@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Remark
+from collections.abc import Mapping
+from typing import Any, cast
+
+from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.nemo_rl.keys import T
 
+
+def _of_whole_answers(given: Given) -> bool:
+    """Whether the estimate is one number for each answer; a file that builds on another may leave the type to it."""
+    held = given["logprob_estimation"]
+    return isinstance(held, Mapping) and "espo" in str(cast("Mapping[str, Any]", held).get("type", ""))
+
+
 REMARKS = (
+    Remark(
+        "logprob_estimation",
+        "surprise",
+        "The trainer's log-probs are estimates of a diffusion model's, from passes with masked answers, not those of the next token: "
+        "pass them as current, proximal and reference and the formulas here hold, but a ratio to the sampler's compares two estimates.",
+        lambda given: given.is_on("logprob_estimation") and not _of_whole_answers(given),
+    ),
+    Remark(
+        "logprob_estimation",
+        "surprise",
+        "The trainer's log-probs are one number for each answer, a diffusion model's bound on its log-likelihood over the length: give it "
+        "to every token of the answer as current, proximal and reference; ratios of single tokens do not exist here.",
+        _of_whole_answers,
+    ),
+    Remark(
+        "worker_cls_fqn",
+        "surprise",
+        "This class of its own takes the place of the policy's worker, which computes log-probs and hands them to the loss; what it "
+        "changes is not in this reading.",
+        lambda given: given.is_on("worker_cls_fqn"),
+    ),
     Remark(
         "use_importance_sampling_correction",
         "surprise",

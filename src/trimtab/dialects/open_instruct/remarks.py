@@ -66,6 +66,12 @@ REMARKS = (
         lambda given: bool(given["mask_truncated_completions"]),
     ),
     Remark(
+        "non_stop_penalty",
+        "note",
+        "Answers that did not end get the reward {non_stop_penalty_value} in place of their own; set it before the advantages.",
+        lambda given: bool(given["non_stop_penalty"]),
+    ),
+    Remark(
         "advantage_normalization_type",
         "note",
         "standard divides by the biased deviation plus 1e-8; most frameworks divide by the unbiased one plus 1e-6 or 1e-4.",
@@ -96,6 +102,10 @@ REMARKS = (
         "note",
         "Left out, beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is paid where a reference policy is loaded; write "
         "beta down to read it.",
-        lambda given: given.speaks_of("loss") and not given.has("beta", "kl_estimator") and given["load_ref_policy"],
+        lambda given: (
+            (given.speaks_of("loss") or given.whole)
+            and not given.has("beta", "kl_estimator")
+            and given["load_ref_policy"]
+        ),
     ),
 )

@@ -98,7 +98,22 @@ REMARKS = (
         "init_coef",
         "note",
         "Left out, a KL penalty of {init_coef} is paid in the reward; write --algo.kl.init_coef down to read it.",
-        lambda given: given.speaks_of("advantage") and not given.has("init_coef") and not given["use_loss"],
+        lambda given: (
+            (given.speaks_of("advantage") or (given.speaks_of("loss") and given.whole))
+            and not given.has("init_coef")
+            and not given["use_loss"]
+        ),
+    ),
+    Remark(
+        "lambd",
+        "surprise",
+        "Left out, lambd is {lambd}; earlier versions began with 0.95. --set lambd=0.95 reads that.",
+        lambda given: (
+            given.speaks_of("advantage")
+            and given["estimator"] == "gae"
+            and not given.has("lambd")
+            and given.written("init_kl_coef", "init_coef") == "init_kl_coef"
+        ),
     ),
     Remark(
         "kl.target",

@@ -37,7 +37,7 @@ EXAMPLES = Examples(
         "kl_penalty: full": {"adv_estimator": "gae", "add_token_level_kl": True, "kl_penalty": "full"},
     },
     passed=(
-        ("async_generation_ratio, max_len_mask, difficulty_mask", "which rows reach the step"),
+        ("async_generation_ratio", "which rows reach the step"),
         ("value_clip, critic_warmup", "the critic"),
         ("kl_horizon", "how the coefficient moves between steps"),
     ),

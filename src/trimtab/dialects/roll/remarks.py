@@ -21,6 +21,8 @@ def _has_own_worker(given: Given) -> bool:
     return isinstance(named, str) and not re.fullmatch(WORKERS, named)
 
 
+MASKED = "leave the loss mask and the whitening, after they voted in the group's baseline; pass their rows masked."
+
 REMARKS = (
     Remark(
         "worker_cls",
@@ -77,6 +79,24 @@ REMARKS = (
         "seq-mean-token-sum-norm is divided by the width and not by the number of sequences, so the step grows with the batch; use "
         "seq-mean-token-mean.",
         lambda given: given["loss_agg_mode"] == "seq-mean-token-sum-norm",
+    ),
+    Remark(
+        "max_len_mask",
+        "note",
+        f"Answers that fill the width {MASKED}",
+        lambda given: bool(given["max_len_mask"]),
+    ),
+    Remark(
+        "difficulty_mask",
+        "note",
+        "Prompts whose mean score is not between {difficulty_low_threshold} and {difficulty_high_threshold} " + MASKED,
+        lambda given: bool(given["difficulty_mask"]),
+    ),
+    Remark(
+        "error_max_len_clip",
+        "note",
+        f"Wrong answers beyond error_max_len_threshold tokens {MASKED}",
+        lambda given: bool(given["error_max_len_clip"]),
     ),
     Remark(
         "dual_clip_loss",

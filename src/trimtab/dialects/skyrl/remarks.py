@@ -49,7 +49,7 @@ REMARKS = (
         "policy_loss_type",
         "defect",
         "{policy_loss_type} receives advantages already divided by the number of tokens: clip_cov's covariance bounds are never "
-        "met and kl_cov adds a plain sum; use it with another framework or a reduction of your own.",
+        "met and kl_cov adds a plain sum, so no loss is shown here; use it with another framework or a reduction of your own.",
         lambda given: given["policy_loss_type"] in ("clip_cov", "kl_cov"),
     ),
     Remark(
@@ -126,7 +126,7 @@ REMARKS = (
         "note",
         "Left out, a KL term of {kl_loss_coef} ({kl_estimator_type}) is paid; write use_kl_loss down to read it.",
         lambda given: (
-            given.speaks_of("loss")
+            (given.speaks_of("loss") or given.whole)
             and not given.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")
         ),
     ),

@@ -1,0 +1,235 @@
+"""Keys of no rule here that by their names concern the subject: each gets a word, with what it does and does not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.dialects import read
+from trimtab.dialects.unread import concerns
+
+BY_NAME, AGE, SAMPLED, GIVEN = (
+    "By the name this concerns",
+    "how old samples may be",
+    "Answers are sampled with",
+    "environment",
+)
+
+
+def told(framework: str, settings: Any, words: str) -> list[str]:
+    return [each.key for each in read(framework, settings).findings if words in each.text]
+
+
+def text(framework: str, settings: Any, words: str) -> str:
+    return next(each.text for each in read(framework, settings).findings if words in each.text)
+
+
+def script(folder: Path, body: str) -> Path:
+    path = folder / "run.sh"
+    path.write_text(body)
+    return path
+
+
+# ── how old samples may be ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "named"),
+    [
+        ("areal", {"actor.eps_clip": 0.4, "rollout.max_head_offpolicyness": 4}, "rollout.max_head_offpolicyness"),
+        ("open-instruct", {"beta": 0.0, "async_steps": 8, "inflight_updates": True}, "async_steps, inflight_updates"),
+        ("prime-rl", {"trainer.loss.type": "ipo", "orchestrator.max_off_policy_steps": 32}, "orchestrator.max_off_policy_steps"),
+        ("skyrl", {"trainer.algorithm.eps_clip_low": 0.2, "trainer.fully_async.max_staleness_steps": 4},
+         "trainer.fully_async.max_staleness_steps"),
+        ("roll", {"pg_clip": 0.2, "async_generation_ratio": 1}, "async_generation_ratio"),
+        ("slime", {"eps_clip": 0.2, "fully_async_max_queued_batches": 2}, "fully_async_max_queued_batches"),
+        ("openrlhf", {"eps_clip": 0.2, "async_train": True}, "async_train"),
+        ("ms-swift", {"epsilon": 0.2, "async_generate": True}, "async_generate"),
+        ("trl", {"epsilon": 0.2, "weight_sync_steps": 4}, "weight_sync_steps"),
+        ("prime-rl", {"trainer.loss.type": "ipo", "max_async_level": 2}, "max_async_level"),
+        ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "grpo.async_grpo.enabled": True,
+                     "grpo.async_grpo.max_trajectory_age_steps": 2}, "grpo.async_grpo.max_trajectory_age_steps"),
+    ],
+)  # fmt: skip
+def test_how_old_samples_may_be_is_named(framework: str, settings: dict[str, Any], named: str) -> None:
+    assert told(framework, settings, AGE) == [named]
+    assert told(framework, settings, BY_NAME) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"grpo.async_grpo.enabled": False, "grpo.async_grpo.max_trajectory_age_steps": 2},
+        {"grpo.async_grpo.enabled": True, "grpo.async_grpo.max_trajectory_age_steps": 0},
+        {"grpo.val_period": 8},
+    ],
+)
+def test_lockstep_needs_no_word_about_age(settings: dict[str, Any]) -> None:
+    assert told("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, **settings}, AGE) == []
+
+
+# ── from which distribution they come ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "named", "values"),
+    [
+        ("ms-swift", {"epsilon": 0.2, "temperature": 0.9, "top_k": 80, "top_p": 1.0}, "temperature, top_k",
+         "temperature 0.9 and top_k 80"),
+        ("roll", {"pg_clip": 0.2, "actor_infer.generating_args.top_p": 0.99, "validation.generating_args.top_p": 0.6},
+         "actor_infer.generating_args.top_p", "top_p 0.99"),
+        ("slime", {"eps_clip": 0.2, "rollout_temperature": 0.8, "eval_temperature": 0.6}, "rollout_temperature",
+         "rollout_temperature 0.8"),
+        ("areal", {"actor.eps_clip": 0.4, "actor.temperature": 0.7, "gconfig.temperature": 0.7},
+         "actor.temperature, gconfig.temperature", "temperature 0.7."),
+    ],
+)  # fmt: skip
+def test_a_sampler_that_is_sharpened_or_cut_off_is_named_with_its_values(
+    framework: str, settings: dict[str, Any], named: str, values: str
+) -> None:
+    assert told(framework, settings, SAMPLED) == [named]
+    assert values in text(framework, settings, SAMPLED)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+        {"temperature": 1, "top_k": 0},
+        {"temperature": None, "top_k": None},
+        {"eval_temperature": 0.6, "llm_judge_temperature": 0.1, "econfig.user_llm_args.temperature": 0.0},
+    ],
+)
+def test_plain_sampling_and_that_of_evaluations_need_no_word(sampling: dict[str, Any]) -> None:
+    assert told("ms-swift", {"epsilon": 0.2, **sampling}, SAMPLED) == []
+
+
+def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -> None:
+    cut = {"trainer.algorithm.eps_clip_low": 0.2, "generator.sampling_params.top_p": 0.9}
+    assert told("skyrl", cut, SAMPLED) == []
+    assert told("skyrl", cut, "no sampling mask") != []
+
+
+# ── masks, rewards, replayed routes ──
+
+
+@pytest.mark.parametrize(
+    "key", ["difficulty_mask", "actor.masking", "normalize_reward", "reward_scale", "use_rollout_routing_replay",
+            "trainer.enable_router_replay", "reward_bias", "custom_pg_loss_reducer_function_path", "custom_advantage_fn",
+            "group_baseline", "turn_discount", "entropy_bonus", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps",
+            "ref_update_interval", "ref_policy_update_freq", "use_adaptive_entropy", "entropy_coef_max", "entropy_target",
+            "rollout.logprobs_mode", "recompute_old_logprobs_per_minibatch", "reward.normalize_enable", "zero_reward_on_non_stop",
+            "non_stop_penalty", "algorithm.use_pf_ppo", "chord_mu_peak", "tvpo_truncation_cap", "calculate_per_token_loss",
+            "loss_scale", "masked_mean_axis", "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
+)  # fmt: skip
+def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
+    assert concerns(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["attention_mask", "mask_token_id", "reward_model_path", "log_reward_scale", "reward_funcs", "eval_reward_norm",
+            "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing",
+            "fp16.initial_loss_scale", "mtp_loss_scaling_factor", "calculate_entropy", "weight_sync_backend", "ema_beta", "ref_load",
+            "logprobs_chunk_size", "optimizer.scale"],
+)  # fmt: skip
+def test_names_that_only_resemble_them_do_not(key: str) -> None:
+    assert not concerns(key)
+
+
+def test_a_section_of_rewards_is_named_where_it_is_switched_on() -> None:
+    section = "grpo.reward_scaling"
+    asked = {"grpo.adv_estimator.name": "grpo", f"{section}.enabled": True, f"{section}.target_min": -1.0}
+    assert told("nemo-rl", asked, BY_NAME) == [f"{section}.enabled, {section}.target_min"]
+    assert told("nemo-rl", {**asked, f"{section}.enabled": False}, BY_NAME) == []
+
+
+# ── what a command is given beside its words ──
+
+RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.clip_ratio=0.2\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'export OWN_LOSS_VARIANT="clip_only"\n' + RUN,
+        "kind=clip_only\nexport OWN_LOSS_VARIANT=${kind}\n" + RUN,
+        "OWN_LOSS_VARIANT=clip_only\nexport OWN_LOSS_VARIANT\n" + RUN,
+        "OWN_LOSS_VARIANT=clip_only " + RUN,
+    ],
+)
+def test_a_variable_of_the_environment_that_names_a_loss_is_named(tmp_path: Path, body: str) -> None:
+    assert told("verl", script(tmp_path, body), GIVEN) == ["OWN_LOSS_VARIANT"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "OWN_LOSS_VARIANT=clip_only\n" + RUN,  # the script's own
+        "export CLIP_RATIO=0.2\n" + RUN.replace("=0.2", "=$CLIP_RATIO"),
+        "export CLIP_RATIO=0.2\n" + RUN.replace("=0.2", "=${CLIP_RATIO:-0.3}"),
+        "export NCCL_DEBUG=WARN VLLM_USE_V1=1 HF_HUB_OFFLINE=1\n" + RUN,
+        "export KL_COEF=\n" + RUN,
+    ],
+)
+def test_a_variable_that_the_words_use_or_that_says_nothing_needs_no_word(tmp_path: Path, body: str) -> None:
+    assert told("verl", script(tmp_path, body), GIVEN) == []
+
+
+# ── a KL that a file pays without writing it down ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings"),
+    [
+        ("skyrl", {"trainer.algorithm.advantage_estimator": "grpo"}),
+        ("open-instruct", {"exp_name": "x", "use_rho_correction": True}),
+        ("openrlhf", {"algo.advantage.is_correction_level": "token", "actor.eps_clip": 0.2}),
+    ],
+)
+def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
+    framework: str, settings: dict[str, Any]
+) -> None:
+    assert (
+        len(
+            [
+                each
+                for each in read(framework, settings).findings
+                if each.text.startswith("Left out") and "KL" in each.text
+            ]
+        )
+        == 1
+    )
+
+
+def test_no_kl_by_default_is_told_of_a_section_alone() -> None:
+    assert told("skyrl", {"tis_ratio_type": "token"}, "Left out") == []
+
+
+def test_a_discount_of_one_discounts_nothing() -> None:
+    key = "rollout.agent.openai.turn_discount"
+    assert told("areal", {"actor.eps_clip": 0.4, key: 1.0}, BY_NAME) == []
+    assert told("areal", {"actor.eps_clip": 0.4, key: 0.9}, BY_NAME) == [key]
+
+
+# ── parts that are left to the defaults ──
+
+
+@pytest.mark.parametrize(
+    ("words", "told_of"),
+    [
+        ("algorithm.adv_estimator=grpo", "nothing of a loss,"),
+        ("actor_rollout_ref.actor.clip_ratio=0.2", "nothing of an advantage,"),
+        ("algorithm.rollout_correction.rollout_is=token", "nothing of a loss or an advantage,"),
+        ("data.train_batch_size=8", "nothing of a correction, a loss or an advantage,"),
+    ],
+)
+def test_a_file_that_leaves_a_part_to_the_defaults_says_which(tmp_path: Path, words: str, told_of: str) -> None:
+    file = script(tmp_path, f"python3 -m verl.trainer.main_ppo {words}\n")
+    assert [each.key for each in read("verl", file).findings if told_of in each.text] == ["defaults"]
+
+
+def test_a_file_that_says_both_or_a_section_alone_leaves_nothing_to_tell(tmp_path: Path) -> None:
+    assert told("verl", script(tmp_path, RUN), "sets nothing of") == []
+    assert told("verl", {"rollout_is": "token"}, "sets nothing of") == []
