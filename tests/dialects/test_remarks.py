@@ -30,6 +30,14 @@ VERL: list[Row] = [
     ("verl", BYPASS | {f"{LOSS}.rollout_is": "token"}, "rollout_is", "note", "only logged"),
     (
         "verl",
+        BYPASS
+        | {f"{LOSS}.bypass_mode": True, f"{LOSS}.rollout_rs": "token_k1", f"{LOSS}.rollout_rs_threshold": "0.5_4"},
+        "rollout_rs_threshold",
+        "defect",
+        "The bounds of the loss act on the inverse ratio",
+    ),
+    (
+        "verl",
         {"algorithm.adv_estimator": "gae", "algorithm.kl_ctrl.kl_coef": 0.002},
         "use_kl_in_reward",
         "note",

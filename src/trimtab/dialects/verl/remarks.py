@@ -28,6 +28,19 @@ def _has(given: Given, *endings: str) -> bool:
     return any(option.endswith(endings) for option in _options(given) + _options(given, place="loss."))
 
 
+def _has_k1(given: Given, *, place: str) -> bool:
+    return any(option.endswith("k1") for option in _options(given, place=place))
+
+
+def _inverts(given: Given) -> bool:
+    """Whether a k1 band turns over, other than the documentation says."""
+    return not given.documented and _has(given, "k1") and not bypasses(given) and _is_lopsided(given)
+
+
+_INVERTED = (
+    "act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in [low, high] as documented; write the reciprocal "
+    "bounds to get what the documentation says."
+)
 OWN_ANCHOR = ("dppo_tv", "dppo_kl")
 """Losses that test how far current moved from the anchor themselves."""
 
@@ -59,9 +72,14 @@ REMARKS = (
     Remark(
         "rollout_rs_threshold",
         "defect",
-        "The bounds {rollout_rs_threshold} act on the inverse ratio: k1 tests −log r, so r is kept in [1/high, 1/low], not in "
-        "[low, high] as documented; write the reciprocal bounds to get what the documentation says.",
-        lambda given: not given.documented and _has(given, "k1") and not bypasses(given) and _is_lopsided(given),
+        f"The bounds {{rollout_rs_threshold}} {_INVERTED}",
+        lambda given: _inverts(given) and _has_k1(given, place=""),
+    ),
+    Remark(
+        "loss.rollout_rs_threshold",
+        "defect",
+        f"The bounds of the loss {_INVERTED}",
+        lambda given: _inverts(given) and not _has_k1(given, place=""),
     ),
     Remark(
         "rollout_rs_threshold",
