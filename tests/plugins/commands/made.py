@@ -8,17 +8,19 @@ from transformers import Qwen2Tokenizer
 
 from tests.plugins.tiny import EOS, PAD, VOCABULARY, save_model
 
-LONGER = {28: "####Ġ5", 29: "####Ġ6", 30: "####Ġ7", 31: "ĠĠ"}
-"""Tokens of more than a letter, so that answers of as many tokens are not all of one reward."""
+LONGER = {28: "####Ġ5", 29: "####Ġ6", 30: "####Ġ7"}
+"""Tokens that read as an answer of gsm8k, for whose environment some are right; and answers of as many tokens are not all of one length."""
+NEWLINE = {31: "Ċ"}
+"""One token, as in any Qwen: verl's agent loop asks for it, and for `<|im_end|>`."""
 
 
 def save(path: Path) -> Path:
-    """The tiny Qwen2; its tokens are the letters, and LONGER."""
+    """The tiny Qwen2; its tokens are the letters, LONGER and NEWLINE."""
     save_model(path)
     letters = {chr(ord("a") + number): number + 2 for number in range(26)}
-    words = {"<pad>": PAD, "<eos>": EOS} | letters | {word: number for number, word in LONGER.items()}
+    words = {"<pad>": PAD, "<|im_end|>": EOS} | letters | {word: number for number, word in (LONGER | NEWLINE).items()}
     assert len(words) == VOCABULARY
-    tokenizer = Qwen2Tokenizer(vocab=words, merges=[], pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
+    tokenizer = Qwen2Tokenizer(vocab=words, merges=[], pad_token="<pad>", eos_token="<|im_end|>", unk_token="<pad>")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     tokenizer.save_pretrained(path)
     return path
