@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from transformers import Qwen2Tokenizer
 
 from tests.plugins.tiny import EOS, PAD, VOCABULARY, save_model
@@ -29,3 +32,13 @@ def save(path: Path) -> Path:
 def prompts(rows: int = 8) -> list[str]:
     """Three to five letters each, all different."""
     return ["".join(chr(ord("a") + (7 * row + place) % 26) for place in range(3 + row % 3)) for row in range(rows)]
+
+
+def save_rows(path: Path, **columns: Any) -> Path:
+    """The prompts as messages, numbered, with the same further columns in each row, as a table that trainers read."""
+    rows = [
+        {"prompt": [{"role": "user", "content": text}], "extra_info": {"index": number}, **columns}
+        for number, text in enumerate(prompts())
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TREE = Path(__file__).parents[3]
-
-
 HOUR = 3600
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """It calls nobody, and its workers are not the last to be served on a busy machine."""

@@ -20,7 +20,7 @@ from tests.plugins.commands.made import save
 from tests.plugins.commands.process import TREE, finish, numbers, served
 
 CONFIGURATION = Path(__file__).with_name("areal.yaml")
-OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.9, "upper": 1.1}
+OWN = {"level": "sequence", "action": "mask", "metric": "ratio", "agg": "mean", "lower": 0.95, "upper": 1.05}
 KEPT = "trimtab/kept_fraction"
 DOCUMENTED = {"correction": {"preset": "geo-rs+token-tis", "upper": 1.05}, "loss": "cispo"}
 

@@ -11,17 +11,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 import trimtab
 from tests.plugins import documented
 from tests.plugins.commands.figures import Run, judge, kept_gradients
-from tests.plugins.commands.made import prompts, save
+from tests.plugins.commands.made import save, save_rows
 from tests.plugins.commands.process import finish
 
-OWN = {"rollout_is": "token", "rollout_is_threshold": 1.1, "rollout_rs": "seq_mean_k3", "rollout_rs_threshold": "0.05"}
+OWN = {"rollout_is": "token", "rollout_is_threshold": 1.1, "rollout_rs": "seq_mean_k3", "rollout_rs_threshold": "0.02"}
 KEPT = "trimtab/kept_fraction"
 PLAN, LOSS = "+algorithm.rollout_correction.trimtab", "actor_rollout_ref.actor.policy_loss"
 OURS = (
@@ -40,7 +38,7 @@ NEW = (
 
 
 def words_of(folder: Path) -> list[str]:
-    """What a run on this machine changes: where model, data and reward are, the engine, and one small fp32 worker of plain descent."""
+    """What a run without a GPU changes: where model, data and reward are, the engine, and one small fp32 worker of plain descent."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return [
         f"data.train_files={folder / 'rows.parquet'}",
@@ -90,16 +88,7 @@ def words_of(folder: Path) -> list[str]:
 def prepare(folder: Path) -> None:
     """A model, eight prompts and a reward."""
     save(folder / "model")
-    rows = [
-        {
-            "data_source": "made",
-            "prompt": [{"role": "user", "content": text}],
-            "reward_model": {"style": "rule", "ground_truth": ""},
-            "extra_info": {"index": row},
-        }
-        for row, text in enumerate(prompts())
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    save_rows(folder / "rows.parquet", data_source="made", reward_model={"style": "rule", "ground_truth": ""})
     (folder / "reward.py").write_text(
         "def compute_score(data_source, solution_str, **_):\n    return float(len(solution_str) * 7 % 5)\n"
     )

@@ -15,8 +15,6 @@ if not torch.cuda.is_available():
     for name in ("set_device", "synchronize", "empty_cache", "manual_seed_all"):
         setattr(torch.cuda, name, lambda *_, **__: None)
     torch.cuda.current_device = lambda: torch.device("cpu")
-    torch.cuda.device_count = lambda: 1
-    torch.cuda.mem_get_info = lambda *_: (1, 1)
     torch.Tensor.cuda = lambda self, *_, **__: self
     mesh = torch.distributed.device_mesh.init_device_mesh
     group = torch.distributed.init_process_group
