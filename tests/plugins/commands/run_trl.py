@@ -25,7 +25,8 @@ from trimtab.plugins.trl import GRPOTrainer
 IS = "vllm_importance_sampling_"
 OWN = {f"{IS}mode": "sequence_mask", f"{IS}clip_max": 1.2, f"{IS}clip_min": None}
 WIDTH = 12
-KEPT = "trimtab/kept_fraction"
+KEPT, ZEROED = "trimtab/kept_fraction", "trimtab/weight/touched_high"
+"""A gate takes tokens out; TRL's mask leaves them in with weight 0."""
 
 
 class RoundedGeneration:
@@ -84,7 +85,8 @@ def run(folder: Path, name: str, kind: type, plan: Any = None, **settings: Any) 
     keeping = keep_gradients(folder / name)
     trainer.train()
     keeping.remove()
-    kept = [each[KEPT] for each in trainer.state.log_history if KEPT in each]
+    logged = [each for each in trainer.state.log_history if KEPT in each]
+    kept = [each[KEPT] - (each[ZEROED] if name == "ours" else 0) for each in logged]
     return Run(kept_gradients(folder / name), kept)
 
 
@@ -95,10 +97,11 @@ def main() -> int:
         folder = Path(name)
         save(folder / "model")
         read = trimtab.dialects.read("trl", {"use_vllm": True, "max_completion_length": WIDTH, **OWN}).correction
+        assert read is not None
         runs = {
             "documented": run(folder, "documented", GRPOTrainer, "geo-rs+token-tis"),
             "theirs": run(folder, "theirs", trl.GRPOTrainer, **OWN),
-            "ours": run(folder, "ours", GRPOTrainer, read, **OWN),
+            "ours": run(folder, "ours", GRPOTrainer, {"correction": read.settings(), "metrics": "all"}, **OWN),
             "off": run(folder, "off", trl.GRPOTrainer, **OWN | {f"{IS}correction": False}),
         }
         return judge("TRL", runs)
