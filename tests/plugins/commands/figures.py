@@ -65,8 +65,9 @@ def judge(framework: str, runs: Mapping[str, Run]) -> int:
     if not faults:
         theirs, ours, off = (runs[name].gradients for name in ("theirs", "ours", "off"))
         # after the first step the uncorrected run samples other answers
-        difference, control = max(map(_apart, ours, theirs)), _apart(off[0], theirs[0])
-        print(f"{framework}: {STEPS} steps, difference {difference:.1e}, control {control:.1e}")
+        steps, control = [*map(_apart, ours, theirs)], _apart(off[0], theirs[0])
+        difference = max(steps)
+        print(f"{framework}: difference {' and '.join(f'{each:.1e}' for each in steps)}, control {control:.1e}")
         if not difference <= CLOSE:
             faults.append(f"the difference is above {CLOSE:.0e}")
         if not control > max(FAR, 1000 * difference):

@@ -70,7 +70,7 @@ def words_of(folder: Path) -> list[str]:
         f"{actor}.ppo_mini_batch_size=4",
         f"{actor}.ppo_micro_batch_size_per_gpu=4",
         f"{actor}.optim.optimizer=SGD",
-        f"{actor}.optim.lr=0.3",
+        f"{actor}.optim.lr=0.001",
         f"{actor}.optim.weight_decay=0.0",
         f"{actor}.optim.clip_grad=1e9",
         "trainer.n_gpus_per_node=1",
