@@ -14,6 +14,8 @@ TREE = Path(__file__).parents[3]
 HOUR = 3600
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """It calls nobody, and its workers are not the last to be served on a busy machine."""
+TRIES, NOT_STARTED = 5, "The current node timed out during startup"
+"""Ray gives itself 30 seconds to start, on a busy machine too, and cannot be told otherwise: it is started again."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -24,19 +26,22 @@ def environment(**more: str) -> dict[str, str]:
 def finish(framework: str, name: str, command: Sequence[str], folder: Path, more: Mapping[str, str]) -> str:
     """What it printed, kept in `folder`; where it fails, the end of that, and the end of this process."""
     log = folder / f"{name}.log"
-    with log.open("w") as out:
-        ended = subprocess.run(
-            command,
-            env=environment(**more),
-            cwd=folder,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=HOUR,  # a driver waits for ever where its workers have failed
-        )
-    said = log.read_text()
-    if ended.returncode:
-        sys.exit(f"{said[-6000:]}\n{framework}: the run {name} ended with {ended.returncode}; see {log}")
+    for _ in range(TRIES):
+        with log.open("w") as out:
+            code = subprocess.run(
+                command,
+                env=environment(**more),
+                cwd=folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=HOUR,  # a driver waits for ever where its workers have failed
+            ).returncode
+        said = log.read_text()
+        if not (code and NOT_STARTED in said):
+            break
+    if code:
+        sys.exit(f"{said[-6000:]}\n{framework}: the run {name} ended with {code}; see {log}")
     return said
 
 
