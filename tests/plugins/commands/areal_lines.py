@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from areal.api.cli_args import GRPOConfig, load_expr_config
 from areal.trainer.rl_trainer import PPOTrainer as AReaLTrainer
 from datasets import Dataset
 
+from tests.plugins.commands.figures import keep_gradients
 from tests.plugins.commands.made import prompts
 from trimtab.plugins.areal import PPOTrainer
 
@@ -25,6 +27,7 @@ def main(plan: str, words: list[str]) -> None:
     config, _ = load_expr_config(words, GRPOConfig)
     data = Dataset.from_list([{"messages": [{"role": "user", "content": text}]} for text in prompts()])
     settings = {"reward_fn": f"{__spec__.name}.reward", "gconfig": config.gconfig, "tokenizer": config.tokenizer_path}
+    keep_gradients(os.environ["KEPT_GRADIENTS"])
     kind, more = (PPOTrainer, {"trimtab": json.loads(plan)}) if plan else (AReaLTrainer, {})
     with kind(config, train_dataset=data, **more) as trainer:
         trainer.train(workflow="areal.workflow.rlvr.RLVRWorkflow", workflow_kwargs=settings)

@@ -13,19 +13,20 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset
-from torch import Tensor
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from trl.trainer import grpo_trainer
 
 import trimtab
 from tests.plugins.commands.engine import RoundedEngine
-from tests.plugins.commands.figures import judge
+from tests.plugins.commands.figures import Run, judge, keep_gradients, kept_gradients
 from tests.plugins.commands.made import prompts, save
 from trimtab.plugins.trl import GRPOTrainer
 
 IS = "vllm_importance_sampling_"
 OWN = {f"{IS}mode": "sequence_mask", f"{IS}clip_max": 1.2, f"{IS}clip_min": None}
 WIDTH = 12
+KEPT, ZEROED = "trimtab/kept_fraction", "trimtab/weight/touched_high"
+"""A gate takes tokens out; TRL's mask leaves them in with weight 0."""
 
 
 class RoundedGeneration:
@@ -43,29 +44,12 @@ class RoundedGeneration:
         return None, [tokens for tokens, _ in found], [[[each] for each in row] for _, row in found], None
 
 
-class Kept(TrainerCallback):
-    """The weights before the first step and after each."""
-
-    def __init__(self) -> None:
-        self.weights: list[Tensor] = []
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self.weights.append(flat(model))
-
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self.weights.append(flat(model))
-
-
-def flat(model: Any) -> Tensor:
-    return torch.cat([each.detach().flatten().clone() for each in model.parameters()])
-
-
 def reward(completions: list[str], **_: Any) -> list[float]:
     return [float(len(text) * 7 % 5) for text in completions]
 
 
-def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[list[Tensor], list[dict[str, Any]]]:
-    """The lines of the page, with what makes them small; the weights step by step, and what was logged."""
+def run(folder: Path, name: str, kind: type, plan: Any = None, **settings: Any) -> Run:
+    """The lines of the page, with what makes them small."""
     small: dict[str, Any] = {
         "use_cpu": True,
         "bf16": False,
@@ -76,7 +60,7 @@ def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[li
     }
     plain = {
         "optim": "sgd",
-        "learning_rate": 3.0,  # steps far above the rounding of a weight, or that is all there is to see
+        "learning_rate": 0.3,
         "max_grad_norm": 1e9,
         "lr_scheduler_type": "constant",
         "max_steps": 2,
@@ -88,7 +72,6 @@ def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[li
         "num_generations": 4,
         "max_completion_length": WIDTH,
     }
-    seen = Kept()
     trainer = kind(
         model=str(folder / "model"),
         reward_funcs=reward,
@@ -96,12 +79,15 @@ def run(folder: Path, kind: type, plan: Any = None, **settings: Any) -> tuple[li
         args=trl.GRPOConfig(
             str(folder / "out"), use_vllm=True, vllm_mode="colocate", **small, **plain, **shape, **settings
         ),
-        callbacks=[seen],
         **({} if plan is None else {"trimtab": plan}),
     )
     trainer.remove_callback(PrinterCallback)
+    keeping = keep_gradients(folder / name)
     trainer.train()
-    return seen.weights, [each for each in trainer.state.log_history if "loss" in each]
+    keeping.remove()
+    logged = [each for each in trainer.state.log_history if KEPT in each]
+    kept = [each[KEPT] - (each[ZEROED] if name == "ours" else 0) for each in logged]
+    return Run(kept_gradients(folder / name), kept)
 
 
 def main() -> int:
@@ -110,17 +96,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save(folder / "model")
-        weights, logged = run(folder, GRPOTrainer, "geo-rs+token-tis")
-        kept = [each["trimtab/kept_fraction"] for each in logged]
-        print(f"TRL: the documented lines: {len(weights) - 1} steps, kept {kept}")
-        if not all(0 < each < 1 for each in kept):
-            return 1
-        theirs, _ = run(folder, trl.GRPOTrainer, **OWN)
-        off, _ = run(folder, trl.GRPOTrainer, **OWN | {f"{IS}correction": False})
         read = trimtab.dialects.read("trl", {"use_vllm": True, "max_completion_length": WIDTH, **OWN}).correction
-        ours, logged = run(folder, GRPOTrainer, read, **OWN)
-        print(f"TRL: kept {[each['trimtab/kept_fraction'] for each in logged]} under {OWN}")
-        return judge("TRL", theirs, ours, off)
+        assert read is not None
+        runs = {
+            "documented": run(folder, "documented", GRPOTrainer, "geo-rs+token-tis"),
+            "theirs": run(folder, "theirs", trl.GRPOTrainer, **OWN),
+            "ours": run(folder, "ours", GRPOTrainer, {"correction": read.settings(), "metrics": "all"}, **OWN),
+            "off": run(folder, "off", trl.GRPOTrainer, **OWN | {f"{IS}correction": False}),
+        }
+        return judge("TRL", runs)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""In the place of a server of SGLang: the addresses that AReaL's own client asks. `python -m … MODEL FOLDER`.
+"""In the place of a server of SGLang or vLLM: the addresses that AReaL's and SkyRL's own clients ask. `python -m … MODEL`.
 
-It prints the port it listens on. FOLDER gets the weights it was handed, one file for each step.
+It prints the port it listens on.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from contextlib import suppress
@@ -16,11 +17,9 @@ from typing import Any
 from safetensors.torch import load_file
 
 from tests.plugins.commands.engine import RoundedEngine
-from tests.plugins.commands.figures import keep_weights
 from tests.plugins.tiny import EOS
 
 ENGINE: RoundedEngine
-KEPT: Path
 LOCK = threading.Lock()
 
 
@@ -31,6 +30,13 @@ def generate(asked: dict[str, Any]) -> dict[str, Any]:
     return {"meta_info": {"finish_reason": {"type": _reason(tokens)}, "output_token_logprobs": pairs}}
 
 
+def generate_tokens(asked: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's `/inference/v1/generate`."""
+    tokens, log_probs = ENGINE.sample(asked["token_ids"], asked["sampling_params"]["max_tokens"])
+    content = [{"logprob": each} for each in log_probs]
+    return {"choices": [{"token_ids": tokens, "finish_reason": _reason(tokens), "logprobs": {"content": content}}]}
+
+
 def _reason(tokens: list[int]) -> str:
     return "stop" if tokens[-1] == EOS else "length"
 
@@ -38,12 +44,24 @@ def _reason(tokens: list[int]) -> str:
 def update_weights_from_disk(asked: dict[str, Any]) -> dict[str, Any]:
     """SGLang's; the trainer deletes the folder afterwards."""
     weights = load_file(Path(asked["model_path"]) / "model.safetensors")
-    keep_weights(KEPT, ENGINE.version + 1, weights)
     ENGINE.load(weights.items(), ENGINE.version + 1)
     return {"success": True}
 
 
-ANSWERS = {"/generate": generate, "/update_weights_from_disk": update_weights_from_disk}
+def collective_rpc(asked: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's, as SkyRL calls it: what `skyrl_cpu` has put into the place of the broadcast is taken when that has ended."""
+    if asked["method"] == "skyrl_finish_weight_update":
+        ENGINE.load(load_file(os.environ["SENT_WEIGHTS"]).items(), ENGINE.version + 1)
+    return {}
+
+
+ANSWERS = {
+    "/generate": generate,
+    "/update_weights_from_disk": update_weights_from_disk,
+    "/inference/v1/generate": generate_tokens,
+    "/collective_rpc": collective_rpc,
+    "/get_world_size": lambda _: {"world_size": 1},
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -74,8 +92,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ENGINE, KEPT = RoundedEngine(sys.argv[1]), Path(sys.argv[2])
-    keep_weights(KEPT, 0, load_file(Path(sys.argv[1]) / "model.safetensors"))
+    ENGINE = RoundedEngine(sys.argv[1])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
