@@ -49,7 +49,7 @@ def moment_names(rule: Correction) -> list[str]:
 
 
 def raw_weight_figures(found: RowPass) -> dict[str, float]:
-    """The weight before its bounds, of the kept tokens, with its moments where every token was kept."""
+    """The weight before its bounds, of the kept tokens. Where all are kept, each at its own ratio, the moments of the pass say it."""
     number, trained = float(found.sums[11]), float(found.sums[1])
     linear, squares, low, high = _raw_sums(found)
     least, greatest = (math.exp(each) if number else 0.0 for each in (low, high))

@@ -10,6 +10,7 @@ from typing import no_type_check
 import numpy as np
 
 from trimtab.core.fast.exponential import exponential_parts
+from trimtab.core.fast.fold import LOG_MOST
 from trimtab.core.fast.machine import (
     BLOCK,
     BOTTOM,
@@ -26,9 +27,6 @@ from trimtab.core.fast.machine import (
     one_of,
     where_marked,
 )
-from trimtab.core.fast.verdict import MOST
-
-LOG_MOST = math.log(MOST)
 
 
 @compiled(fastmath=SUMMED)
