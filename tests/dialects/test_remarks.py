@@ -593,3 +593,12 @@ def test_the_lists_of_what_is_not_read_cover_every_framework() -> None:
         known = {key.label for key in dialect.keys}
         for options, _ in dialect.examples.passed:
             assert not known & {each.strip() for each in options.split(",")}, (dialect.name, options)
+
+
+def test_a_remark_names_no_bound_that_an_earlier_spelling_has_replaced() -> None:
+    """vllm_importance_sampling_cap was clip_max; the default of clip_max is 3.0, and not in force where cap says 2."""
+    read_as = read("trl", {f"{V}_correction": True, f"{V}_mode": "sequence_truncate", f"{V}_cap": 2.0})
+    assert read_as.correction is not None
+    assert read_as.correction.weight.upper == 2.0
+    (product,) = [each.text for each in read_as.findings if "product over the tokens" in each.text]
+    assert "3" not in product

@@ -11,10 +11,8 @@ REMARKS = (
     Remark(
         f"{P}_mode",
         "surprise",
-        "`sequence` bounds the product over the tokens by {"
-        + P
-        + "_clip_max}: a hundred tokens at ratio 1.02 exceed 3; AReaL, "
-        "ms-swift, OpenRLHF and NeMo-RL test the geometric mean; use token_truncate for long answers.",
+        "`sequence` bounds the product over the tokens: a hundred tokens at ratio 1.02 make 7.2; AReaL, ms-swift, OpenRLHF and NeMo-RL "
+        "test the geometric mean; use token_truncate for long answers.",
         lambda given: is_weighed(given) and MODES[given[f"{P}_mode"]][0] == "sequence",
     ),
     Remark(
