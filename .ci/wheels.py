@@ -45,6 +45,10 @@ class Command:
     arguments: tuple[str, ...]
     needs: tuple[str, ...] = ()
     torch: bool = True
+    again: tuple[str, ...] = ()
+    """Extras that it can do without, after which it is run again, as they change what it does."""
+    says: tuple[str, str] = ("", "")
+    """An extra, and what the command says once that is installed."""
 
 
 COMMANDS = (
@@ -54,8 +58,8 @@ COMMANDS = (
     Command("schema", ("schema", "train"), torch=False),
     Command("convert", ("convert", "--from", "verl", "verl.yaml", "--to", "areal"), torch=False),
     Command("compare", ("compare", "verl:verl.yaml", "verl:verl.yaml"), torch=False),
-    Command("check", ("check", "trimtab", "--cases", "1")),
-    Command("doctor", ("doctor",)),
+    Command("check", ("check", "trimtab", "--cases", "1"), again=("check", "fast")),
+    Command("doctor", ("doctor",), again=("check", "fast"), says=("fast", "by numba")),
     Command("train", ("train", *TINY, "--out", "run"), ("train",)),
     Command("report", ("report", "run"), ("report", "train")),
     Command("lab", ("lab", "--steps", "2", "--seeds", "1", "--scenario", "stale", "--correction", "off", *TINY[2:]), ("train",)),
@@ -103,6 +107,9 @@ class Environment:
         )
         missing = (command.torch and not torch) or (command.needs and not installed & set(command.needs))
         if not missing or (command.name == "doctor" and torch):
+            extra, words = command.says
+            if extra in installed and words not in ran.stdout:
+                return f"FAILED: with {extra} it does not say {words!r}"
             return "ok" if ran.returncode == 0 else f"FAILED ({ran.returncode}): {_last(ran.stderr or ran.stdout)}"
         if command.name == "doctor":  # without torch much is broken, which is what it is for
             return "says so" if ran.returncode == 1 and "Broken: torch" in ran.stdout else f"FAILED ({ran.returncode})"
@@ -153,7 +160,7 @@ def tried(version: str, wheel: Path, given: argparse.Namespace) -> dict[str, dic
             # Trainings and loggers need `train` too; before that their lines would say what the line of train says.
             known = COMMANDS + (TRAININGS + LOGGERS if "train" in installed else ())
             whole = extra in ("none", "train", EXTRAS[-1])
-            commands = [each for each in known if whole or extra in each.needs]
+            commands = [each for each in known if whole or extra in each.needs + each.again]
             found[extra] = {
                 each.name: environment.outcome(each, installed, place, not given.without_torch) for each in commands
             }
