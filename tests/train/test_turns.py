@@ -22,6 +22,8 @@ from tests.train.runs import lines, small, weights
 from trimtab.config.training import Task, Train
 from trimtab.errors import ConfigError, InputError
 from trimtab.records.run import RunDirectory
+from trimtab.report import report_html
+from trimtab.report.read import read_run
 from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluation
@@ -334,6 +336,9 @@ def test_a_run_in_turns_records_them_resumes_and_is_the_same_beside_samplers(tmp
         assert [not flag for flag in flags] == table["mask"][row]
         assert table["response"][row].count("\n") <= 2
     assert {line["staleness/oldest_max"] for line in lines(tmp_path / "whole")} == {0, 1, 2}
+    page = report_html(read_run(tmp_path / "whole"))
+    assert " of them by the environment" in page
+    assert "Tokens without a version" not in page
     train(small(**LEDGER), tmp_path / "halves", display=_StopAt())
     train(small(**LEDGER), tmp_path / "halves", resume=True)
     assert torch.equal(weights(tmp_path / "whole"), weights(tmp_path / "halves"))
