@@ -19,7 +19,7 @@ def test_claims_are_listed_without_running_anything(tmp_path: Path):
     assert found.exit_code == 0, found.output
     assert "k3-rs-beats-off" in found.output
     assert "centering-beats-tis-stale" in found.output
-    assert "cells of 160, 250 or 400 steps" in found.output
+    assert "cells of 160, 200, 250 or 400 steps" in found.output
     assert not (tmp_path / "none").exists()
 
 

@@ -19,7 +19,10 @@ class Rollout(Config):
 
     groups: Count = Field(default=16, description="Prompts per learner step.")
     samples: Count = Field(default=8, description="Responses per prompt.")
-    max_tokens: Count | None = Field(default=None, description="Longest response. If not set: what the task needs.")
+    max_tokens: Count | None = Field(
+        default=None,
+        description="Longest response, replies of the environment included. If not set: what the task needs.",
+    )
     temperature: Positive = Field(default=1.0, description="Of sampling and of every log-prob the learner works out.")
     top_k: Count | None = Field(default=None, description="Sample from the k likeliest tokens only.")
     top_p: Share | None = Field(

@@ -54,7 +54,7 @@ class Task(Config):
 
     name: str = Field(
         default="chain",
-        description="chain, sort, reverse, arithmetic; `gym:NAME`, a task of reasoning-gym; or `file`, with `path`.",
+        description="chain, ledger, sort, reverse, arithmetic; `gym:NAME`, a task of reasoning-gym; or `file`, with `path`.",
     )
     options: Mapping[str, Any] = Field(
         default={},

@@ -87,9 +87,9 @@ class RolloutRow:
     current: Floats | None = None
     reference: Floats | None = None
     mask: Bools
-    """Which tokens were to be trained."""
+    """Which tokens were to be trained: not those that the environment wrote."""
     versions: Ints
-    """Version of the weights that sampled each token."""
+    """Version of the weights that sampled each token; −1 where none did, as in an environment's replies."""
     kept: Bools
     """The mask after the gates."""
     weight: Floats

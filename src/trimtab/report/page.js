@@ -62,7 +62,7 @@
       `weight    ${shown(at("weight"))}`, `advantage ${shown(at("advantage"))}`,
       `version   ${shown(at("versions"))}, trained at ${shown(row.version)}`,
     ];
-    if (!at("mask")) lines.push("not trained"); else if (!at("kept")) lines.push("rejected by a gate");
+    if (!at("mask")) lines.push(at("versions") === -1 ? "written by the environment" : "not trained"); else if (!at("kept")) lines.push("rejected by a gate");
     return lines.join("\n");
   };
   document.addEventListener("pointerover", (event) => {

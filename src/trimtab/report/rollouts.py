@@ -103,7 +103,7 @@ def _card(
         f"step {int(row['step']) + FIRST_STEP}",
         f"group {row.get('group')}, sample {row.get('sample')}",
         f"reward {short_number(float(row.get('reward') or 0.0))}",
-        f"{facts['count']} tokens",
+        _lengths(row, facts),
         f"kept {short_number(100 * kept)} %",
         f"age {row.get('staleness')}",
         f"ended by {row.get('finish')}",
@@ -119,6 +119,14 @@ def _card(
         f"{escape_html(_short(row.get('prompt')))}</pre>"
         f"{response_html(row, facts, place, texts)}</article>"
     )
+
+
+def _lengths(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """How many tokens there are, and how many of them no weights sampled and nothing trained: those of the environment."""
+    count = facts["count"]
+    flags = zip(_per_token(row, "versions", count, None), _per_token(row, "mask", count, True), strict=True)
+    written = sum(version == -1 and not trained for version, trained in flags)
+    return f"{count} tokens, {written} of them by the environment" if written else f"{count} tokens"
 
 
 def _short(text: object) -> str:

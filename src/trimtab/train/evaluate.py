@@ -47,6 +47,7 @@ class Evaluator:
                 max_tokens,
                 sampling,
                 True,
+                replies=policy.replies(task, problem),
             )
             for place, problem in enumerate(problems)
         ]
@@ -90,7 +91,7 @@ class Evaluation:
 
 
 def _versions(group: Group) -> set[int]:
-    return {int(version) for sample in group.samples for version in sample.versions}
+    return {int(version) for sample in group.samples for version in sample.versions[sample.own]}
 
 
 def seed_of(seed: int, *key: object) -> int:

@@ -20,6 +20,8 @@ Flags = NDArray[np.bool_]
 
 HeadKind = Literal["none", "mask", "top-k"]
 """What is recorded of the sampler's distribution at each token: nothing; the ids it could draw, where it was cut; its likeliest ids."""
+NOBODY = -1
+"""Version of tokens that no weights sampled: the environment wrote them."""
 Outcome = Literal["updated", "no rows", "all rejected", "no signal", "not finite"]
 """What came of a step: an update, or why there was none."""
 
@@ -34,6 +36,8 @@ class Problem:
     answer: str
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields, handed to the user's reward functions."""
+    replies: tuple[str, ...] = ()
+    """What the environment says after the policy's first turn, its second, and so on; after the last reply comes the last turn."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Job:
     head: HeadKind = "none"
     head_size: int = 128
     """How many of the likeliest ids (head top-k)."""
+    replies: tuple[Ints, ...] = ()
+    """Token ids that the environment writes after each stop token but the last; `max_tokens` counts them too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +105,39 @@ class SampledHead:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One response, as it was sampled."""
+    """One response, as it was sampled: turns of the policy and, between two of them, what the environment replied."""
 
     tokens: Ints
-    """Response token ids, the stop token included."""
+    """Response token ids, stop tokens and replies included."""
     behavior: Floats
-    """Log-prob of each token under the distribution it was really drawn from: temperature, top-k and top-p in force."""
+    """Log-prob of each token under the distribution it was really drawn from: temperature, top-k and top-p in force. NaN in replies."""
     raw: Floats | None
     """Log-prob of each token under the model's plain softmax at temperature 1; None from an engine that gives only one kind."""
     versions: Ints
-    """Learner version of the weights that sampled each token."""
+    """Learner version of the weights that sampled each token; −1 (`NOBODY`) where none did: the environment wrote it."""
     finish: Literal["stop", "length", "error"]
-    """A stop token; the length limit; logits that were not finite (then the tokens so far)."""
+    """The stop token of the last turn; the length limit; logits that were not finite (then the tokens so far)."""
     head: SampledHead | None = None
     """What was recorded of the distributions, if it was asked for and there was something to record."""
+
+    @property
+    def own(self) -> Flags:
+        """Which tokens the policy drew: those that can be trained, and that have a log-prob and an age."""
+        return self.versions > NOBODY
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version among its own tokens; None where it has none."""
+        return int(self.versions[self.own].min()) if self.own.any() else None
+
+    @property
+    def turns(self) -> list[Ints]:
+        """The tokens of each turn of the policy, its stop token included; one empty turn where there is no token."""
+        own = self.own
+        if own.all():
+            return [self.tokens]
+        edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).tolist()
+        return [self.tokens[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +151,8 @@ class Group:
 
     @property
     def oldest(self) -> int | None:
-        """The oldest version among all tokens of the group; None where it has none."""
-        return min((int(sample.versions.min()) for sample in self.samples if len(sample.versions)), default=None)
+        """The oldest version among all tokens that the policy drew; None where it has none."""
+        return min((oldest for sample in self.samples if (oldest := sample.oldest) is not None), default=None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with one array of each kind, all responses in it: of arrays as short as these, the number of them is what costs."""

@@ -18,7 +18,7 @@ from trimtab.errors import ConfigError
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
 from trimtab.train.display import Display
-from trimtab.train.engines.table import EngineRecipe
+from trimtab.train.engines.table import EngineRecipe, check_replies
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.judging import JudgePool
 from trimtab.train.learner.launch import learner_ranks
@@ -53,6 +53,7 @@ class Parts:
 def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Parts:
     """The parts of a run; `stack` ends what has to be ended."""
     problems = source(config.task, config.seed)
+    check_replies(config.rollout.engine, problems)
     max_tokens = longest(config, problems)
     judge = stack.enter_context(_judges(config, problems))
     start = pretrained_of(config, problems, max_tokens, display)
@@ -148,7 +149,15 @@ def jobs_of(
     for number, problem, prompt in zip(numbers, drawn, policy.prompts(config.task, drawn), strict=True):
         seed = seed_of(config.seed, "group", number)
         asked = Job(
-            number, prompt, rollout.samples, seed, max_tokens, sampling, head=rollout.head, head_size=rollout.head_size
+            number,
+            prompt,
+            rollout.samples,
+            seed,
+            max_tokens,
+            sampling,
+            head=rollout.head,
+            head_size=rollout.head_size,
+            replies=policy.replies(config.task, problem),
         )
         made.append((problem, asked))
     return made

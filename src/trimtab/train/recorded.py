@@ -46,7 +46,7 @@ def rollout_rows(step: int, entries: Sequence[Entry], policy: Policy, stepped: S
                     parts=dict(score.parts),
                     correct=score.correct,
                     finish=sample.finish,
-                    staleness=step - int(sample.versions.min()) if length else 0,
+                    staleness=0 if sample.oldest is None else step - sample.oldest,
                     failed=score.failed,
                     **_head(sample.head),
                     proximal=None if stepped.proximal is None else stepped.proximal[row, :length],
@@ -71,7 +71,7 @@ def batch_metrics(entries: Sequence[Entry], buffer: Buffer, *, waited: float, se
     """What the loop itself knows of a step that took so many seconds, of which it waited for the batch so many."""
     scores = [score for entry in entries for score in entry.scores]
     samples = [sample for entry in entries if entry.group for sample in entry.group.samples]
-    tokens = sum(len(sample.tokens) for sample in samples)
+    tokens = sum(int(sample.own.sum()) for sample in samples)
     return {
         "time/wait": waited,
         "time/step": seconds,

@@ -18,6 +18,7 @@ from trimtab.train.buffer import Buffer
 from trimtab.train.checkpoint import Saved
 from trimtab.train.entries import COLUMNS
 from trimtab.train.kept_heads import head_flaw
+from trimtab.train.messages import NOBODY
 
 
 class _Kept(BaseModel):
@@ -150,11 +151,12 @@ def _array_flaw(state: LoopState, arrays: dict[str, Any], vocabulary: int) -> st
         array = arrays.get(name)
         if not isinstance(array, np.ndarray) or array.dtype != kind or array.shape != (lengths[name],):
             return f"{name} in arrays.safetensors is not one row of {lengths[name]} numbers of type {kind.__name__}"
-    for name, end in (("prompts", vocabulary), ("tokens", vocabulary), ("versions", state.version + 1)):
-        if not _within(arrays[name], end):
-            return f"{name} in arrays.safetensors holds a number outside 0 to {end - 1}"
+    bounds = {"prompts": (0, vocabulary), "tokens": (0, vocabulary), "versions": (NOBODY, state.version + 1)}
+    for name, (first, end) in bounds.items():
+        if not _within(arrays[name], first, end):
+            return f"{name} in arrays.safetensors holds a number outside {first} to {end - 1}"
     return head_flaw(arrays, tokens, vocabulary)
 
 
-def _within(array: NDArray[Any], end: int) -> bool:
-    return not len(array) or (int(array.min()) >= 0 and int(array.max()) < end)
+def _within(array: NDArray[Any], first: int, end: int) -> bool:
+    return not len(array) or (int(array.min()) >= first and int(array.max()) < end)

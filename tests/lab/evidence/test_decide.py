@@ -11,10 +11,11 @@ from tests.lab.evidence.made import claim, run
 from tests.lab.mini import OVERRIDES
 from trimtab.errors import ConfigError, RecordError, UnknownNameError
 from trimtab.lab.evidence import decide
-from trimtab.lab.evidence.claim import Arm, ClaimTable, ClaimTask, chosen_claims, shipped_claims
+from trimtab.lab.evidence.claim import Arm, ClaimTable, ClaimTask, arm_cell, chosen_claims, shipped_claims
 from trimtab.lab.evidence.decide import ClaimPlan, SilentClaimDisplay, budget_seconds, claim_findings, decide_claims
 from trimtab.lab.lab import CellList, run_cells
 from trimtab.lab.results import CellResult, LabResults, empty_results, read_results, write_results
+from trimtab.lab.scenario import base_settings
 
 TASKS = {"chain": ClaimTask(), "other": ClaimTask(train={"task": {"options": {"size": 3}}})}
 LATE = {"k3-rs": 0.9, "off": 0.2, "geo-rs": 0.9}
@@ -204,6 +205,16 @@ def test_every_shipped_claim_that_needs_nothing_has_two_cells_that_can_be_built(
         ids = {each.id: 1 for each in table.claims if each.task == task and each.needs is None}
         cells = whole.cells(task, ids).cells
         assert len({each.fingerprint for each in cells}) == len(cells) >= 3
+
+
+def test_an_arm_may_write_out_a_correction_that_no_preset_is():
+    turns = Arm(correction="my turns", rule={"gates": [{"metric": "k3", "level": "segment", "upper": 0.01}]})
+    ours, preset = (arm_cell(each, 0, base_settings(), 3) for each in (turns, Arm(correction="k3-rs")))
+    assert (ours.correction, ours.name) == ("my turns", "stale--my_turns--seed-0")
+    assert [gate.level for gate in ours.config.correction.gates] == ["segment"]
+    assert ours.config.but(correction=preset.config.correction) == preset.config
+    with pytest.raises(ConfigError, match="level"):
+        arm_cell(Arm(correction="wrong", rule={"gates": [{"metric": "k3", "level": "turn", "upper": 0.01}]}), 0, {}, 3)
 
 
 def test_claims_are_chosen_by_id_or_from_a_file(tmp_path: Path):

@@ -12,7 +12,7 @@ from trimtab.train.messages import Problem
 from trimtab.train.tasks import Source, source
 from trimtab.train.tasks.protocol import HELD_OUT_SHARE
 
-NAMES = ["chain", "sort", "reverse", "arithmetic"]
+NAMES = ["chain", "ledger", "sort", "reverse", "arithmetic"]
 names = st.sampled_from(NAMES)
 seeds = st.integers(0, 2**32)
 indices = st.integers(0, 10**9)
@@ -42,8 +42,10 @@ def test_the_right_answer_scores_one_and_fits_characters_and_length(name, seed, 
     problem = made.problem(index)
     score = made.score(problem, problem.answer)
     assert (score.reward, score.correct, score.failed, score.parts) == (1.0, True, None, {name: 1.0})
-    assert set(problem.prompt + problem.answer) <= set(made.characters)
-    assert len(problem.answer) + 1 <= made.max_tokens
+    turns = problem.answer.split("\n") if problem.replies else [problem.answer]  # a line break is no token
+    assert len(turns) == len(problem.replies) + 1
+    assert set("".join([problem.prompt, *problem.replies, *turns])) <= set(made.characters)
+    assert sum(len(turn) + 1 for turn in turns) + sum(map(len, problem.replies)) <= made.max_tokens
 
 
 @given(names, seeds, indices, st.text("0123456789=-", max_size=30))
@@ -67,8 +69,8 @@ def test_a_demonstration_with_slips_keeps_its_length_and_characters(name, chance
     made = task(name)
     problem = made.problem(chance)
     shown = made.demonstration(problem, 0.5, random.Random(chance))
-    assert len(shown) == len(problem.answer)
-    assert set(shown) <= set(made.characters)
+    assert [len(line) for line in shown.split("\n")] == [len(line) for line in problem.answer.split("\n")]
+    assert set(shown) <= {*made.characters, "\n"}
 
 
 def test_chain_answers_with_running_sums_of_which_the_last_is_checked():
@@ -78,6 +80,42 @@ def test_chain_answers_with_running_sums_of_which_the_last_is_checked():
     problem = given_problem("7420")
     worth = {text: made.score(problem, text).reward for text in ("7420", "0000", "7421", "742", "74200", "", "0")}
     assert worth == {"7420": 1, "0000": 1, "7421": 0, "742": 0, "74200": 0, "": 0, "0": 0}
+
+
+def test_ledger_brings_sums_forward_from_turn_to_turn_and_the_last_is_checked():
+    made = task("ledger", size=2, turns=3)
+    problem = made.problem(5)
+    digits = [*problem.prompt[:-1], *"".join(problem.replies).replace("=", "")]
+    sums = [sum(map(int, digits[: place + 1])) % 10 for place in range(6)]
+    assert problem.answer == "0{}{}\n{}{}{}\n{}{}{}".format(*sums[:2], *sums[1:4], *sums[3:])
+    assert (len(problem.prompt), [len(each) for each in problem.replies]) == (3, [3, 3])
+    # three turns of three sums and a stop token, two replies of two digits and a sign
+    assert made.max_tokens == 3 * (3 + 1) + 2 * 3
+    # 7, 14; then 4, 22 and 30
+    by_hand = given_problem("074\n420")
+    made = task("ledger", size=2, turns=2)
+    texts = ("074\n420", "999\n990", "074\n421", "0744\n20", "420", "074\n42", "074\n420\n", "074\n4200", "", "\n")
+    assert [made.score(by_hand, text).reward for text in texts] == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_ledger_of_one_turn_has_no_replies_and_two_ledgers_that_begin_alike_are_two_problems():
+    made = task("ledger", size=3, turns=1)
+    assert made.problem(0).replies == ()
+    assert made.max_tokens == 5
+    made = task("ledger", size=1, turns=4)
+    problems = [made.problem(index) for index in range(60)]
+    assert len({problem.prompt for problem in problems}) <= 10 < 50 < len({problem.id for problem in problems})
+
+
+def test_a_slip_in_a_ledger_is_brought_forward():
+    made, problem = task("ledger", size=2, turns=3), given_problem("012\n246\n680")
+    for chance in range(100):
+        lines = made.demonstration(problem, 0.4, random.Random(chance)).split("\n")
+        assert lines[0][0] == "0"
+        assert all(after[0] == before[-1] for before, after in itertools.pairwise(lines))
+    always = "".join(line[1:] for line in made.demonstration(problem, 1.0, random.Random(0)).split("\n"))
+    errors = [0] + [(int(a) - int(b)) % 10 for a, b in zip(always, "124680", strict=True)]
+    assert all(a != b for a, b in itertools.pairwise(errors))
 
 
 def test_sort_and_reverse_and_arithmetic_by_hand():
@@ -116,7 +154,7 @@ def test_a_slip_in_sorting_uses_another_digit_up():
 @pytest.mark.parametrize("size", [1, 2, None])
 def test_no_trained_problem_is_held_out(name, size):
     option = "digits" if name == "arithmetic" else "size"
-    options = {} if size is None else {option: size}
+    options = ({} if size is None else {option: size}) | ({"turns": 1} if name == "ledger" and size is not None else {})
     trained = {task(name, seed, **options).problem(index).id for seed in (0, 1) for index in range(400)}
     kept = [problem.id for problem in task(name, 0, **options).held_out(256)]
     assert kept
@@ -156,6 +194,8 @@ def test_a_template_stands_around_the_prompt_and_its_characters_count():
         ({"name": "arithmetic", "options": {"operations": "+/"}}, "needs operations among"),
         ({"name": "arithmetic", "options": {"operations": ""}}, "needs operations among"),
         ({"name": "arithmetic", "options": {"digit": 1}}, "Did you mean 'digits'?"),
+        ({"name": "ledger", "options": {"turn": 3}}, "LedgerOptions has no field 'turn'. Did you mean 'turns'?"),
+        ({"name": "ledger", "options": {"turns": 0}}, "needs turns to be at least 1, got 0"),
         ({"name": "chian"}, "Task has no name 'chian'. Did you mean 'chain'?"),
         ({"name": "gym"}, "Task has no name 'gym'"),
         ({"name": "chain:3"}, "Task has no name 'chain:3'"),

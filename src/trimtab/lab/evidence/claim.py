@@ -9,10 +9,11 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
+from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number
 from trimtab.config.files import load
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
-from trimtab.lab.candidate import parse_candidate
+from trimtab.lab.candidate import Candidate, parse_candidate
 from trimtab.lab.cell import Cell, cell_of
 from trimtab.lab.evidence.pairs import SHARED, Shared
 from trimtab.lab.scenario import merge_settings, scenario
@@ -24,7 +25,10 @@ Measure = Literal["late accuracy", "survival", "kept"]
 class Arm(Config):
     """One side of a comparison."""
 
-    correction: str = Field(description="As `trimtab lab --correction` takes it.")
+    correction: str = Field(description="As `trimtab lab --correction` takes it; with `rule`, what tables call it.")
+    rule: Mapping[str, Any] | None = Field(
+        default=None, description="The correction written out, where no preset has it: `gates:`, `weight:` and so on."
+    )
     scenario: str = Field(default="stale", description="A scenario's name or file.")
     train: Mapping[str, Any] = Field(default={}, description="Settings of the training in which this arm differs.")
 
@@ -112,9 +116,10 @@ def arm_cell(arm: Arm, seed: int, base: Mapping[str, Any], steps: int) -> Cell:
     """The cell of an arm and a seed over the settings of its task."""
     with warnings.catch_warnings():  # that a bound hardly acts is what a claim is about
         warnings.simplefilter("ignore", ConfigWarning)
-        chosen, candidate = scenario(arm.scenario), parse_candidate(arm.correction)
+        chosen = scenario(arm.scenario)
+        rule = parse_candidate(arm.correction).correction if arm.rule is None else Correction.from_settings(arm.rule)
     settings = merge_settings(merge_settings(merge_settings(base, chosen.train), arm.train), {"steps": steps})
-    return cell_of(chosen, type(candidate)(arm.label, candidate.correction), seed, settings)
+    return cell_of(chosen, Candidate(arm.label, rule), seed, settings)
 
 
 def arms_of(claims: Iterable[Claim]) -> list[Arm]:

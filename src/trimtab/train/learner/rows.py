@@ -56,7 +56,7 @@ class Rows:
     tokens: Int[Tensor, "rows width"]  # response tokens, 0 beyond the end
     mask: Bool[Tensor, "rows width"]  # True on response tokens that can be trained
     behavior: Float[Tensor, "rows width"]
-    versions: Int[Tensor, "rows width"]  # −1 beyond the end
+    versions: Int[Tensor, "rows width"]  # −1 beyond the end, and where the environment wrote
     group: Int[Tensor, " rows"]
     reward: Float[Tensor, " rows"]
     correct: Bool[Tensor, " rows"]
@@ -92,6 +92,11 @@ class Rows:
     def age(self, learner: int) -> Int[Tensor, "rows width"]:
         """How many versions ago each token was sampled; −1 where that is not known."""
         return torch.where(self.versions >= 0, learner - self.versions, -1)
+
+    @property
+    def drawn(self) -> Int[Tensor, " rows"]:
+        """Tokens of each response that the policy drew."""
+        return (self.versions >= 0).sum(-1)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {
@@ -150,7 +155,7 @@ def batch_rows(answers: Sequence[Answer], device: torch.device | str = "cpu", *,
         ids[row, :begin] = answer.prompt
         ids[row, begin : begin + count] = sample.tokens
         tokens[row, :count] = sample.tokens
-        mask[row, :count] = _is_scored(sample, answer.score)
+        mask[row, :count] = sample.own & _is_scored(sample, answer.score)
         behavior[row, :count] = sample.behavior
         versions[row, :count] = sample.versions
     plain = {

@@ -65,7 +65,7 @@ def row_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, 
     seen = {
         "rollout/reward": rows.reward.nan_to_num(0.0).mean(),
         "rollout/accuracy": rows.correct.float().mean(),
-        "rollout/length": rows.lengths.float().mean(),
+        "rollout/length": rows.drawn.float().mean(),
         "rollout/truncated": 1.0 - rows.ended.float().mean(),
     }
     if before is not None and before.entropy is not None:

@@ -46,6 +46,20 @@ class Policy:
                 )
         return [np.asarray(ids, dtype=np.int32) for ids in found]
 
+    def replies(self, task: Task, problem: Problem) -> tuple[Ints, ...]:
+        """The tokens of what the environment says after each turn of the policy but the last."""
+        if not problem.replies:
+            return ()
+        if task.chat:
+            raise ConfigError(
+                f"Problem {problem.id!r} needs task.chat=false, got replies between turns and a chat template. Templates have no "
+                "way to say where a reply begins in the middle of a response."
+            )
+        found: list[Any] = cast("Any", self.tokenizer(list(problem.replies))).input_ids
+        if not all(found):
+            raise ConfigError(f"Problem {problem.id!r} needs replies with tokens, got an empty one. Check the task.")
+        return tuple(np.asarray(ids, dtype=np.int32) for ids in found)
+
     def _chat(self, task: Task, problem: Problem) -> Any:
         if not self.tokenizer.chat_template:
             raise ConfigError(
@@ -68,8 +82,15 @@ class Policy:
         return type(self.tokenizer).__module__.startswith("transformers.")
 
     def texts_of(self, group: Group) -> tuple[str, ...]:
-        """The responses of a group as text; decoded here if its sampler did not."""
-        return group.texts or tuple(self.texts([sample.tokens for sample in group.samples]))
+        """The responses of a group as text; decoded here if its sampler did not.
+
+        What the environment wrote is left out, so that no reward is paid for it; a line break stands between two turns.
+        """
+        if group.texts:
+            return group.texts
+        turns = [sample.turns for sample in group.samples]
+        texts = iter(self.texts([each for some in turns for each in some]))
+        return tuple("\n".join(next(texts) for _ in some) for some in turns)
 
     def texts(self, responses: Sequence[Ints]) -> list[str]:
         """Responses as text, without the tokens that ended them."""

@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +115,26 @@ def _teach(
 def _demonstrations(
     policy: Policy, task: Task, source: Source, numbers: range, slips: float, rng: random.Random
 ) -> tuple[Tensor, Tensor]:
-    """Prompts with worked responses as ids, and what each position should predict: −100 outside the response."""
-    rows: list[tuple[list[int], int]] = []
+    """Prompts with worked responses as ids, and what each position should predict: −100 where the policy does not write."""
+    rows: list[list[list[int]]] = []
     for number in numbers:
         problem = source.problem(number)
-        prompt: list[int] = policy.prompt(task, problem).tolist()
-        response: Any = policy.tokenizer(source.demonstration(problem, slips, rng)).input_ids
-        rows.append(([*prompt, *response, policy.stop[0]], len(prompt)))
-    width = max(len(row) for row, _ in rows)
+        given = [policy.prompt(task, problem), *policy.replies(task, problem)]
+        shown = source.demonstration(problem, slips, rng)
+        turns: Any = policy.tokenizer(shown.split("\n") if problem.replies else [shown]).input_ids
+        rows.append(
+            [part for said, turn in zip(given, turns, strict=True) for part in (said.tolist(), [*turn, policy.stop[0]])]
+        )
+    width = max(sum(map(len, row)) for row in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     targets = torch.full((len(rows), width - 1), -100)
-    for place, (row, begin) in enumerate(rows):
-        ids[place, : len(row)] = torch.tensor(row)
-        targets[place, begin - 1 : len(row) - 1] = ids[place, begin : len(row)]
+    for place, row in enumerate(rows):
+        end = 0
+        for is_own, part in zip(cycle((False, True)), row, strict=False):
+            begin, end = end, end + len(part)
+            ids[place, begin:end] = torch.tensor(part)
+            if is_own:
+                targets[place, begin - 1 : end - 1] = ids[place, begin:end]
     return ids, targets
 
 

@@ -1,4 +1,4 @@
-"""Tasks made of digits: chain, sort, reverse, arithmetic. Small enough for a tiny policy, with nothing to download."""
+"""Tasks made of digits: chain, ledger, sort, reverse, arithmetic. Small enough for a tiny policy, with nothing to download."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import operator
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
@@ -105,24 +107,66 @@ class Chain(DigitRow):
 
     def answered(self, row: str) -> str:
         """The running sums."""
-        total, sums = 0, ""
-        for digit in row:
-            total = (total + int(digit)) % 10
-            sums += str(total)
-        return sums
+        return _running_sums(row)
 
     def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
         """The running sums; a slip is a wrong sum, and the sums after it go on from there."""
-        offset, sums = 0, ""
-        for right in problem.answer:
-            offset += rng.randrange(1, 10) if rng.random() < slips else 0
-            sums += str((int(right) + offset) % 10)
-        return sums
+        return _slipped_sums(problem.answer, slips, rng)
 
     def score(self, problem: Problem, response: str) -> Score:
         """1 where the length and the last sum are right."""
         right = len(response) == len(problem.answer) and response[-1] == problem.answer[-1]
         return binary(self.name, right)
+
+
+class LedgerOptions(Config):
+    """Options of the task ledger."""
+
+    size: Annotated[int, Field(strict=True, ge=1, le=4096)] = Field(default=5, description="Digits in each turn.")
+    turns: Annotated[int, Field(strict=True, ge=1, le=256)] = Field(default=4, description="Turns of the policy.")
+
+
+class Ledger(Generated):
+    """Digits come in turns; the policy answers each with the sum brought forward and the running sums modulo 10 from there.
+
+    Only the last sum of the last turn is checked. The digits of all turns but the first are replies of the environment.
+    """
+
+    name = "ledger"
+
+    def __init__(self, config: Task, seed: int) -> None:
+        self.options = LedgerOptions.from_settings(config.options)
+        size, turns = self.options.size, self.options.turns
+        replied, own = (turns - 1) * (size + 1), turns * (size + 2)  # `=`; the sum brought forward and the stop token
+        super().__init__(DIGITS + "=", replied + own - 1, config.template, seed)
+
+    def drawn(self, rng: random.Random) -> tuple[str, str]:
+        """Such as `77=88=` in two turns of two digits, and of each a line: 0, then 7 and 14; 4, then 12 and 20."""
+        row = "".join(rng.choices(DIGITS, k=self.options.size * self.options.turns))
+        return "".join(f"{digits}=" for digits in self._by_turn(row)), self._lines(_running_sums(row))
+
+    def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
+        """The sums; a slip is a wrong one, which is brought forward."""
+        sums = "".join(line[1:] for line in problem.answer.split("\n"))
+        return self._lines(_slipped_sums(sums, slips, rng))
+
+    def score(self, problem: Problem, response: str) -> Score:
+        """1 where every turn has its length and the last sum is right."""
+        lengths = [[len(turn) for turn in text.split("\n")] for text in (response, problem.answer)]
+        return binary(self.name, lengths[0] == lengths[1] and response[-1] == problem.answer[-1])
+
+    def _problem(self, prompt: str, answer: str) -> Problem:
+        first, *rest = (f"{digits}=" for digits in prompt.removesuffix("=").split("="))
+        return replace(super()._problem(prompt, answer), prompt=framed(self._template, first), replies=tuple(rest))
+
+    def _lines(self, sums: str) -> str:
+        """A line for each turn, led by the last sum of the one before; 0 before the first."""
+        turns = self._by_turn(sums)
+        return "\n".join(before[-1] + turn for before, turn in pairwise(["0", *turns]))
+
+    def _by_turn(self, row: str) -> list[str]:
+        size = self.options.size
+        return [row[begin : begin + size] for begin in range(0, len(row), size)]
 
 
 class Sort(DigitRow):
@@ -194,6 +238,20 @@ class Arithmetic(Generated):
     def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
         """The answer, each digit wrong with the chance `slips`."""
         return _smudged(problem.answer, slips, rng)
+
+
+def _running_sums(row: str) -> str:
+    """Of digits modulo 10: of 7788 they are 7, 14, 22 and 30, so 7420."""
+    return "".join(str(total % 10) for total in accumulate(map(int, row)))
+
+
+def _slipped_sums(sums: str, slips: float, rng: random.Random) -> str:
+    """Running sums, each with a chance of `slips` of a mistake that all later ones carry on."""
+    offset, found = 0, ""
+    for right in sums:
+        offset += rng.randrange(1, 10) if rng.random() < slips else 0
+        found += str((int(right) + offset) % 10)
+    return found
 
 
 def _smudged(answer: str, slips: float, rng: random.Random) -> str:

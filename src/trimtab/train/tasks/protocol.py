@@ -19,7 +19,7 @@ class Source(Protocol):
     characters: str | None
     """Every character of prompts and right answers, for a tokenizer made on the spot; None: any text."""
     max_tokens: int | None
-    """What a right response needs: its characters and the stop token; None: not known."""
+    """What a right response needs: its characters, a stop token for each turn and the replies between them; None: not known."""
 
     def problem(self, index: int) -> Problem:
         """Training problem number `index`, from 0; it depends on the seed and the index only."""
@@ -30,11 +30,17 @@ class Source(Protocol):
         ...
 
     def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
-        """A worked response, with a chance of `slips` at each step of going wrong; ConfigError for tasks without."""
+        """A worked response, with a chance of `slips` at each step of going wrong; ConfigError for tasks without.
+
+        Where the environment replies, one line for each turn of the policy.
+        """
         ...
 
     def score(self, problem: Problem, response: str) -> Score:
-        """What the task's own verifier says; the response comes without its stop token."""
+        """What the task's own verifier says; the response comes without its stop token.
+
+        Of a response in turns, the policy's own come, a line for each: what the environment wrote earns nothing.
+        """
         ...
 
 

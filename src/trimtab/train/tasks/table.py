@@ -7,13 +7,14 @@ from collections.abc import Callable
 from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
-from trimtab.train.tasks.builtin import Arithmetic, Chain, Reverse, Sort
+from trimtab.train.tasks.builtin import Arithmetic, Chain, Ledger, Reverse, Sort
 from trimtab.train.tasks.file import File
 from trimtab.train.tasks.gym import Gym, evaluated
 from trimtab.train.tasks.protocol import Source
 
 SOURCES: dict[str, Callable[[Task, int], Source]] = {
     "chain": Chain,
+    "ledger": Ledger,
     "sort": Sort,
     "reverse": Reverse,
     "arithmetic": Arithmetic,

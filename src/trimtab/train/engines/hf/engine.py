@@ -3,6 +3,8 @@
 queue of jobs ──prompt prefilled once──► rows ──forward──► logits ──inverse CDF──► a token each ──stop, limit──► samples ─► groups
                                           ▲                                            │
                                           └── freed rows begin the next sample ◄───────┘
+
+Where a job has replies, a stop token ends a turn: the reply's tokens take the place of drawn ones, and the row goes on after them.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from trimtab.config.training import KvCache, Precision
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.devices import to_device, to_host
 from trimtab.train.engines.hf import rotary
-from trimtab.train.engines.hf.decoder import Decoder, same
+from trimtab.train.engines.hf.decoder import Decoder, Positions, same
 from trimtab.train.engines.hf.general import HfDecoder
 from trimtab.train.engines.hf.quantize import STATES, Quantizer
 from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
-from trimtab.train.messages import Group, HeadKind, Job, Sampling
+from trimtab.train.messages import Flags, Group, HeadKind, Job, Sampling
 from trimtab.train.policy.pretrained import DTYPES
 
 DrawKind = tuple[Sampling, HeadKind, int]
@@ -102,13 +104,15 @@ class HfEngine:
         logits = self.decoder.forward(slots.current[:running], slots.position[:running])
         drawn = self._draw(logits, to_device(torch.from_numpy(slots.chances()), logits.device))
         tokens, behavior, raw, sound = (each.numpy() for each in to_host(_columns(drawn)))
-        slots.record(tokens, behavior, raw, self.version)
-        slots.record_heads(drawn.heads)
-        ended = self.stops[tokens] | (slots.made[:running] >= slots.limit[:running]) | ~sound
+        written = slots.written()
+        slots.record(tokens, behavior, raw, self.version, written)
+        slots.record_heads(drawn.heads, written)
+        stopped = self._last_turns(tokens, written)
+        ended = stopped | (slots.made[:running] >= slots.limit[:running]) | ~sound
         finished: list[Group] = []
         self.holes = np.flatnonzero(ended).tolist()
         for row in self.holes:
-            finish = "error" if not sound[row] else "stop" if self.stops[tokens[row]] else "length"
+            finish = "error" if not sound[row] else "stop" if stopped[row] else "length"
             entry, index = slots.members[row]
             entry.done[index] = slots.sample(row, finish)
             if finish == "error":
@@ -168,6 +172,14 @@ class HfEngine:
             heads = tuple(told[place] for place in places_of)
         return Draw(tokens, behavior, raw, sound, heads)
 
+    def _last_turns(self, tokens: Positions, written: Mapping[int, int]) -> Flags:
+        """The rows whose last turn a stop token has just ended. Where a reply is left, it begins instead."""
+        stopped = self.stops[tokens]
+        stopped[list(written)] = False  # nobody drew it
+        for row in np.flatnonzero(stopped).tolist():
+            stopped[row] = not self.slots.go_on(row)
+        return stopped
+
     def _fill(self) -> None:
         """Begin the next samples in free rows. Each prompt is prefilled once, also where its samples begin apart."""
         free = self.holes + list(range(len(self.slots), self.rows))
@@ -223,7 +235,10 @@ class HfEngine:
                 f"{name} needs a prompt shorter than the model's {self.limit} positions, got {len(job.prompt)} tokens. "
                 "Shorten it, or leave it out."
             )
-        least, most = int(job.prompt.min()), int(job.prompt.max())
+        if any(not len(reply) for reply in job.replies):
+            raise InputError(f"{name} needs replies of at least one token each, got an empty one.")
+        given = np.concatenate([job.prompt, *job.replies])
+        least, most = int(given.min()), int(given.max())
         if least < 0 or most >= self.vocabulary:
             raise InputError(
                 f"{name} needs token ids from 0 to {self.vocabulary - 1}, got {least} to {most}. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trimtab.train.engines.hf.decoder import Positions
 from trimtab.train.engines.hf.sampling import TokenHead
-from trimtab.train.messages import Floats, Group, Ints, Job, Sample, SampledHead
+from trimtab.train.messages import NOBODY, Floats, Group, Ints, Job, Sample, SampledHead
 
 Finish = Literal["stop", "length", "error"]
 NO_IDS = np.zeros(0, np.int32)
@@ -53,6 +53,24 @@ class RunningJob:
         return Group(self.job, tuple(self.done[index] for index in range(self.job.samples)))
 
 
+class RowReplies:
+    """What the environment has still to say in one response."""
+
+    def __init__(self, replies: Sequence[Ints]) -> None:
+        self._replies = iter(replies)
+        self._left: Iterator[int] = iter(())
+
+    def begin(self) -> bool:
+        """Begin the next reply; False where the environment has said all."""
+        reply = next(self._replies, None)
+        self._left = iter(() if reply is None else reply.tolist())
+        return reply is not None
+
+    def next(self) -> int | None:
+        """The token it writes next; None while it is the policy's turn."""
+        return next(self._left, None)
+
+
 class Slots:
     """What each running response has drawn so far and draws next. `len` is how many run: rows 0 … len - 1."""
 
@@ -70,6 +88,7 @@ class Slots:
         self.raw: Floats = np.zeros((rows, 0), np.float32)
         self.uniforms: NDArray[np.float64] = np.zeros((rows, 0), np.float64)
         self.heads: list[list[TokenHead | None]] = [[] for _ in range(rows)]
+        self.replies: list[RowReplies | None] = [None] * rows
 
     def __len__(self) -> int:
         return len(self.members)
@@ -84,6 +103,7 @@ class Slots:
             else:
                 self.members.append((entry, index))
             self.heads[row] = []
+            self.replies[row] = RowReplies(entry.job.replies) if entry.job.replies else None
         at = list(rows)
         self.current[at] = entry.job.prompt[-1]
         self.position[at] = len(entry.job.prompt) - 1
@@ -102,25 +122,43 @@ class Slots:
         for table in self._tables():
             table[row] = table[last]
         self.heads[row], self.heads[last] = self.heads[last], []
+        self.replies[row] = self.replies[last]
         return last
 
     def chances(self) -> NDArray[np.float64]:
         """The uniform number that decides each row's next token."""
         return self.uniforms[self.every[: len(self)], self.made[: len(self)]]
 
-    def record(self, tokens: Positions, behavior: Floats, raw: Floats, version: int) -> None:
-        """Note the tokens drawn; they are the next inputs."""
+    def written(self) -> dict[int, int]:
+        """The tokens that the environment writes next, by row; their draws are thrown away."""
+        said = {row: each.next() for row, each in enumerate(self.replies[: len(self)]) if each is not None}
+        return {row: token for row, token in said.items() if token is not None}
+
+    def go_on(self, row: int) -> bool:
+        """Whether the turn that a row has just ended is followed by a reply, which begins."""
+        replies = self.replies[row]
+        return replies is not None and replies.begin()
+
+    def record(
+        self, tokens: Positions, behavior: Floats, raw: Floats, version: int, written: Mapping[int, int] = {}
+    ) -> None:
+        """Note the tokens drawn, and in place of some of them what was `written`; they are the next inputs."""
         at = (self.every[: len(self)], self.made[: len(self)])
         self.tokens[at], self.behavior[at], self.raw[at] = tokens, behavior, raw
         self.versions[at] = version
         self.current[: len(self)] = tokens
+        for row, token in written.items():
+            place = (row, self.made[row])
+            self.tokens[place] = self.current[row] = token
+            self.behavior[place] = self.raw[place] = np.nan
+            self.versions[place] = NOBODY
         self.made[: len(self)] += 1
         self.position[: len(self)] += 1
 
-    def record_heads(self, heads: Sequence[TokenHead | None]) -> None:
+    def record_heads(self, heads: Sequence[TokenHead | None], written: Mapping[int, int] = {}) -> None:
         """Note what is told of the distributions that the tokens just recorded were drawn from; nothing, or one for each row."""
         for row, head in enumerate(heads):
-            self.heads[row].append(head)
+            self.heads[row].append(None if row in written else head)
 
     def sample(self, row: int, finish: Finish) -> Sample:
         """The response in a row; one that ends in an error is without its last draw."""
