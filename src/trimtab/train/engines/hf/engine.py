@@ -175,6 +175,8 @@ class HfEngine:
     def _last_turns(self, tokens: Positions, written: Mapping[int, int]) -> Flags:
         """The rows whose last turn a stop token has just ended. Where a reply is left, it begins instead."""
         stopped = self.stops[tokens]
+        if not self.slots.conversing:
+            return stopped
         stopped[list(written)] = False  # nobody drew it
         for row in np.flatnonzero(stopped).tolist():
             stopped[row] = not self.slots.go_on(row)

@@ -89,6 +89,8 @@ class Slots:
         self.uniforms: NDArray[np.float64] = np.zeros((rows, 0), np.float64)
         self.heads: list[list[TokenHead | None]] = [[] for _ in range(rows)]
         self.replies: list[RowReplies | None] = [None] * rows
+        self.conversing = False
+        """Whether a job with replies ever began: most engines see none and need not look for them."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -104,6 +106,7 @@ class Slots:
                 self.members.append((entry, index))
             self.heads[row] = []
             self.replies[row] = RowReplies(entry.job.replies) if entry.job.replies else None
+        self.conversing = self.conversing or bool(entry.job.replies)
         at = list(rows)
         self.current[at] = entry.job.prompt[-1]
         self.position[at] = len(entry.job.prompt) - 1
@@ -131,6 +134,8 @@ class Slots:
 
     def written(self) -> dict[int, int]:
         """The tokens that the environment writes next, by row; their draws are thrown away."""
+        if not self.conversing:
+            return {}
         said = {row: each.next() for row, each in enumerate(self.replies[: len(self)]) if each is not None}
         return {row: token for row, token in said.items() if token is not None}
 
