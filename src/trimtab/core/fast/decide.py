@@ -39,9 +39,13 @@ class RowPass:
         """Add the moments, where the pass was run without them."""
         from trimtab.core.fast import machine, tokens
 
-        scratch = torch.empty(2 * machine.BLOCK, dtype=torch.float32).numpy()
+        scratch = torch.empty(3 * machine.BLOCK, dtype=torch.float32).numpy()
         given = (_flat(self.log_r), _flat(target), _flat(base), _bytes(self.trained))
-        tokens.observe_tokens(*given, scratch, self.sums.numpy(), self.tops.numpy())
+        if self.by_rows:
+            rows = (self.offsets, scratch, self.rows.numpy())
+            tokens.observe_rows(*given, *rows, self.sums.numpy(), self.tops.numpy())
+        else:
+            tokens.observe_tokens(*given, scratch, self.sums.numpy(), self.tops.numpy())
         self.observe_gates()
 
     def observe_gates(self) -> None:
@@ -105,7 +109,7 @@ def row_pass(
 def _run(
     loaded: Loaded, by_rows: bool, target: Tensor, base: Tensor, masked: Tensor, offsets: Any, observes: bool
 ) -> tuple[int, RowPass]:
-    from trimtab.core.fast import by_tokens, machine, places, rows
+    from trimtab.core.fast import by_tokens, places, rows
 
     number, gates = len(offsets) - 1, len(loaded.arrays[0])
     log_r, weight = _pair_like(masked)
@@ -113,7 +117,7 @@ def _run(
     by_row = torch.zeros(number, places.ROW + gates * places.ROW_GATE, dtype=torch.float64)
     sums = torch.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS, dtype=torch.float64)
     tops = torch.full((places.TOKEN_TOPS + 2 * gates,), -torch.inf, dtype=torch.float64)
-    size = rows.CHUNK + machine.BLOCK if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
+    size = rows.SCRATCH if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
     scratch = torch.empty(size, dtype=torch.float32).numpy()
     given = (_flat(target), _flat(base), _bytes(masked), offsets)
     found = (_flat(log_r), _flat(weight), _bytes(trained), _bytes(kept), by_row.numpy(), sums.numpy(), tops.numpy())

@@ -33,6 +33,16 @@ def sum_of_chunk(x):
 
 @compiled(fastmath=SUMMED)
 @no_type_check
+def sum_of_squares(x):
+    """The sum of squares, in float64."""
+    total = 0.0
+    for i in range(len(x)):
+        total += f64(x[i]) * f64(x[i])
+    return total
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
 def product_sum(x, y):
     """The sum of products, in float64."""
     total = 0.0
