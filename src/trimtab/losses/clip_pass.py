@@ -68,7 +68,7 @@ def clip_pass(call: LossCall, rule: Correction, written: list[Tensor]) -> Clippe
             torch.zeros(1, dtype=torch.float64),
             torch.empty_like(current, requires_grad=False),
         )
-        lengths = out.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
+        lengths = torch.from_numpy(out.rows[:, 3 if rule.denominator == "kept" else 0]).to(torch.float32)
         step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
         factor = share(call.reduction, lengths, step, None).factor
         flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
@@ -129,8 +129,7 @@ def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]
     from trimtab.core.fast import clip_rows
 
     quick.check_unchanged()
-    far, certain = float(quick.found.tops[0]), float(quick.found.tops[6])
-    below = quick.pair.split("/") if max(certain, certain + far) <= rounding(torch.float32) else []
+    below = quick.pair.split("/") if float(quick.found.tops[6]) <= rounding(torch.float32) else []
     marked = torch.zeros_like(quick.found.trained)
     for name, log_probs in call.policies.items():
         if name not in below:  # those of the rule's own pair are known from their extremes

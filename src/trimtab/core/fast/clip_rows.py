@@ -113,7 +113,7 @@ def _ratio_block(current, anchor, kept):
         mark = -i32(kept[i])
         x = where_marked(current[i] - anchor[i], mark)
         excess, k3, _ = exponential_parts(x)
-        number -= mark
+        number = i32(number - mark)
         log += x
         third += k3
         linear += excess
@@ -132,9 +132,9 @@ def _clip_counts(current, anchor, given, kept, low, high, dual):
         mark = -i32(kept[i])
         _, _, rho = exponential_parts(where_marked(current[i] - anchor[i], mark))
         advantage = where_marked(given[i], _finite(given[i]) & mark)
-        above += i32((rho > high) & (advantage > ZERO))
-        below += i32((rho < low) & (advantage < ZERO))
-        cut += i32((rho > dual) & (advantage < ZERO))
+        above = i32(above + i32((rho > high) & (advantage > ZERO)))
+        below = i32(below + i32((rho < low) & (advantage < ZERO)))
+        cut = i32(cut + i32((rho > dual) & (advantage < ZERO)))
     return above, below, cut
 
 
@@ -146,12 +146,12 @@ def _signs(given, weight, trained):
     for i in range(len(trained)):
         here, active = trained[i] != 0, weight[i] > ZERO
         value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
-        missing += i32(here & ((given[i] - given[i]) != ZERO))
-        up += i32(value > ZERO)
-        up_acts += i32((value > ZERO) & active)
-        down += i32(value < ZERO)
-        down_acts += i32((value < ZERO) & active)
-        acts += i32(active)
+        missing = i32(missing + i32(here & ((given[i] - given[i]) != ZERO)))
+        up = i32(up + i32(value > ZERO))
+        up_acts = i32(up_acts + i32((value > ZERO) & active))
+        down = i32(down + i32(value < ZERO))
+        down_acts = i32(down_acts + i32((value < ZERO) & active))
+        acts = i32(acts + i32(active))
     return missing, up, up_acts, down, down_acts, acts
 
 

@@ -39,7 +39,7 @@ def _weights(found: RowPass, number: int) -> list[float]:
     (level, drops, _, _), (lower, upper, *_) = found.program.weight
     if number and found.by_rows and level > 1:
         values = torch.empty(len(SHARES), dtype=torch.float64)
-        bins.row_weights(found.rows.numpy(), _ranks(number, SHARES), values.numpy())
+        bins.row_weights(found.rows, _ranks(number, SHARES), values.numpy())
         return values.tolist()
     if not (found.by_rows and level == 1 and not drops and not found.program.zeroes):
         return _values(found, found.weight, found.kept, number, SHARES)
@@ -55,7 +55,7 @@ def gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
 
     codes, (lower, upper, _) = found.program.gates[index]
     values = torch.empty(len(SHARES), dtype=torch.float32)
-    bins.gate_values(found.rows.numpy(), index, codes[0] == 0, lower, upper, SHARES, values.numpy())
+    bins.gate_values(found.rows, index, codes[0] == 0, lower, upper, SHARES, values.numpy())
     return _by_name(name, values.tolist())
 
 
@@ -77,10 +77,10 @@ def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:
         if bool((found.rows[:, column] == found.rows[:, 0]).all()):
             return found.log_r, found.trained
         scope = found.trained.clone()
-        bins.clear_rows(found.offsets, found.rows.numpy(), column, scope.view(torch.uint8).view(-1).numpy())
+        bins.clear_rows(found.offsets, found.rows, column, scope.view(torch.uint8).view(-1).numpy())
         return found.log_r, scope
     value, scope = torch.empty_like(found.log_r), torch.empty_like(found.trained)
-    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows.numpy())
+    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows)
     program = (found.program.gate_codes.numpy(), found.program.gate_numbers.numpy())
     fold.measured_again(index, *given, *program, value.view(-1).numpy(), scope.view(-1).numpy())
     return value, scope

@@ -63,7 +63,7 @@ def decide_rows(
         if state != DONE:
             return state
         if plan[1] != 0:
-            sums[10] += positive_tokens(a[start:stop], b[start:stop], trained[start:stop], far, certain)
+            sums[10] += positive_tokens(a[start:stop], b[start:stop], trained[start:stop], certain)
         x, here, out, stays = log_r[start:stop], trained[start:stop], weights[start:stop], kept[start:stop]
         if by_rows:
             if len(own) == 1:
@@ -108,19 +108,21 @@ def _end_of_chunk(offsets, first):
 @inlined
 @no_type_check
 def _split_rows(a, b, mask, part, log_r, trained, kept, rows, sums, tops):
-    """Log-ratios and marks of a chunk, and the sums of its rows; the greatest |log r| and log behavior."""
-    far = certain = f32(-np.inf)
+    """Log-ratios and marks of a chunk, and the sums of its rows; the greatest |log r| and log-prob."""
+    far, certain, number = f32(-np.inf), f32(-np.inf), 0
     for row in range(len(rows)):
         low, high = part[row], part[row + 1]
         found = split_row(a[low:high], b[low:high], mask[low:high], log_r[low:high], trained[low:high], kept[low:high])
         rows[row, 0], rows[row, 1], rows[row, 2] = found[0], found[1], found[2]
         rows[row, 5], rows[row, 6] = found[3], found[4]
         sums[1] += found[0]
+        number += found[0]
         sums[2] += found[1]
         far, certain = max(far, -found[3], found[4]), max(certain, found[5])
         tops[1] = max(tops[1], f64(found[4]))
         tops[2] = max(tops[2], -f64(found[3]))
-    sums[0] += count_bytes(mask[part[0] : part[-1]])
+    whole = part[-1] - part[0]
+    sums[0] += whole if number == whole else count_bytes(mask[part[0] : part[-1]])
     tops[0] = max(tops[0], f64(far))
     tops[6] = max(tops[6], f64(certain))
     return far, certain

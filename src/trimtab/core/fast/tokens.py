@@ -56,13 +56,14 @@ def _split_block(target, base, mask, log_r, trained, kept):
         log_r[i] = x
         trained[i] = mark & 1
         kept[i] = mark & 1
-        number -= mark
+        number = i32(number - mark)
         total += f64(x)
         base_total += own
         order = bits_in_order(x)
         low = min(low, one_of(mark, order, TOP))
         high = max(high, one_of(mark, order, BOTTOM))
-        top = max(top, one_of(mark, bits_in_order(own), BOTTOM))
+        surer = target[i] if target[i] > base[i] else base[i]
+        top = max(top, one_of(mark, bits_in_order(surer), BOTTOM))
     return number, total, base_total, low, high, top
 
 
@@ -71,7 +72,7 @@ def _split_block(target, base, mask, log_r, trained, kept):
 def split_row(target, base, mask, log_r, trained, kept):
     """Write the log-ratio of a row (0 where a token does not count) and its marks, twice: `kept` starts as what is trained.
 
-    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log base; the extremes of nothing are +inf and −inf.
+    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log-prob of either; the extremes of nothing are +inf and −inf.
     """
     number, total, base_total, low, high, top = 0, 0.0, 0.0, INFINITY, -INFINITY, -INFINITY
     for start in range(0, len(log_r), BLOCK):
@@ -121,7 +122,7 @@ def _far_block(x, excess, ratio, k3):
 @compiled(fastmath=SUMMED)
 @no_type_check
 def _moved_block(base, excess):
-    """Σ|p−q| and the greatest |p−q|, from log q and p/q − 1. A loop of its own: with the one above it needs more registers than there are."""
+    """Σ|p−q| and the greatest |p−q|, from log q and p/q − 1. In one loop with the above, registers would not do."""
     total, peak = ZERO, i32(0)
     for i in range(len(base)):
         moved = abs(exponential_of(between(base[i], LOWEST, HIGHEST)) * excess[i])
@@ -137,10 +138,8 @@ def measure_block(x, base, far, excess, ratio, k3, sums, tops):
 
     `far`: no |x| is greater. Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
     """
-    if far <= NEAR or greatest_magnitude(x) <= NEAR:
-        found = _near_block(x, excess, ratio, k3)
-    else:
-        found = _far_block(x, excess, ratio, k3)
+    near = far <= NEAR or greatest_magnitude(x) <= NEAR
+    found = _near_block(x, excess, ratio, k3) if near else _far_block(x, excess, ratio, k3)
     total, peak = _moved_block(base, excess)
     square, third = f64(found[0]), f64(found[1])
     sums[4] += square
@@ -178,7 +177,7 @@ def observe_rows(log_r, target, base, trained, offsets, scratch, rows, sums, top
         stop = start + last_counted(trained[start : offsets[row + 1]])
         rows[row, 8], rows[row, 9] = measure_tokens(log_r[start:stop], base[start:stop], far, scratch, sums, tops)
     sums[3] = sums[2] + sums[5]
-    sums[10] += positive_tokens(target, base, trained, tops[0], tops[6])
+    sums[10] += positive_tokens(target, base, trained, tops[6])
 
 
 @compiled()
@@ -187,21 +186,21 @@ def observe_tokens(log_r, target, base, trained, scratch, sums, tops):
     """The same of all rows at once, where they are short."""
     measure_tokens(log_r, base, f32(tops[0]), scratch, sums, tops)
     sums[3] = sums[2] + sums[5]
-    sums[10] += positive_tokens(target, base, trained, tops[0], tops[6])
+    sums[10] += positive_tokens(target, base, trained, tops[6])
 
 
 @compiled()
 @no_type_check
-def positive_tokens(target, base, trained, far, certain):
+def positive_tokens(target, base, trained, certain):
     """How many trained tokens have a log-prob above 0, beyond rounding, under one policy or the other.
 
-    `far`: the greatest |log r|, `certain`: the greatest log base, which together may rule it out.
+    `certain`: the greatest of them, which may rule it out.
     """
     number = i32(0)
-    if max(certain, certain + far) <= POSITIVE:
+    if certain <= POSITIVE:
         return number
     for i in range(len(trained)):
-        number += i32((trained[i] != 0) & ((target[i] > POSITIVE) | (base[i] > POSITIVE)))
+        number = i32(number + i32((trained[i] != 0) & ((target[i] > POSITIVE) | (base[i] > POSITIVE))))
     return number
 
 
@@ -211,7 +210,7 @@ def count_bytes(x):
     """How many are not 0."""
     total = i32(0)
     for i in range(len(x)):
-        total += i32(x[i] != 0)
+        total = i32(total + i32(x[i] != 0))
     return total
 
 

@@ -88,8 +88,8 @@ def count_outside(x, here, lower, upper):
     """How many marked values lie above the upper bound, and below the lower one."""
     above, below = i32(0), i32(0)
     for i in range(len(x)):
-        above += i32((here[i] > ZERO) & (x[i] > upper))
-        below += i32((here[i] > ZERO) & (x[i] < lower))
+        above = i32(above + i32((here[i] > ZERO) & (x[i] > upper)))
+        below = i32(below + i32((here[i] > ZERO) & (x[i] < lower)))
     return above, below
 
 
