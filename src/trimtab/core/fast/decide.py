@@ -34,6 +34,8 @@ class RowPass:
     tops: Any
     counts: list[Any] = field(default_factory=list[Any])
     """How many trained log-ratios lie in each bin, once a quantile was asked for."""
+    shares: list[float] = field(default_factory=list[float])
+    """Their quantiles."""
 
     def observe(self, target: Tensor, base: Tensor) -> None:
         """Add the moments, where the pass was run without them."""
@@ -124,8 +126,8 @@ def _run(
     marks = flags.view(np.uint8)
     found = (*numbers, *marks, by_row, sums, tops)
     state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], scratch, *found)
-    made = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
-    return state, RowPass(loaded.program, by_rows, offsets, *made, by_row, sums, tops)
+    log_r, weight, trained, kept = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
+    return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
 
 
 def _fresh(masked: Tensor, kind: Any) -> Any:

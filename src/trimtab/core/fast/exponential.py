@@ -48,6 +48,15 @@ def exponential_parts(x):
 
 @compiled(fastmath=CONTRACTED)
 @no_type_check
+def near_parts(x):
+    """The same for |x| ≤ NEAR, and e^−x − 1 + x."""
+    ahead, behind = both_remainders(x)
+    excess = x + ahead
+    return excess, ahead, excess + ONE, behind
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
 def exponential_of(x):
     """e^x for |x| ≤ 87."""
     _, scale, r, p = _reduce(x)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trimtab.core.decisions import MOST
-from trimtab.core.fast.decide import RowPass
+from trimtab.core.fast.decide import RowPass, flat_marks
 
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 SHARES = tuple(POINTS.values())
@@ -61,8 +61,10 @@ def gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
 
 def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
     """The same of a gate on tokens."""
+    from trimtab.core.fast import tokens
+
     value, scope = _measured_again(found, index)
-    number = int(scope.view(torch.uint8).sum(dtype=torch.int64))
+    number = int(found.sums[1] if scope is found.trained else tokens.count_bytes(flat_marks(scope)))
     values = _values(found, value, scope, number, SHARES)
     return _by_name(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
 
@@ -93,11 +95,23 @@ def _ranks(number: int, shares: tuple[float, ...]) -> tuple[int, ...]:
 def _values(
     found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], *, magnitude: bool = False
 ) -> list[float]:
-    """The shares of so many counted values; none where none counts."""
-    from trimtab.core.fast import bins, machine
-
+    """The shares of so many counted values; none where none counts. Those of trained log-ratios, which several ask for, are found once."""
     if number == 0:
         return []
+    known = value is found.log_r and counted is found.trained and shares == SHARES
+    if known and found.shares:
+        return found.shares
+    values = _found_values(found, value, counted, number, shares, magnitude)
+    if known:
+        found.shares.extend(values)
+    return values
+
+
+def _found_values(
+    found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], magnitude: bool
+) -> list[float]:
+    from trimtab.core.fast import bins, machine
+
     ranks, out = _ranks(number, shares), torch.empty(len(shares), dtype=torch.float32)
     numbers, marks = value.view(-1), counted.view(torch.uint8).view(-1).numpy()
     if numbers.numel() <= bins.FEW:

@@ -9,16 +9,15 @@ from trimtab.core.fast.exponential import (
     HIGHEST,
     LOWEST,
     NEAR,
-    both_remainders,
     exponential_of,
     exponential_parts,
     k3_reversed,
+    near_parts,
 )
 from trimtab.core.fast.machine import (
     BLOCK,
     BOTTOM,
     INFINITY,
-    ONE,
     SUMMED,
     TOP,
     ZERO,
@@ -72,7 +71,7 @@ def _split_block(target, base, mask, log_r, trained, kept):
 def split_row(target, base, mask, log_r, trained, kept):
     """Write the log-ratio of a row (0 where a token does not count) and its marks, twice: `kept` starts as what is trained.
 
-    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log-prob of either; the extremes of nothing are +inf and −inf.
+    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log-prob; extremes of nothing are +inf and −inf.
     """
     number, total, base_total, low, high, top = 0, 0.0, 0.0, INFINITY, -INFINITY, -INFINITY
     for start in range(0, len(log_r), BLOCK):
@@ -88,24 +87,23 @@ def split_row(target, base, mask, log_r, trained, kept):
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _near_block(x, excess, ratio, k3):
+def near_block(x, excess, ratio, k3):
     """Σ(r−1)², Σk3, Σk3 reversed, Σ(r−1)ℓ and Σ|ℓ| where every |ℓ| ≤ NEAR; r − 1, r and k3 are written."""
     square = third = back = weighted = distance = ZERO
     for i in range(len(x)):
-        ahead, behind = both_remainders(x[i])
-        more = x[i] + ahead
+        more, ahead, r, behind = near_parts(x[i])
         square += more * more
         third += ahead
         back += behind
         weighted += more * x[i]
         distance += abs(x[i])
-        excess[i], ratio[i], k3[i] = more, more + ONE, ahead
+        excess[i], ratio[i], k3[i] = more, r, ahead
     return square, third, back, weighted, distance
 
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _far_block(x, excess, ratio, k3):
+def far_block(x, excess, ratio, k3):
     """The same for any |ℓ| ≤ 87."""
     square = third = back = weighted = distance = ZERO
     for i in range(len(x)):
@@ -139,7 +137,7 @@ def measure_block(x, base, far, excess, ratio, k3, sums, tops):
     `far`: no |x| is greater. Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
     """
     near = far <= NEAR or greatest_magnitude(x) <= NEAR
-    found = _near_block(x, excess, ratio, k3) if near else _far_block(x, excess, ratio, k3)
+    found = near_block(x, excess, ratio, k3) if near else far_block(x, excess, ratio, k3)
     total, peak = _moved_block(base, excess)
     square, third = f64(found[0]), f64(found[1])
     sums[4] += square
