@@ -75,11 +75,14 @@ def check_device(name: str, tensor: Tensor, device: torch.device, *, plural: boo
         raise InputError(f"{name} {need} to be on {device}, got {tensor.device}. Move {it} with .to({str(device)!r}).")
 
 
-def check_all(fits: Tensor, rule: str, got: Callable[[], str]) -> None:
+def check_all(fits: Tensor | bool, rule: str, got: Callable[[], str]) -> None:
     """Every element fits; `got` says on the host what does not, and what to do."""
     if torch.compiler.is_compiling():
         return
-    if fits.device.type != "cpu":
+    if isinstance(fits, bool):
+        if not fits:
+            raise InputError(f"{rule}, got {got()}")
+    elif fits.device.type != "cpu":
         torch._assert_async(fits.all(), f"{rule}.")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     elif not bool(fits.all()):
         raise InputError(f"{rule}, got {got()}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,7 @@ from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.observe import Metrics, WeightMetrics
+from trimtab.core.once import of_identity
 from trimtab.core.ratio import indicator, is_finite, zero_outside
 from trimtab.core.weight import token_weights, weighing
 from trimtab.errors import InputError
@@ -145,9 +146,28 @@ def correct(
     return Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
 
 
+class Needs(NamedTuple):
+    """What a rule looks at, asked once of each: an answer goes over all of its gates."""
+
+    policies: tuple[str, ...]
+    advantages: bool
+    head: bool
+    age: bool
+    entropy: bool
+    group: bool
+
+
+@of_identity
+def needs_of(rule: Correction) -> Needs:
+    """What a rule looks at."""
+    return Needs(
+        rule.needs, rule.needs_advantages, rule.needs_head, rule.needs_age, rule.needs_entropy, rule.needs_group
+    )
+
+
 def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> None:
     """A head for a rule that looks at one, of the tokens of the mask."""
-    if rule.needs_head and head is None:
+    if needs_of(rule).head and head is None:
         raise InputError(
             "This correction needs head, got None. One of its gates is on head_tv or head_kl: pass trimtab.HeadLogProbs."
         )
@@ -159,16 +179,17 @@ def check_head(rule: Correction, head: HeadLogProbs | None, mask: Tensor) -> Non
 
 def check_further(rule: Correction, *, age: Tensor | None, entropy: Tensor | None, group: Tensor | None) -> None:
     """What a rule looks at beside log-probs is there."""
-    if rule.needs_age and age is None:
+    needs = needs_of(rule)
+    if needs.age and age is None:
         raise InputError(
             "This correction needs age, got None. One of its gates is on age: pass the learner's version less that of each token."
         )
-    if rule.needs_entropy and entropy is None:
+    if needs.entropy and entropy is None:
         raise InputError(
             "This correction needs entropy, got None. One of its bounds is scaled by it: pass the entropy of each token, which "
             "trimtab.selected_log_probs(..., entropy=True) gives."
         )
-    if rule.needs_group and group is None:
+    if needs.group and group is None:
         raise InputError(
             "This correction needs group, got None. Its weights are normalised by group: pass one prompt id per sequence."
         )
@@ -181,13 +202,14 @@ def required_log_probs(
     context_group: ProcessGroup | None,
 ) -> dict[str, Tensor]:
     """The log-probs a rule reads, or an error that names what is missing."""
-    found = {name: log_probs for name in rule.needs if (log_probs := given[name]) is not None}
-    for name in rule.needs:
+    needs = needs_of(rule)
+    found = {name: log_probs for name in needs.policies if (log_probs := given[name]) is not None}
+    for name in needs.policies:
         if name not in found:
             raise InputError(
                 f"This correction ({rule.policies}) needs {name} log-probs, got None. It compares {', '.join(rule.pairs)}."
             )
-    if rule.needs_advantages and advantages is None:
+    if needs.advantages and advantages is None:
         raise InputError(
             "This correction needs advantages, got None. One of its gates acts by the sign of the advantage."
         )

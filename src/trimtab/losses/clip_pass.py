@@ -13,6 +13,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.core.batch import edits, per_token
 from trimtab.core.checks import rounding
+from trimtab.core.fast.decide import flat, flat_marks
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, run_pass
 from trimtab.core.once import of_identity, once
@@ -68,7 +69,7 @@ def clip_pass(call: LossCall, rule: Correction, written: list[Tensor]) -> Clippe
             torch.zeros(1, dtype=torch.float64),
             torch.empty_like(current, requires_grad=False),
         )
-        lengths = out.rows[:, 3 if rule.denominator == "kept" else 0].to(torch.float32)
+        lengths = torch.from_numpy(out.rows[:, 3 if rule.denominator == "kept" else 0]).to(torch.float32)
         step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
         factor = share(call.reduction, lengths, step, None).factor
         flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
@@ -129,13 +130,12 @@ def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]
     from trimtab.core.fast import clip_rows
 
     quick.check_unchanged()
-    far, certain = float(quick.found.tops[0]), float(quick.found.tops[6])
-    below = quick.pair.split("/") if max(certain, certain + far) <= rounding(torch.float32) else []
-    marked = torch.zeros_like(quick.found.trained)
-    for name, log_probs in call.policies.items():
-        if name not in below:  # those of the rule's own pair are known from their extremes
-            arrays = [each.detach().view(-1).numpy() for each in (log_probs, quick.found.trained, marked)]
-            clip_rows.mark_positive(arrays[0], arrays[1], rounding(log_probs.dtype), arrays[2])
+    below = quick.pair.split("/") if float(quick.found.tops[6]) <= rounding(torch.float32) else []
+    asked = [flat(log_probs) for name, log_probs in call.policies.items() if name not in below]
+    positive = 0.0  # those of the rule's own pair are known from their extremes
+    if asked:
+        one, two, three = (asked * 3)[:3]
+        bound = torch.tensor(rounding(torch.float32), dtype=torch.float32).numpy()[()]
+        positive = float(clip_rows.count_positive(one, two, three, flat_marks(quick.found.trained), bound))
     valid, partials = float(quick.found.sums[1]), 0.0 if quick.partial is None else float(quick.partial)
-    positive = float(marked.view(torch.uint8).sum(dtype=torch.int64))
     return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})

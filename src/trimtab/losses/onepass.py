@@ -105,15 +105,12 @@ class _Written(torch.autograd.Function):
     """A loss whose gradient was written beside it. Who asks for it again, or for a second derivative, gets it from the plain form."""
 
     @staticmethod
-    def forward(
-        current: Tensor, value: list[Tensor], written: list[Tensor], plain: Callable[[Tensor], Tensor]
+    def forward(  # without `setup_context`, for which torch reads this signature at every call, longer than a small loss takes
+        ctx: Any, current: Tensor, value: list[Tensor], written: list[Tensor], plain: Callable[[Tensor], Tensor]
     ) -> Tensor:
+        ctx.save_for_backward(current)
+        ctx.written, ctx.plain = written, plain
         return value.pop()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.written, ctx.plain = inputs[2], inputs[3]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -80,7 +80,7 @@ def _hits(keys, bins):
     """How many keys are among three bins."""
     number, one, two, three = i32(0), bins[0], bins[len(bins) // 2], bins[-1]
     for i in range(len(keys)):
-        number += i32((keys[i] == one) | (keys[i] == two) | (keys[i] == three))
+        number = i32(number + i32((keys[i] == one) | (keys[i] == two) | (keys[i] == three)))
     return number
 
 

@@ -147,10 +147,10 @@ def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, sum
         return DONE
     value = value if is_open and acts else ZERO
     row[4] = value
-    if value > ZERO:
+    if value > ZERO and row[3] < len(weight):
         fill_marked(kept, value, weight)
     else:
-        weight[:] = ZERO
+        weight[:] = value
     if row[3] > 0:
         excess = f64(value) - 1.0
         sums[12] += row[3] * excess

@@ -74,7 +74,7 @@ def _slope_block(current, anchor, given, weight, trained, kept, settings, factor
         loss += value * weight[i]
         far = max(far, i32(f32(x).view(i32) & SIGN))
         large = max(large, i32(f32(advantage).view(i32) & SIGN))
-        missing |= ~_finite(apart) & i32(trained[i])
+        missing = i32(missing | i32(~_finite(apart) & i32(trained[i])))
     return loss, i32(far).view(f32), i32(large).view(f32), missing
 
 
@@ -106,36 +106,27 @@ def clip_slopes(current, anchor, given, weight, trained, kept, settings, factor,
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _ratio_block(current, anchor, kept):
-    """Of the kept: how many, Σ log ρ, Σk3, Σ(ρ − 1), the least and the greatest log ρ."""
+def _ratio_block(current, anchor, given, kept, low, high, dual):
+    """Of the kept: how many, Σ log ρ, Σk3, Σ(ρ − 1), the least and the greatest log ρ; and where the clip takes the gradient away: above,
+    below, and by the dual bound."""
     number, log, third, linear, least, greatest = i32(0), ZERO, ZERO, ZERO, TOP, BOTTOM
+    above, below, cut = i32(0), i32(0), i32(0)
     for i in range(len(kept)):
         mark = -i32(kept[i])
         x = where_marked(current[i] - anchor[i], mark)
-        excess, k3, _ = exponential_parts(x)
-        number -= mark
+        excess, k3, rho = exponential_parts(x)
+        advantage = where_marked(given[i], _finite(given[i]) & mark)
+        number = i32(number - mark)
         log += x
         third += k3
         linear += excess
         order = bits_in_order(x)
         least = min(least, one_of(mark, order, TOP))
         greatest = max(greatest, one_of(mark, order, BOTTOM))
-    return number, log, third, linear, least, greatest
-
-
-@compiled()
-@no_type_check
-def _clip_counts(current, anchor, given, kept, low, high, dual):
-    """Where the clip takes the gradient away: above, below, and by the dual bound."""
-    above, below, cut = i32(0), i32(0), i32(0)
-    for i in range(len(kept)):
-        mark = -i32(kept[i])
-        _, _, rho = exponential_parts(where_marked(current[i] - anchor[i], mark))
-        advantage = where_marked(given[i], _finite(given[i]) & mark)
-        above += i32((rho > high) & (advantage > ZERO))
-        below += i32((rho < low) & (advantage < ZERO))
-        cut += i32((rho > dual) & (advantage < ZERO))
-    return above, below, cut
+        above = i32(above + i32((rho > high) & (advantage > ZERO)))
+        below = i32(below + i32((rho < low) & (advantage < ZERO)))
+        cut = i32(cut + i32((rho > dual) & (advantage < ZERO)))
+    return number, log, third, linear, least, greatest, above, below, cut
 
 
 @compiled()
@@ -146,12 +137,12 @@ def _signs(given, weight, trained):
     for i in range(len(trained)):
         here, active = trained[i] != 0, weight[i] > ZERO
         value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
-        missing += i32(here & ((given[i] - given[i]) != ZERO))
-        up += i32(value > ZERO)
-        up_acts += i32((value > ZERO) & active)
-        down += i32(value < ZERO)
-        down_acts += i32((value < ZERO) & active)
-        acts += i32(active)
+        missing = i32(missing + i32(here & ((given[i] - given[i]) != ZERO)))
+        up = i32(up + i32(value > ZERO))
+        up_acts = i32(up_acts + i32((value > ZERO) & active))
+        down = i32(down + i32(value < ZERO))
+        down_acts = i32(down_acts + i32((value < ZERO) & active))
+        acts = i32(acts + i32(active))
     return missing, up, up_acts, down, down_acts, acts
 
 
@@ -180,17 +171,16 @@ def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, top
         if count_bytes(trained[start:to]) == 0:
             continue
         a, b, own, w = current[start:to], anchor[start:to], given[start:to], weight[start:to]
-        ratios = _ratio_block(a, b, kept[start:to])
+        ratios = _ratio_block(a, b, own, kept[start:to], settings[0], settings[1], settings[2])
         sums[1] += ratios[0]
         sums[2] += f64(ratios[1])
         sums[3] += f64(ratios[2])
         sums[4] += f64(ratios[3])
         tops[0] = max(tops[0], f64(float_at(ratios[5])))
         tops[1] = max(tops[1], -f64(float_at(ratios[4])))
-        counts = _clip_counts(a, b, own, kept[start:to], settings[0], settings[1], settings[2])
-        sums[5] += counts[0]
-        sums[6] += counts[1]
-        sums[7] += counts[2]
+        sums[5] += ratios[6]
+        sums[6] += ratios[7]
+        sums[7] += ratios[8]
         signs = _signs(own, w, trained[start:to])
         sums[8] += signs[0]
         sums[9] += signs[1]
@@ -205,7 +195,10 @@ def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, top
 
 @compiled()
 @no_type_check
-def mark_positive(values, trained, bound, marked):
-    """Mark trained tokens with a log-prob above a bound."""
-    for i in range(len(marked)):
-        marked[i] |= (trained[i] != 0) & (values[i] > bound)
+def count_positive(one, two, three, trained, bound):
+    """How many trained tokens have a log-prob above a bound under some policy."""
+    number = i32(0)
+    for i in range(len(trained)):
+        above = (one[i] > bound) | (two[i] > bound) | (three[i] > bound)
+        number = i32(number + i32((trained[i] != 0) & above))
+    return number

@@ -29,19 +29,25 @@ class RowPass:
     weight: Float[Tensor, "*tokens"]
     trained: Bool[Tensor, "*tokens"]
     kept: Bool[Tensor, "*tokens"]
-    rows: Float[Tensor, "rows columns"]
-    sums: Float[Tensor, " sums"]
-    tops: Float[Tensor, " tops"]
+    rows: Any  # arrays of float64
+    sums: Any
+    tops: Any
     counts: list[Any] = field(default_factory=list[Any])
     """How many trained log-ratios lie in each bin, once a quantile was asked for."""
+    shares: list[float] = field(default_factory=list[float])
+    """Their quantiles."""
 
     def observe(self, target: Tensor, base: Tensor) -> None:
         """Add the moments, where the pass was run without them."""
         from trimtab.core.fast import machine, tokens
 
-        scratch = torch.empty(2 * machine.BLOCK, dtype=torch.float32).numpy()
-        given = (_flat(self.log_r), _flat(target), _flat(base), _bytes(self.trained))
-        tokens.observe_tokens(*given, scratch, self.sums.numpy(), self.tops.numpy())
+        scratch = torch.empty(3 * machine.BLOCK, dtype=torch.float32).numpy()
+        given = (flat(self.log_r), flat(target), flat(base), flat_marks(self.trained))
+        if self.by_rows:
+            rows = (self.offsets, scratch, self.rows)
+            tokens.observe_rows(*given, *rows, self.sums, self.tops)
+        else:
+            tokens.observe_tokens(*given, scratch, self.sums, self.tops)
         self.observe_gates()
 
     def observe_gates(self) -> None:
@@ -49,8 +55,8 @@ class RowPass:
         from trimtab.core.fast import fold
 
         if self.by_rows and self.program.has_token_gates:
-            given = (_flat(self.log_r), _bytes(self.trained), self.offsets, self.rows.numpy())
-            fold.observe_gates(*given, self.program.gate_codes.numpy(), self.sums.numpy())
+            given = (flat(self.log_r), flat_marks(self.trained), self.offsets, self.rows)
+            fold.observe_gates(*given, self.program.gate_codes.numpy(), self.sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,53 +104,58 @@ def row_pass(
         return None
     if observes:
         found.observe_gates()
-    fold.fold_rows(found.rows.numpy(), *loaded.arrays[:2], found.sums.numpy(), found.tops.numpy())
+    fold.fold_rows(found.rows, *loaded.arrays[:2], found.sums, found.tops)
     return found
 
 
 def _run(
     loaded: Loaded, by_rows: bool, target: Tensor, base: Tensor, masked: Tensor, offsets: Any, observes: bool
 ) -> tuple[int, RowPass]:
-    from trimtab.core.fast import by_tokens, machine, places, rows
+    import numpy as np
+
+    from trimtab.core.fast import by_tokens, places, rows
 
     number, gates = len(offsets) - 1, len(loaded.arrays[0])
-    log_r, weight = _pair_like(masked)
-    trained, kept = torch.empty_like(masked), torch.empty_like(masked)
-    by_row = torch.zeros(number, places.ROW + gates * places.ROW_GATE, dtype=torch.float64)
-    sums = torch.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS, dtype=torch.float64)
-    tops = torch.full((places.TOKEN_TOPS + 2 * gates,), -torch.inf, dtype=torch.float64)
-    size = rows.CHUNK + machine.BLOCK if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
-    scratch = torch.empty(size, dtype=torch.float32).numpy()
-    given = (_flat(target), _flat(base), _bytes(masked), offsets)
-    found = (_flat(log_r), _flat(weight), _bytes(trained), _bytes(kept), by_row.numpy(), sums.numpy(), tops.numpy())
+    numbers, flags = _fresh(masked, np.float32), _fresh(masked, np.bool_)
+    by_row = np.zeros((number, places.ROW + gates * places.ROW_GATE))
+    sums = np.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS)
+    tops = np.full(places.TOKEN_TOPS + 2 * gates, -np.inf)
+    size = rows.SCRATCH if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
+    scratch = np.empty(size, np.float32)
+    given = (flat(target), flat(base), flat(masked).view(np.uint8), offsets)
+    marks = flags.view(np.uint8)
+    found = (*numbers, *marks, by_row, sums, tops)
     state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], scratch, *found)
+    log_r, weight, trained, kept = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
     return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
 
 
-def _pair_like(masked: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tensors of numbers that lie one behind the other, in storages of their own.
+def _fresh(masked: Tensor, kind: Any) -> Any:
+    """Room for two tensors that lie one behind the other.
 
     The system gets large pieces back once enough of them are free at the end of the heap, and their pages cost as much as the pass
     when they come again. It keeps twice the largest piece: one of both sizes, and all that a call frees stays.
     """
     import numpy as np
 
-    number = masked.numel()
-    both = np.empty(2 * number, dtype=np.float32)
-    return torch.from_numpy(both[:number]).view(masked.shape), torch.from_numpy(both[number:]).view(masked.shape)
+    return np.empty((2, masked.numel()), dtype=kind)
 
 
 def _offsets(masked: Tensor, layout: Layout) -> Any:
     """Where each row starts and ends in memory."""
+    import numpy as np
+
     if isinstance(layout, Packed):
-        return layout.cu_seqlens.to(torch.int64).contiguous().numpy()
+        return np.ascontiguousarray(layout.cu_seqlens.numpy(), dtype=np.int64)
     rows, width = masked.shape
-    return torch.arange(0, rows * width + 1, width, dtype=torch.int64).numpy()
+    return np.arange(0, rows * width + 1, width, dtype=np.int64) if width else np.zeros(rows + 1, dtype=np.int64)
 
 
-def _flat(tensor: Tensor) -> Any:
-    return tensor.detach().view(-1).numpy()
+def flat(tensor: Tensor) -> Any:
+    """The numbers of a contiguous tensor as an array of one dimension."""
+    return tensor.detach().numpy().reshape(-1)
 
 
-def _bytes(flags: Tensor) -> Any:
-    return flags.view(torch.uint8).view(-1).numpy()
+def flat_marks(flags: Tensor) -> Any:
+    """The same of booleans, as bytes."""
+    return flags.numpy().reshape(-1).view("uint8")

@@ -10,6 +10,18 @@ from trimtab.core.fast.machine import CONTRACTED, ONE, ZERO, compiled, f32, i32
 LOG2_E, SHIFT = f32(1.44269504), f32(12582912.0)  # 1.5 · 2²³: adding it rounds to an integer
 LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # the first times a small integer is exact
 LOWEST, HIGHEST = f32(-87.0), f32(87.0)
+NEAR = f32(0.34)
+"""Within ±ln 2 / 2 nothing is to be reduced: k is 0 and r is x."""
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def both_remainders(r):
+    """e^r − 1 − r and e^−r − 1 + r for |r| ≤ NEAR: one polynomial, its even part and its odd one."""
+    s = r * r
+    even = (f32(1.3981999507e-3) * s + f32(4.1665795894e-2)) * s + f32(5.0000001201e-1)
+    odd = ((f32(1.9875691500e-4) * s + f32(8.3334519073e-3)) * s + f32(1.6666665459e-1)) * r
+    return s * (even + odd), s * (even - odd)
 
 
 @compiled(fastmath=CONTRACTED)
@@ -18,13 +30,7 @@ def _reduce(x):
     """k, 2^k, r and e^r − 1 − r for x = k·ln 2 + r, |r| ≤ ln 2 / 2."""
     k = (x * LOG2_E + SHIFT) - SHIFT
     r = (x - k * LN2_HIGH) - k * LN2_LOW
-    p = f32(1.9875691500e-4)
-    p = p * r + f32(1.3981999507e-3)
-    p = p * r + f32(8.3334519073e-3)
-    p = p * r + f32(4.1665795894e-2)
-    p = p * r + f32(1.6666665459e-1)
-    p = p * r + f32(5.0000001201e-1)
-    p = p * r * r
+    p, _ = both_remainders(r)
     scale = i32(i32(i32(k) + i32(127)) << i32(23)).view(f32)
     return k, scale, r, p
 
@@ -38,6 +44,15 @@ def exponential_parts(x):
     excess = grown + (scale - ONE)
     apart = p if k == ZERO else excess - x
     return excess, apart if apart > ZERO else ZERO, grown + scale
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def near_parts(x):
+    """The same for |x| ≤ NEAR, and e^−x − 1 + x."""
+    ahead, behind = both_remainders(x)
+    excess = x + ahead
+    return excess, ahead, excess + ONE, behind
 
 
 @compiled(fastmath=CONTRACTED)

@@ -2,7 +2,7 @@
 
 `sums` of tokens: 0 masked, 1 valid, 2 Σℓ, 3 Σ(r−1), 4 Σ(r−1)², 5 Σk3, 6 Σk3 reversed, 7 Σ(r−1)ℓ, 8 Σ|ℓ|, 9 Σ|p−q|, 10 log-probs
 above 0, 11 kept, 12 Σ(w−1), 13 Σ(w−1)², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens,
-18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log behavior, 8 and 9 the log
+18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log-probs, 8 and 9 the log
 difference of perplexities. Of each gate: 0 tokens, 1 lost, 2 high, 3 low, 4 units, 5 Σ, 6 Σ², 7 rows, 8 rows lost whole; and two
 tops.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.fast.decide import RowPass
+from trimtab.core.fast.decide import RowPass, flat, flat_marks
 from trimtab.core.observe import gate_name
 
 GATES, GATE, TOPS = 25, 9, 10
@@ -66,13 +66,15 @@ def _raw_sums(found: RowPass) -> list[float]:
     sums, tops = found.sums.tolist(), found.tops.tolist()
     if level == 1 and not limits and sums[11] == sums[1]:  # each weight is the ratio of a trained token
         return [sums[3], sums[4], -tops[2], tops[1]]
-    out = torch.empty(4, dtype=torch.float64)
-    if level == 1:
-        kept = found.kept.view(torch.uint8).view(-1).numpy()
-        most = torch.tensor(limit if limits else torch.inf, dtype=torch.float32).numpy()[()]
-        weights.raw_token_weights(found.log_r.view(-1).numpy(), kept, most, out.numpy())
+    out = torch.tensor([0.0, 0.0, torch.inf, -torch.inf], dtype=torch.float64).numpy()
+    tokens = flat(found.log_r), flat_marks(found.kept)
+    if level != 1:
+        weights.raw_row_weights(found.rows, out)
+    elif found.by_rows:  # where no token reaches a limit
+        weights.raw_weights_by_rows(*tokens, found.offsets, found.rows, out)
     else:
-        weights.raw_row_weights(found.rows.numpy(), out.numpy())
+        most = torch.tensor(limit if limits else torch.inf, dtype=torch.float32).numpy()[()]
+        weights.raw_token_weights(*tokens, most, out)
     return out.tolist()
 
 

@@ -131,7 +131,7 @@ def run_pass(
     if found is None:
         return None
     if not whole:  # the tokens asked for, with and without log-probs
-        found.sums[0] = masked.view(torch.uint8).sum(dtype=torch.int64)
+        found.sums[0] = int(masked.view(torch.uint8).sum(dtype=torch.int64))
     partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
     before = edits_before(policies, masked)
     return QuickDecisions(rule, layout, policies, pair, masked, before, partial, found, observes)

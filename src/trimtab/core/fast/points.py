@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trimtab.core.decisions import MOST
-from trimtab.core.fast.decide import RowPass
+from trimtab.core.fast.decide import RowPass, flat_marks
 
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 SHARES = tuple(POINTS.values())
@@ -39,7 +39,7 @@ def _weights(found: RowPass, number: int) -> list[float]:
     (level, drops, _, _), (lower, upper, *_) = found.program.weight
     if number and found.by_rows and level > 1:
         values = torch.empty(len(SHARES), dtype=torch.float64)
-        bins.row_weights(found.rows.numpy(), _ranks(number, SHARES), values.numpy())
+        bins.row_weights(found.rows, _ranks(number, SHARES), values.numpy())
         return values.tolist()
     if not (found.by_rows and level == 1 and not drops and not found.program.zeroes):
         return _values(found, found.weight, found.kept, number, SHARES)
@@ -55,14 +55,16 @@ def gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
 
     codes, (lower, upper, _) = found.program.gates[index]
     values = torch.empty(len(SHARES), dtype=torch.float32)
-    bins.gate_values(found.rows.numpy(), index, codes[0] == 0, lower, upper, SHARES, values.numpy())
+    bins.gate_values(found.rows, index, codes[0] == 0, lower, upper, SHARES, values.numpy())
     return _by_name(name, values.tolist())
 
 
 def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]:
     """The same of a gate on tokens."""
+    from trimtab.core.fast import tokens
+
     value, scope = _measured_again(found, index)
-    number = int(scope.view(torch.uint8).sum(dtype=torch.int64))
+    number = int(found.sums[1] if scope is found.trained else tokens.count_bytes(flat_marks(scope)))
     values = _values(found, value, scope, number, SHARES)
     return _by_name(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
 
@@ -77,10 +79,10 @@ def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:
         if bool((found.rows[:, column] == found.rows[:, 0]).all()):
             return found.log_r, found.trained
         scope = found.trained.clone()
-        bins.clear_rows(found.offsets, found.rows.numpy(), column, scope.view(torch.uint8).view(-1).numpy())
+        bins.clear_rows(found.offsets, found.rows, column, scope.view(torch.uint8).view(-1).numpy())
         return found.log_r, scope
     value, scope = torch.empty_like(found.log_r), torch.empty_like(found.trained)
-    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows.numpy())
+    given = (found.log_r.view(-1).numpy(), found.trained.view(-1).numpy(), found.offsets, found.rows)
     program = (found.program.gate_codes.numpy(), found.program.gate_numbers.numpy())
     fold.measured_again(index, *given, *program, value.view(-1).numpy(), scope.view(-1).numpy())
     return value, scope
@@ -93,11 +95,23 @@ def _ranks(number: int, shares: tuple[float, ...]) -> tuple[int, ...]:
 def _values(
     found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], *, magnitude: bool = False
 ) -> list[float]:
-    """The shares of so many counted values; none where none counts."""
-    from trimtab.core.fast import bins, machine
-
+    """The shares of so many counted values; none where none counts. Those of trained log-ratios, which several ask for, are found once."""
     if number == 0:
         return []
+    known = value is found.log_r and counted is found.trained and shares == SHARES
+    if known and found.shares:
+        return found.shares
+    values = _found_values(found, value, counted, number, shares, magnitude)
+    if known:
+        found.shares.extend(values)
+    return values
+
+
+def _found_values(
+    found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], magnitude: bool
+) -> list[float]:
+    from trimtab.core.fast import bins, machine
+
     ranks, out = _ranks(number, shares), torch.empty(len(shares), dtype=torch.float32)
     numbers, marks = value.view(-1), counted.view(torch.uint8).view(-1).numpy()
     if numbers.numel() <= bins.FEW:

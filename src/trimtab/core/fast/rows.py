@@ -14,22 +14,23 @@ from typing import no_type_check
 import numpy as np
 
 from trimtab.core.fast.by_rows import decide_row
-from trimtab.core.fast.by_tokens import K3, RATIO, judge_chunk, of_scratch, weigh_chunk
+from trimtab.core.fast.by_tokens import K3, RATIO, VALUE, judge_chunk, of_scratch, weigh_chunk
 from trimtab.core.fast.exponential import exponential, ratios_and_k3
 from trimtab.core.fast.machine import BLOCK, ZERO, compiled, f32, f64, inlined
 from trimtab.core.fast.places import DONE, PLAIN, TOKENS
 from trimtab.core.fast.tokens import (
-    add_moments,
     count_bytes,
     last_counted,
     measure_block,
     positive_tokens,
     split_row,
 )
-from trimtab.core.fast.totals import sum_of_chunk
+from trimtab.core.fast.totals import sum_of_chunk, sum_of_squares
 
 CHUNK = 2048
 """Tokens (and rows) of a chunk of short rows; a longer row is a chunk of its own."""
+SCRATCH = 3 * CHUNK
+"""Numbers of scratch of a pass by rows."""
 FAR, HUGE = f32(20.0), f32(80.0)
 
 
@@ -62,25 +63,26 @@ def decide_rows(
         if state != DONE:
             return state
         if plan[1] != 0:
-            sums[10] += positive_tokens(a[start:stop], b[start:stop], trained[start:stop], far, certain)
+            sums[10] += positive_tokens(a[start:stop], b[start:stop], trained[start:stop], certain)
         x, here, out, stays = log_r[start:stop], trained[start:stop], weights[start:stop], kept[start:stop]
         if by_rows:
-            k3 = _exponentials(x, b[start:stop], out, scratch, len(own) > 1, weighs[0] == 1, plan, sums, tops)
-            per_row = plan[2] != 0 and len(own) > 1
+            if len(own) == 1:
+                _measure_row(x, b[start:stop], far, out, scratch, weighs[0] == 1, plan, own[0], sums, tops)
+            else:
+                _measure_rows(x, b[start:stop], part, far, out, scratch, weighs[0] == 1, plan, own, sums, tops)
             for row in range(len(own)):
                 low, high = part[row] - start, part[row + 1] - start
-                if per_row:
-                    k3 = sum_of_chunk(scratch[low:high])
                 tokens = x[low:high], here[low:high], stays[low:high], out[low:high]
-                state = decide_row(own[row], tokens, k3, gates, bounds, weighs, limits, sums, tops)
+                state = decide_row(own[row], tokens, own[row, 9], gates, bounds, weighs, limits, sums, tops)
                 if state != DONE:
                     return state
         elif stop > start:
-            _exponentials_of_chunk(x, b[start:stop], scratch, plan[1] != 0, sums, tops)
+            _exponentials_of_chunk(x, b[start:stop], far, scratch, plan[1] != 0, sums, tops)
             sound = judge_chunk(x, part, here, gates, bounds, scratch, own, sums, tops)
             if not (sound and weigh_chunk(x, part, weighs, limits, scratch, out, stays, own, sums, tops)):
                 return PLAIN
         first = last
+    sums[3] = sums[2] + sums[5]  # r − 1 = ℓ + k3
     return DONE
 
 
@@ -106,19 +108,21 @@ def _end_of_chunk(offsets, first):
 @inlined
 @no_type_check
 def _split_rows(a, b, mask, part, log_r, trained, kept, rows, sums, tops):
-    """Log-ratios and marks of a chunk, and the sums of its rows; the greatest |log r| and log behavior."""
-    far = certain = f32(-np.inf)
+    """Log-ratios and marks of a chunk, and the sums of its rows; the greatest |log r| and log-prob."""
+    far, certain, number = f32(-np.inf), f32(-np.inf), 0
     for row in range(len(rows)):
         low, high = part[row], part[row + 1]
         found = split_row(a[low:high], b[low:high], mask[low:high], log_r[low:high], trained[low:high], kept[low:high])
         rows[row, 0], rows[row, 1], rows[row, 2] = found[0], found[1], found[2]
         rows[row, 5], rows[row, 6] = found[3], found[4]
         sums[1] += found[0]
+        number += found[0]
         sums[2] += found[1]
         far, certain = max(far, -found[3], found[4]), max(certain, found[5])
         tops[1] = max(tops[1], f64(found[4]))
         tops[2] = max(tops[2], -f64(found[3]))
-    sums[0] += count_bytes(mask[part[0] : part[-1]])
+    whole = part[-1] - part[0]
+    sums[0] += whole if number == whole else count_bytes(mask[part[0] : part[-1]])
     tops[0] = max(tops[0], f64(far))
     tops[6] = max(tops[6], f64(certain))
     return far, certain
@@ -126,35 +130,61 @@ def _split_rows(a, b, mask, part, log_r, trained, kept, rows, sums, tops):
 
 @inlined
 @no_type_check
-def _exponentials(x, base, out, scratch, several, weighs_tokens, plan, sums, tops):
-    """The moments, where asked for; ratios go to `out` where they become weights. Σk3; of several rows k3 is left in scratch."""
-    total = 0.0
+def _measure_row(x, base, far, out, scratch, weighs_tokens, plan, row, sums, tops):
+    """The exponentials of one row, in blocks: its moments, where asked for; ratios go to `out` where they become weights."""
     if plan[1] == 0 and plan[2] == 0 and not weighs_tokens:
-        return total
+        return
+    square = third = 0.0
     for start in range(0, len(x), BLOCK):
-        to = min(start + BLOCK, len(x))
-        ratio = out[start:to] if weighs_tokens else scratch[CHUNK : CHUNK + to - start]
-        k3 = scratch[start:to] if several else scratch[: to - start]
+        n = min(BLOCK, len(x) - start)
+        here, excess, k3 = x[start : start + n], scratch[:n], scratch[BLOCK : BLOCK + n]
+        ratio = out[start : start + n] if weighs_tokens else scratch[2 * BLOCK : 2 * BLOCK + n]
         if plan[1] != 0:
-            found = measure_block(x[start:to], base[start:to], ratio, k3)
-            add_moments(found, sums, tops)
-            total += f64(found[2])
+            found = measure_block(here, base[start : start + n], far, excess, ratio, k3, sums, tops)
+            square += found[0]
+            third += found[1]
         elif plan[2] != 0:
-            ratios_and_k3(x[start:to], ratio, k3)
-            total += sum_of_chunk(k3)
+            ratios_and_k3(here, ratio, k3)
+            third += sum_of_chunk(k3)
         else:
-            exponential(x[start:to], ratio)
-    return total
+            exponential(here, ratio)
+    row[8], row[9] = square, third
 
 
 @inlined
 @no_type_check
-def _exponentials_of_chunk(x, base, scratch, observes, sums, tops):
+def _measure_rows(x, base, part, far, out, scratch, weighs_tokens, plan, rows, sums, tops):
+    """The same of short rows, all at once; each has its part of the sums."""
+    n = len(x)
+    excess, k3 = scratch[:n], scratch[CHUNK : CHUNK + n]
+    ratio = out if weighs_tokens else scratch[2 * CHUNK : 2 * CHUNK + n]
+    if plan[1] != 0:
+        for start in range(0, n, BLOCK):
+            to = min(start + BLOCK, n)
+            room = excess[start:to], ratio[start:to], k3[start:to]
+            measure_block(x[start:to], base[start:to], far, room[0], room[1], room[2], sums, tops)
+    elif plan[2] != 0:
+        ratios_and_k3(x, ratio, k3)
+    elif weighs_tokens:
+        exponential(x, ratio)
+    for row in range(len(rows)):
+        low, high = part[row] - part[0], part[row + 1] - part[0]
+        if plan[1] != 0:
+            rows[row, 8] = sum_of_squares(excess[low:high])
+        if plan[1] != 0 or plan[2] != 0:
+            rows[row, 9] = sum_of_chunk(k3[low:high])
+
+
+@inlined
+@no_type_check
+def _exponentials_of_chunk(x, base, far, scratch, observes, sums, tops):
     """The moments, where asked for; ratios and k3 are left in scratch."""
     ratio, k3 = of_scratch(scratch, RATIO, len(x)), of_scratch(scratch, K3, len(x))
+    if not observes:
+        ratios_and_k3(x, ratio, k3)
+        return
+    excess = of_scratch(scratch, VALUE, len(x))
     for start in range(0, len(x), BLOCK):
         to = min(start + BLOCK, len(x))
-        if observes:
-            add_moments(measure_block(x[start:to], base[start:to], ratio[start:to], k3[start:to]), sums, tops)
-        else:
-            ratios_and_k3(x[start:to], ratio[start:to], k3[start:to])
+        room = excess[start:to], ratio[start:to], k3[start:to]
+        measure_block(x[start:to], base[start:to], far, room[0], room[1], room[2], sums, tops)

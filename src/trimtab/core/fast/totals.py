@@ -33,6 +33,16 @@ def sum_of_chunk(x):
 
 @compiled(fastmath=SUMMED)
 @no_type_check
+def sum_of_squares(x):
+    """The sum of squares, in float64."""
+    total = 0.0
+    for i in range(len(x)):
+        total += f64(x[i]) * f64(x[i])
+    return total
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
 def product_sum(x, y):
     """The sum of products, in float64."""
     total = 0.0
@@ -78,8 +88,8 @@ def count_outside(x, here, lower, upper):
     """How many marked values lie above the upper bound, and below the lower one."""
     above, below = i32(0), i32(0)
     for i in range(len(x)):
-        above += i32((here[i] > ZERO) & (x[i] > upper))
-        below += i32((here[i] > ZERO) & (x[i] < lower))
+        above = i32(above + i32((here[i] > ZERO) & (x[i] > upper)))
+        below = i32(below + i32((here[i] > ZERO) & (x[i] < lower)))
     return above, below
 
 

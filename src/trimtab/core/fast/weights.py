@@ -7,13 +7,12 @@ from __future__ import annotations
 import math
 from typing import no_type_check
 
-import numpy as np
-
 from trimtab.core.fast.exponential import exponential_parts
 from trimtab.core.fast.fold import LOG_MOST
 from trimtab.core.fast.machine import (
     BLOCK,
     BOTTOM,
+    INFINITY,
     ONE,
     SUMMED,
     TOP,
@@ -99,8 +98,8 @@ def count_beyond(x, trained, lower, upper):
     """How many trained values lie above the upper bound, and below the lower one."""
     above, below = i32(0), i32(0)
     for i in range(len(x)):
-        above += i32((trained[i] != 0) & (x[i] > upper))
-        below += i32((trained[i] != 0) & (x[i] < lower))
+        above = i32(above + i32((trained[i] != 0) & (x[i] > upper)))
+        below = i32(below + i32((trained[i] != 0) & (x[i] < lower)))
     return above, below
 
 
@@ -132,8 +131,8 @@ def _raw_block(log_r, kept, limit):
 @compiled()
 @no_type_check
 def raw_token_weights(log_r, kept, limit, out):
-    """Σ(w−1), Σ(w−1)² and the logarithms of the least and the greatest w of kept tokens, their ratio within a limit, before bounds."""
-    out[:] = 0.0, 0.0, np.inf, -np.inf
+    """Add Σ(w−1) and Σ(w−1)² of kept tokens to `out`, and join the logarithms of their least and greatest w to it: their ratio within a
+    limit, before bounds."""
     for start in range(0, len(log_r), BLOCK):
         to = min(start + BLOCK, len(log_r))
         found = _raw_block(log_r[start:to], kept[start:to], limit)
@@ -145,9 +144,22 @@ def raw_token_weights(log_r, kept, limit, out):
 
 @compiled()
 @no_type_check
+def raw_weights_by_rows(log_r, kept, offsets, rows, out):
+    """The same where no token reaches a limit and each row has its moments: a look at tokens only where some of a row were kept."""
+    for row in range(len(rows)):
+        if rows[row, 3] == rows[row, 0] > 0:
+            out[0] += rows[row, 1] + rows[row, 9]  # r − 1 = ℓ + k3
+            out[1] += rows[row, 8]
+            out[2], out[3] = min(out[2], rows[row, 5]), max(out[3], rows[row, 6])
+        elif rows[row, 3] > 0:
+            low, high = offsets[row], offsets[row + 1]
+            raw_token_weights(log_r[low:high], kept[low:high], INFINITY, out)
+
+
+@compiled()
+@no_type_check
 def raw_row_weights(rows, out):
     """The same where a row has one weight for all its tokens."""
-    out[:] = 0.0, 0.0, np.inf, -np.inf
     for row in range(len(rows)):
         if rows[row, 3] > 0:
             log = min(rows[row, 7], LOG_MOST)
