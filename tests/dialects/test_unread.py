@@ -122,7 +122,10 @@ def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -
             "ref_update_interval", "ref_policy_update_freq", "use_adaptive_entropy", "entropy_coef_max", "entropy_target",
             "rollout.logprobs_mode", "recompute_old_logprobs_per_minibatch", "reward.normalize_enable", "zero_reward_on_non_stop",
             "non_stop_penalty", "algorithm.use_pf_ppo", "chord_mu_peak", "tvpo_truncation_cap", "calculate_per_token_loss",
-            "loss_scale", "masked_mean_axis", "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
+            "loss_scale", "masked_mean_axis", "normalize_rubric_scores", "code_pass_rate_reward_threshold",
+            "behavior_reward_alpha", "reward_weights", "enable_return_routed_experts", "response_length_penalty_coef",
+            "repetition_max_penalty", "format_penalty",
+            "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
 )  # fmt: skip
 def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
     assert concerns(key)
@@ -132,7 +135,7 @@ def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key
     "key", ["attention_mask", "mask_token_id", "reward_model_path", "log_reward_scale", "reward_funcs", "eval_reward_norm",
             "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing",
             "fp16.initial_loss_scale", "mtp_loss_scaling_factor", "calculate_entropy", "weight_sync_backend", "ema_beta", "ref_load",
-            "logprobs_chunk_size", "optimizer.scale"],
+            "logprobs_chunk_size", "optimizer.scale", "repetition_penalty", "rollout.presence_penalty"],
 )  # fmt: skip
 def test_names_that_only_resemble_them_do_not(key: str) -> None:
     assert not concerns(key)
@@ -143,6 +146,66 @@ def test_a_section_of_rewards_is_named_where_it_is_switched_on() -> None:
     asked = {"grpo.adv_estimator.name": "grpo", f"{section}.enabled": True, f"{section}.target_min": -1.0}
     assert told("nemo-rl", asked, BY_NAME) == [f"{section}.enabled, {section}.target_min"]
     assert told("nemo-rl", {**asked, f"{section}.enabled": False}, BY_NAME) == []
+
+
+def test_what_becomes_of_a_score_in_a_reward_manager_is_named_unless_it_is_the_plain_one() -> None:
+    asked = {
+        "algorithm.adv_estimator": "grpo",
+        "reward.reward_manager.name": "dapo",
+        "reward.reward_kwargs.max_resp_len": 4096,
+    }
+    assert told("verl", asked, BY_NAME) == ["reward.reward_manager.name, reward.reward_kwargs.max_resp_len"]
+    assert told("verl", {"algorithm.adv_estimator": "grpo", "reward_model.reward_manager": "naive"}, BY_NAME) == []
+    assert told("verl", {"algorithm.adv_estimator": "grpo", "reward_model.reward_manager": "dapo"}, BY_NAME) == [
+        "reward_model.reward_manager"
+    ]
+
+
+# ── the parameters of what a file asks for by name ──
+
+
+def test_keys_that_begin_with_the_name_of_the_chosen_estimator_or_loss_are_named() -> None:
+    asked = {"advantage_estimator": "disco", "disco_tau": 0.1, "discover_port": 1, "eps_clip": 0.2}
+    assert told("openrlhf", asked, BY_NAME) == ["disco_tau"]
+    chosen = {"advantage_estimator": "disco", "eps_clip": 0.2, "algo.disco.bound": 3, "algo.port": 1}
+    assert told("openrlhf", chosen, BY_NAME) == ["algo.disco.bound"]
+
+
+def test_names_that_any_key_may_begin_with_choose_nothing() -> None:
+    asked = {"advantage_estimator": "grpo", "grpo_workers": 4, "eps_clip": 0.2}
+    assert told("slime", asked, BY_NAME) == []
+
+
+# ── settings inside lists ──
+
+
+def test_settings_of_sections_in_a_list_are_named_by_their_number() -> None:
+    env = {"id": "own", "args": {"behavior_reward_alpha": 0.5}, "sampling": {"temperature": 0.7}}
+    asked = {"trainer": {"loss": {"type": "ipo"}}, "orchestrator": {"train": {"env": [{"id": "first"}, env]}}}
+    assert told("prime-rl", asked, BY_NAME) == ["orchestrator.train.env.1.args.behavior_reward_alpha"]
+    assert told("prime-rl", asked, SAMPLED) == ["orchestrator.train.env.1.sampling.temperature"]
+    judged = {"trainer": {"loss": {"type": "ipo"}}, "orchestrator": {"eval": {"env": [env]}}}
+    assert told("prime-rl", judged, SAMPLED) == []
+
+
+# ── programs that train on answers of earlier weights ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "command"),
+    [
+        ("verl", "python3 -m verl.experimental.one_step_off_policy.main_ppo algorithm.adv_estimator=grpo"),
+        ("verl", "python3 -m verl.experimental.fully_async_policy.fully_async_main algorithm.adv_estimator=grpo"),
+        ("slime", "python3 train_async.py --hf-checkpoint x --eps-clip 0.2 --advantage-estimator grpo"),
+    ],
+)
+def test_a_program_that_is_asynchronous_by_its_name_is_named(tmp_path: Path, framework: str, command: str) -> None:
+    program = next(word for word in command.split() if word.startswith(("verl.", "train_")))
+    assert told(framework, script(tmp_path, command + "\n"), AGE) == [program]
+
+
+def test_one_that_is_not_needs_no_word(tmp_path: Path) -> None:
+    assert told("verl", script(tmp_path, RUN), AGE) == []
 
 
 # ── what a command is given beside its words ──
@@ -161,6 +224,13 @@ RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollo
 )
 def test_a_variable_of_the_environment_that_names_a_loss_is_named(tmp_path: Path, body: str) -> None:
     assert told("verl", script(tmp_path, body), GIVEN) == ["OWN_LOSS_VARIANT"]
+
+
+@pytest.mark.parametrize("glue", ["=", " "])
+def test_variables_that_ray_hands_on_are_named_even_where_the_json_is_not_sound(tmp_path: Path, glue: str) -> None:
+    json = '{"env_vars": {"NCCL_DEBUG": "WARN" "INT4_FAKE_QAT": "1", "OWN_KL_COEF": "0.1", "OWN_CLIP_RATIO": ""}}'
+    body = f"ray job submit --runtime-env-json{glue}'{json}' -- {RUN}"
+    assert told("verl", script(tmp_path, body), GIVEN) == ["INT4_FAKE_QAT, OWN_KL_COEF"]
 
 
 @pytest.mark.parametrize(

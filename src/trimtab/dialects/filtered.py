@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.dialect import Given, parents
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import is_switched_off, words_of
 
@@ -56,6 +56,7 @@ def group_findings(asked: Given) -> Iterator[Finding]:
     switches = {key: asked.value_written(key) for key in found if isinstance(asked.value_written(key), bool)}
     off = {key.rpartition(".")[0] for key in switches} - {key.rpartition(".")[0] for key, on in switches.items() if on}
     named = [key for key in found if _says_so(asked, key) and (key.rpartition(".")[0] not in off or key in switches)]
+    named = [key for key in named if not set(parents(key)) & set(named)]
     if named:
         yield Finding(
             ", ".join(named),

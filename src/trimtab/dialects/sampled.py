@@ -80,7 +80,7 @@ def speaks_of_age(key: str) -> bool:
     return bool(AGES & set(words) or AGE_PAIRS & pairs)
 
 
-def is_asynchronous(program: str) -> bool:
+def trains_on_earlier(program: str) -> bool:
     """Whether a program by its name trains on answers of earlier weights: `train_async.py`, `one_step_off_policy.main_ppo`."""
     words = re.split(r"[^a-z]+", program.lower())
     return "async" in words or ("off", "policy") in pairwise(words)
@@ -88,7 +88,7 @@ def is_asynchronous(program: str) -> bool:
 
 def age_findings(asked: Given, program: str = "") -> Iterator[Finding]:
     """One note with the keys that say how old samples may be, and with the program where its name does."""
-    named = [program] if is_asynchronous(program) else []
+    named = [program] if trains_on_earlier(program) else []
     named += [
         key
         for key in asked.unread_keys

@@ -9,7 +9,7 @@ from trimtab.dialects.dialect import Given, parents
 from trimtab.dialects.few_bits import speaks_of_bits
 from trimtab.dialects.filtered import speaks_of_groups
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.sampled import is_switched_off, speaks_of_age, words_of
+from trimtab.dialects.sampled import SAMPLING, is_switched_off, speaks_of_age, words_of
 
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
@@ -47,12 +47,9 @@ ALWAYS = {
     ("logprobs", "mode"),
     ("adaptive", "entropy"),
     ("entropy", "target"),
-    ("stop", "penalty"),
     ("pf", "ppo"),
     ("routed", "experts"),
     ("reward", "manager"),
-    ("length", "penalty"),
-    ("format", "penalty"),
     ("repetition", "reward"),
 }
 """Pairs that are worth it likewise: a function in place of the framework's, `custom_reward_post_process_path`; experts that the
@@ -235,6 +232,8 @@ def concerns(key: str) -> bool:
     words = words_of(key)
     said = set(words)
     if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)):
+        return True
+    if "penalty" in said and not {"eval", "val"} & said and SAMPLING.fullmatch("_".join(words)) is None:
         return True
     if (FUNCTIONS & said and COMPUTED & said) or (REFERENCES & said and MOVED & said):
         return True
