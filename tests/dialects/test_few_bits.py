@@ -29,6 +29,8 @@ def told(framework: str, settings: dict[str, Any]) -> list[str]:
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "policy.generation.vllm_cfg.precision": "fp8",
                      "policy.precision": "bfloat16"}, "policy.generation.vllm_cfg.precision"),
         ("open-instruct", {"beta": 0.0, "use_fp8_kv_cache": True}, "use_fp8_kv_cache"),
+        ("slime", {"eps_clip": 0.2, "hf_checkpoint": "/root/Own-30B-FP8/", "ref_load": "/root/own"}, "hf_checkpoint"),
+        ("prime-rl", {"trainer.loss.type": "ipo", "model.name": "own/model-AWQ"}, "model.name"),
     ],
 )  # fmt: skip
 def test_few_bits_are_named(framework: str, settings: dict[str, Any], named: str) -> None:
@@ -54,6 +56,10 @@ def test_a_section_that_is_switched_off_and_the_bits_of_a_judge_need_no_word() -
         ("lora.quantization", "int4"),
         ("kv_cache_dtype", "auto"),
         ("attention_softmax_in_fp32", True),
+        ("experiment_name", "own-fp8"),
+        ("model.name", "own/fp8less-model"),
+        ("reward_model.path", "own/judge-fp8"),
+        ("teacher_model", "own/teacher-fp8"),
     ],
 )
 def test_sixteen_bits_and_more_optimizers_and_what_is_off_are_not_meant(key: str, value: Any) -> None:

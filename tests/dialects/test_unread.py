@@ -49,6 +49,10 @@ def script(folder: Path, body: str) -> Path:
         ("ms-swift", {"epsilon": 0.2, "async_generate": True}, "async_generate"),
         ("trl", {"epsilon": 0.2, "weight_sync_steps": 4}, "weight_sync_steps"),
         ("prime-rl", {"trainer.loss.type": "ipo", "max_async_level": 2}, "max_async_level"),
+        ("verl", {"actor_rollout_ref.actor.clip_ratio": 0.2, "async_training.trigger_parameter_sync_step": 4},
+         "async_training.trigger_parameter_sync_step"),
+        ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "async_rl.sampler.max_lookahead_versions": 1},
+         "async_rl.sampler.max_lookahead_versions"),
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "grpo.async_grpo.enabled": True,
                      "grpo.async_grpo.max_trajectory_age_steps": 2}, "grpo.async_grpo.max_trajectory_age_steps"),
     ],
@@ -206,6 +210,14 @@ def test_a_program_that_is_asynchronous_by_its_name_is_named(tmp_path: Path, fra
 
 def test_one_that_is_not_needs_no_word(tmp_path: Path) -> None:
     assert told("verl", script(tmp_path, RUN), AGE) == []
+
+
+def test_a_function_for_rollouts_is_named_and_for_its_age_where_its_name_says_so() -> None:
+    asked = {"eps_clip": 0.2, "rollout_function_path": "own.fully_async_rollout.generate"}
+    assert told("slime", asked, AGE) == ["rollout_function_path"]
+    plain = {"eps_clip": 0.2, "custom_generate_function_path": "own.search.generate"}
+    assert told("slime", plain, AGE) == []
+    assert told("slime", plain, BY_NAME) == ["custom_generate_function_path"]
 
 
 # ── what a command is given beside its words ──

@@ -26,6 +26,8 @@ AGE_PAIRS = {
     ("inflight", "updates"),
     ("weight", "updates"),
     ("partial", "rollout"),
+    ("parameter", "sync"),
+    ("lookahead", "versions"),
 }
 """Pairs of words that do, or that let weights change while an answer is sampled."""
 SAMPLING = re.compile(
@@ -71,6 +73,10 @@ def is_of_others(key: str) -> bool:
     return bool((OTHERS - trained) & words)
 
 
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+"""A function by its full name."""
+
+
 def speaks_of_age(key: str) -> bool:
     """Whether a key by its name bounds how old a sample may be."""
     words = words_of(key)
@@ -86,13 +92,18 @@ def trains_on_earlier(program: str) -> bool:
     return "async" in words or ("off", "policy") in pairwise(words)
 
 
+def _says_age(key: str, value: Any) -> bool:
+    """Whether a key speaks of age and says some, or names a function that by its own name does."""
+    if FUNCTION.fullmatch(str(value)) and key.endswith("_path"):
+        return trains_on_earlier(str(value))
+    return speaks_of_age(key) and bool(value)
+
+
 def age_findings(asked: Given, program: str = "") -> Iterator[Finding]:
     """One note with the keys that say how old samples may be, and with the program where its name does."""
     named = [program] if trains_on_earlier(program) else []
     named += [
-        key
-        for key in asked.unread_keys
-        if speaks_of_age(key) and asked.value_written(key) and not is_switched_off(asked, key)
+        key for key in asked.unread_keys if _says_age(key, asked.value_written(key)) and not is_switched_off(asked, key)
     ]
     if named:
         yield Finding(

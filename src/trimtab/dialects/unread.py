@@ -58,7 +58,19 @@ REFERENCES = {"ref", "reference"}
 MOVED = {"sync", "update", "mixup", "ema"}
 """And these beside the reference, from which the KL is then measured anew."""
 FUNCTIONS = {"function", "func", "fn"}
-COMPUTED = {"loss", "advantage", "advantages", "adv", "tis", "kl", "correction", "mask", "reducer"}
+COMPUTED = {
+    "rollout",
+    "generate",
+    "loss",
+    "advantage",
+    "advantages",
+    "adv",
+    "tis",
+    "kl",
+    "correction",
+    "mask",
+    "reducer",
+}
 """What a function of the user's own may compute in the framework's place, whatever its file is called."""
 REWARDS = {"reward", "rewards", "score", "scores"}
 CHANGED = {
