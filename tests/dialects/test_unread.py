@@ -208,8 +208,12 @@ def test_a_program_that_is_asynchronous_by_its_name_is_named(tmp_path: Path, fra
     assert told(framework, script(tmp_path, command + "\n"), AGE) == [program]
 
 
-def test_one_that_is_not_needs_no_word(tmp_path: Path) -> None:
+def test_one_that_is_not_needs_no_word_nor_a_class_of_which_a_remark_speaks(tmp_path: Path) -> None:
     assert told("verl", script(tmp_path, RUN), AGE) == []
+    file = tmp_path / "train.py"
+    file.write_text("from trl.experimental.async_grpo import AsyncGRPOConfig\nAsyncGRPOConfig(epsilon=0.2)\n")
+    assert told("trl", file, AGE) == []
+    assert told("trl", file, "max_staleness") == ["max_staleness"]
 
 
 def test_a_function_for_rollouts_is_named_and_for_its_age_where_its_name_says_so() -> None:

@@ -80,7 +80,7 @@ def read(
         *reading.findings,
         *unread_findings(asked),
         *environment_findings(found.environment),
-        *age_findings(asked, _started(found, where)),
+        *age_findings(asked, "" if where.endswith(".py: ") else _started(found, where)),
         *group_findings(asked),
         *sampling_findings(asked),
         *bits_findings(asked),
