@@ -53,6 +53,7 @@ SAID: dict[str, dict[str, Any]] = {
         ("roll", {"rewards.math_rule.query_filter_config.type": "mean_filter",
                   "rewards.math_rule.query_filter_config.filter_config.threshold_up": 0.9}),
         ("ms-swift", {"dynamic_sample": True, "max_resample_times": 3}),
+        ("slime", {"own_oversampling_ratio": 1.5}),  # a ratio by its last word, and told once all the same
     ],
 )  # fmt: skip
 def test_a_filter_of_groups_is_named_and_once(framework: str, settings: dict[str, Any]) -> None:

@@ -293,6 +293,12 @@ def test_no_kl_by_default_is_told_of_a_section_alone() -> None:
     assert told("skyrl", {"tis_ratio_type": "token"}, "Left out") == []
 
 
+def test_a_penalty_of_nothing_needs_no_word() -> None:
+    key = "rewards.boxed.response_length_penalty_coef"
+    assert told("roll", {"pg_clip": 0.2, key: 0.0}, BY_NAME) == []
+    assert told("roll", {"pg_clip": 0.2, key: 0.1}, BY_NAME) == [key]
+
+
 def test_a_discount_of_one_discounts_nothing() -> None:
     key = "rollout.agent.openai.turn_discount"
     assert told("areal", {"actor.eps_clip": 0.4, key: 1.0}, BY_NAME) == []
