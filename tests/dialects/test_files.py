@@ -834,6 +834,38 @@ def test_comments_below_the_last_word_of_a_command_cut_nothing_off() -> None:
     assert any("passes nothing that follows" in each for each in cut)
 
 
+BROKEN = """
+GRPO_ARGS=(--advantage-estimator grpo --eps-clip 0.2 --use-tis)
+python3 {start} --hf-checkpoint x{end}
+   ${{MODEL_ARGS[@]}} \\
+   ${{GRPO_ARGS[@]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "cut"), [("train.py", "", ["line 3"]), ("train.py", " \\", []), ("-m slime.train", "", ["line 3"])]
+)
+def test_a_backslash_that_is_missing_before_arrays_of_arguments_ends_the_command(
+    tmp_path: Path, start: str, end: str, cut: list[str]
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(BROKEN.format(start=start, end=end))
+    found = read("slime", file)
+    assert [each.key for each in found.findings if "passes nothing that follows" in each.text] == cut
+    assert found.correction is not None
+    assert found.correction.weight is not None
+    assert found.correction.weight.upper == 2.0
+
+
+@pytest.mark.parametrize("command", ['"${CMD[@]}"', '"${LAUNCHER[@]}" --eps-clip 0.3', "$RUN"])
+def test_an_array_that_is_a_command_by_its_name_goes_on_with_none(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(
+        f"CMD=(echo done)\npython3 train.py --hf-checkpoint x --advantage-estimator grpo --eps-clip 0.2\n{command}\n"
+    )
+    assert not any("passes nothing that follows" in each.text for each in read("slime", file).findings)
+
+
 @pytest.mark.parametrize("flag", ["no_grpo_std_normalization", "disable_grpo_std_normalization"])
 def test_a_flag_that_switches_a_setting_off_by_another_name_is_that_setting(flag: str) -> None:
     plain = read("slime", {"advantage_estimator": "grpo", "grpo_std_normalization": False})

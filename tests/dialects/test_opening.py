@@ -437,6 +437,19 @@ def test_the_orchestrators_own_file_sends_to_the_trainers(tmp_path: Path) -> Non
     assert not said.refused
 
 
+@pytest.mark.parametrize(
+    "own", ["max_off_policy_steps = 1", "max_inflight_rollouts = 2", '[[train.env]]\nname = "own"']
+)
+def test_one_of_its_keys_shows_the_orchestrators_file_and_group_size_is_nobodys(tmp_path: Path, own: str) -> None:
+    text = f"max_steps = 3\nbatch_size = 2\ngroup_size = 2\nseq_len = 512\n{own}\n"
+    file = written(tmp_path, "orchestrator.toml", text)
+    assert framework_of(file) == "prime-rl"
+    assert all("the loss stands in the trainer's" in each.text for each in read("prime-rl", file).refused)
+    bare = written(tmp_path, "bare.toml", text.replace(own, ""))
+    with pytest.raises(NotSettingsError, match="sets nothing of a correction"):
+        framework_of(bare)
+
+
 def test_rloo_has_no_kl_term_to_multiply(tmp_path: Path) -> None:
     script = "from trl import {0}Config, {0}Trainer\n{0}Trainer(args={0}Config(beta=0.05, use_vllm=True))\n"
     noted = {

@@ -49,6 +49,10 @@ def script(folder: Path, body: str) -> Path:
         ("ms-swift", {"epsilon": 0.2, "async_generate": True}, "async_generate"),
         ("trl", {"epsilon": 0.2, "weight_sync_steps": 4}, "weight_sync_steps"),
         ("prime-rl", {"trainer.loss.type": "ipo", "max_async_level": 2}, "max_async_level"),
+        ("verl", {"actor_rollout_ref.actor.clip_ratio": 0.2, "async_training.trigger_parameter_sync_step": 4},
+         "async_training.trigger_parameter_sync_step"),
+        ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "async_rl.sampler.max_lookahead_versions": 1},
+         "async_rl.sampler.max_lookahead_versions"),
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "grpo.async_grpo.enabled": True,
                      "grpo.async_grpo.max_trajectory_age_steps": 2}, "grpo.async_grpo.max_trajectory_age_steps"),
     ],
@@ -122,7 +126,10 @@ def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -
             "ref_update_interval", "ref_policy_update_freq", "use_adaptive_entropy", "entropy_coef_max", "entropy_target",
             "rollout.logprobs_mode", "recompute_old_logprobs_per_minibatch", "reward.normalize_enable", "zero_reward_on_non_stop",
             "non_stop_penalty", "algorithm.use_pf_ppo", "chord_mu_peak", "tvpo_truncation_cap", "calculate_per_token_loss",
-            "loss_scale", "masked_mean_axis", "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
+            "loss_scale", "masked_mean_axis", "normalize_rubric_scores", "code_pass_rate_reward_threshold",
+            "behavior_reward_alpha", "reward_weights", "enable_return_routed_experts", "response_length_penalty_coef",
+            "repetition_max_penalty", "format_penalty",
+            "own.loss_agg_mode", "trust_region_delta", "tv_divergence_threshold"],
 )  # fmt: skip
 def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key: str) -> None:
     assert concerns(key)
@@ -132,7 +139,7 @@ def test_names_of_masks_of_changed_rewards_and_of_replayed_routes_concern_us(key
     "key", ["attention_mask", "mask_token_id", "reward_model_path", "log_reward_scale", "reward_funcs", "eval_reward_norm",
             "moe_router_dtype", "replay_buffer_size", "reward_fn", "custom_rm_path", "entropy_checkpointing",
             "fp16.initial_loss_scale", "mtp_loss_scaling_factor", "calculate_entropy", "weight_sync_backend", "ema_beta", "ref_load",
-            "logprobs_chunk_size", "optimizer.scale"],
+            "logprobs_chunk_size", "optimizer.scale", "repetition_penalty", "rollout.presence_penalty"],
 )  # fmt: skip
 def test_names_that_only_resemble_them_do_not(key: str) -> None:
     assert not concerns(key)
@@ -143,6 +150,78 @@ def test_a_section_of_rewards_is_named_where_it_is_switched_on() -> None:
     asked = {"grpo.adv_estimator.name": "grpo", f"{section}.enabled": True, f"{section}.target_min": -1.0}
     assert told("nemo-rl", asked, BY_NAME) == [f"{section}.enabled, {section}.target_min"]
     assert told("nemo-rl", {**asked, f"{section}.enabled": False}, BY_NAME) == []
+
+
+def test_what_becomes_of_a_score_in_a_reward_manager_is_named_unless_it_is_the_plain_one() -> None:
+    asked = {
+        "algorithm.adv_estimator": "grpo",
+        "reward.reward_manager.name": "dapo",
+        "reward.reward_kwargs.max_resp_len": 4096,
+    }
+    assert told("verl", asked, BY_NAME) == ["reward.reward_manager.name, reward.reward_kwargs.max_resp_len"]
+    assert told("verl", {"algorithm.adv_estimator": "grpo", "reward_model.reward_manager": "naive"}, BY_NAME) == []
+    assert told("verl", {"algorithm.adv_estimator": "grpo", "reward_model.reward_manager": "dapo"}, BY_NAME) == [
+        "reward_model.reward_manager"
+    ]
+
+
+# ── the parameters of what a file asks for by name ──
+
+
+def test_keys_that_begin_with_the_name_of_the_chosen_estimator_or_loss_are_named() -> None:
+    asked = {"advantage_estimator": "disco", "disco_tau": 0.1, "discover_port": 1, "eps_clip": 0.2}
+    assert told("openrlhf", asked, BY_NAME) == ["disco_tau"]
+    chosen = {"advantage_estimator": "disco", "eps_clip": 0.2, "algo.disco.bound": 3, "algo.port": 1}
+    assert told("openrlhf", chosen, BY_NAME) == ["algo.disco.bound"]
+
+
+def test_names_that_any_key_may_begin_with_choose_nothing() -> None:
+    asked = {"advantage_estimator": "grpo", "grpo_workers": 4, "eps_clip": 0.2}
+    assert told("slime", asked, BY_NAME) == []
+
+
+# ── settings inside lists ──
+
+
+def test_settings_of_sections_in_a_list_are_named_by_their_number() -> None:
+    env = {"id": "own", "args": {"behavior_reward_alpha": 0.5}, "sampling": {"temperature": 0.7}}
+    asked = {"trainer": {"loss": {"type": "ipo"}}, "orchestrator": {"train": {"env": [{"id": "first"}, env]}}}
+    assert told("prime-rl", asked, BY_NAME) == ["orchestrator.train.env.1.args.behavior_reward_alpha"]
+    assert told("prime-rl", asked, SAMPLED) == ["orchestrator.train.env.1.sampling.temperature"]
+    judged = {"trainer": {"loss": {"type": "ipo"}}, "orchestrator": {"eval": {"env": [env]}}}
+    assert told("prime-rl", judged, SAMPLED) == []
+
+
+# ── programs that train on answers of earlier weights ──
+
+
+@pytest.mark.parametrize(
+    ("framework", "command"),
+    [
+        ("verl", "python3 -m verl.experimental.one_step_off_policy.main_ppo algorithm.adv_estimator=grpo"),
+        ("verl", "python3 -m verl.experimental.fully_async_policy.fully_async_main algorithm.adv_estimator=grpo"),
+        ("slime", "python3 train_async.py --hf-checkpoint x --eps-clip 0.2 --advantage-estimator grpo"),
+    ],
+)
+def test_a_program_that_is_asynchronous_by_its_name_is_named(tmp_path: Path, framework: str, command: str) -> None:
+    program = next(word for word in command.split() if word.startswith(("verl.", "train_")))
+    assert told(framework, script(tmp_path, command + "\n"), AGE) == [program]
+
+
+def test_one_that_is_not_needs_no_word_nor_a_class_of_which_a_remark_speaks(tmp_path: Path) -> None:
+    assert told("verl", script(tmp_path, RUN), AGE) == []
+    file = tmp_path / "train.py"
+    file.write_text("from trl.experimental.async_grpo import AsyncGRPOConfig\nAsyncGRPOConfig(epsilon=0.2)\n")
+    assert told("trl", file, AGE) == []
+    assert told("trl", file, "max_staleness") == ["max_staleness"]
+
+
+def test_a_function_for_rollouts_is_named_and_for_its_age_where_its_name_says_so() -> None:
+    asked = {"eps_clip": 0.2, "rollout_function_path": "own.fully_async_rollout.generate"}
+    assert told("slime", asked, AGE) == ["rollout_function_path"]
+    plain = {"eps_clip": 0.2, "custom_generate_function_path": "own.search.generate"}
+    assert told("slime", plain, AGE) == []
+    assert told("slime", plain, BY_NAME) == ["custom_generate_function_path"]
 
 
 # ── what a command is given beside its words ──
@@ -161,6 +240,13 @@ RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollo
 )
 def test_a_variable_of_the_environment_that_names_a_loss_is_named(tmp_path: Path, body: str) -> None:
     assert told("verl", script(tmp_path, body), GIVEN) == ["OWN_LOSS_VARIANT"]
+
+
+@pytest.mark.parametrize("glue", ["=", " "])
+def test_variables_that_ray_hands_on_are_named_even_where_the_json_is_not_sound(tmp_path: Path, glue: str) -> None:
+    json = '{"env_vars": {"NCCL_DEBUG": "WARN" "INT4_FAKE_QAT": "1", "OWN_KL_COEF": "0.1", "OWN_CLIP_RATIO": ""}}'
+    body = f"ray job submit --runtime-env-json{glue}'{json}' -- {RUN}"
+    assert told("verl", script(tmp_path, body), GIVEN) == ["INT4_FAKE_QAT, OWN_KL_COEF"]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +291,12 @@ def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
 
 def test_no_kl_by_default_is_told_of_a_section_alone() -> None:
     assert told("skyrl", {"tis_ratio_type": "token"}, "Left out") == []
+
+
+def test_a_penalty_of_nothing_needs_no_word() -> None:
+    key = "rewards.boxed.response_length_penalty_coef"
+    assert told("roll", {"pg_clip": 0.2, key: 0.0}, BY_NAME) == []
+    assert told("roll", {"pg_clip": 0.2, key: 0.1}, BY_NAME) == [key]
 
 
 def test_a_discount_of_one_discounts_nothing() -> None:

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from trimtab.dialects import DIALECTS
+from trimtab.dialects.few_bits import speaks_of_bits
+from trimtab.dialects.filtered import speaks_of_groups
 from trimtab.dialects.sampled import SAMPLING, speaks_of_age
 from trimtab.dialects.unread import SECTIONS, concerns
 
@@ -20,7 +22,7 @@ WORDS = {
     "kl", "clip", "cliprange", "ratio", "importance", "correction", "mask", "masking", "adv", "advantage", "advantages", "entropy",
     "staleness", "offpolicy", "offpolicyness", "logprob", "logprobs", "teacher", "distill", "distillation", "loss", "baseline",
     "discount", "gamma", "lam", "lambda", "reward", "rewards", "normalize", "normalization", "norm", "ref", "reference", "icepop",
-    "tis", "whiten", "async",
+    "tis", "whiten", "async", "filter", "filters", "filtering", "dynamic", "resample", "penalty", "quantization", "fp8",
 }  # fmt: skip
 """A wide net: what it catches and no rule reads or names is looked at one by one."""
 
@@ -29,6 +31,7 @@ ELSEWHERE: dict[str, set[str]] = {
         "clip_grad", "grad_clip", "lr_warmup_steps_ratio", "min_lr_ratio", "router_aux_loss_coef", "aux_loss_coef",
         "entropy_checkpointing", "entropy_from_logits_chunk_size", "entropy_from_logits_with_chunking",
     },
+    "how the batch is split": {"use_dynamic_bsz", "log_prob_use_dynamic_bsz", "dynamic_batch_enable"},
     "what is logged": {"calculate_entropy", "log_entropy"},
     "the critic": {"value_clip"},
     "where rewards come from": {"reward_funcs", "reward_model", "reward_model_plugin"},
@@ -109,7 +112,8 @@ def _is_told(framework: str, path: str) -> bool:
     name = path.rpartition(".")[2]
     known = {each.rpartition(".")[2] for key in DIALECTS[framework].keys for each in key.paths}
     inside = any(SECTIONS & set(section.split("_")) for section in path.split(".")[:-1])
-    return name in known or inside or concerns(path) or speaks_of_age(path) or SAMPLING.fullmatch(name) is not None
+    named = concerns(path) or speaks_of_age(path) or speaks_of_groups(path) or speaks_of_bits(path, "fp8")
+    return name in known or inside or named or SAMPLING.fullmatch(name) is not None
 
 
 @pytest.mark.parametrize("framework", SETTINGS)

@@ -12,6 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.dialects.examples import Examples
 from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.hints import Hints
+from trimtab.dialects.listed import within_lists
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.values import Kind
@@ -75,7 +76,7 @@ class Given:
         width: int | None,
     ) -> None:
         self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
-        self._written = written
+        self._written, self._listed = written, dict(within_lists(written))
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
         self.builds_on_others = False
@@ -109,8 +110,10 @@ class Given:
 
     @property
     def unread_keys(self) -> list[str]:
-        """The user's keys that are none of ours."""
-        return [key for key in self._written if key not in self.places.values()]
+        """The user's keys that are none of ours, those inside lists by their number: `train.env.0.args.alpha`."""
+        taken = set(self.places.values())
+        listed = [key for key in self._listed if not taken & set(parents(key))]
+        return [*(key for key in self._written if key not in taken), *listed]
 
     def __contains__(self, label: object) -> bool:
         return label in self._keys
@@ -156,11 +159,11 @@ class Given:
 
     def value_written(self, key: str) -> Any:
         """What the user wrote under a key, ours or not."""
-        return self._written[key]
+        return self._written[key] if key in self._written else self._listed[key]
 
     def value_of(self, key: str, otherwise: Any = False) -> Any:
         """What the user wrote under a key, ours or not; `otherwise` where it is not written."""
-        return self._written.get(key, otherwise)
+        return self._written.get(key, self._listed.get(key, otherwise))
 
     def has_section(self, name: str) -> bool:
         """Whether anything was written under a top-level name, ours or not."""

@@ -16,7 +16,7 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 SHORTEST = 9
 """A key shorter than this may well be the beginning of one of ours by chance."""
 
-COMMON = {"name", "type", "kind", "mode", "level", "target", "enabled", "enable"}
+COMMON = {"name", "type", "kind", "mode", "level", "target", "enabled", "enable", "group_size"}
 """Names alone that any command or file may have."""
 
 LONG_ENOUGH = 6

@@ -13,11 +13,13 @@ from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
+from trimtab.dialects.few_bits import bits_findings
 from trimtab.dialects.files.inherit import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
 from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.filtered import group_findings
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
@@ -78,8 +80,10 @@ def read(
         *reading.findings,
         *unread_findings(asked),
         *environment_findings(found.environment),
-        *age_findings(asked),
+        *age_findings(asked, "" if where.endswith(".py: ") else _started(found, where)),
+        *group_findings(asked),
         *sampling_findings(asked),
+        *bits_findings(asked),
         *unused_findings(asked),
         *(
             ()
@@ -105,6 +109,12 @@ def _matters(dialect: Dialect, parent: Elsewhere) -> bool:
     return not parent.package or any(f"{path}.".startswith(inside) for key in dialect.keys for path in key.paths)
 
 
+def _started(found: Contents, where: str) -> str:
+    """The program that a command starts; nothing for a script that is the file itself."""
+    program = found.programs[0] if found.programs else ""
+    return program if os.path.basename(where.removesuffix(": ")) != os.path.basename(program) else ""
+
+
 def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> Iterator[Finding]:
     """What there is to say about files that are not there, keys that belong to no part, and a file without any key of ours."""
     for each in found.parents:
@@ -114,10 +124,9 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
                 "surprise",
                 f"This builds on {each.name}, which is not beside it: what it sets is not known.",
             )
-    program = found.programs[0] if found.programs else ""
-    is_other = os.path.basename(where.removesuffix(": ")) != os.path.basename(program)
+    program = _started(found, where)
     own = re.fullmatch(asked.dialect.entry_points, program)
-    if is_other and re.fullmatch(asked.dialect.programs, program) and not own:
+    if program and re.fullmatch(asked.dialect.programs, program) and not own:
         is_script = program.endswith(".py") and not where.endswith(".py: ")
         text = OWN_SCRIPT if is_script else OWN_PROGRAM
         yield Finding(program, "surprise" if is_script else "note", text.format(title=asked.dialect.title))

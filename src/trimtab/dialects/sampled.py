@@ -21,10 +21,13 @@ AGE_PAIRS = {
     ("async", "queue"),
     ("async", "generation"),
     ("async", "generate"),
+    ("async", "training"),
     ("queued", "batches"),
     ("inflight", "updates"),
     ("weight", "updates"),
     ("partial", "rollout"),
+    ("parameter", "sync"),
+    ("lookahead", "versions"),
 }
 """Pairs of words that do, or that let weights change while an answer is sampled."""
 SAMPLING = re.compile(
@@ -49,19 +52,58 @@ OTHERS = {
 """Words of a section in which other answers are sampled than those trained on."""
 
 
+def words_of(key: str) -> list[str]:
+    """The words of a key's own name."""
+    return key.rpartition(".")[2].lower().replace("-", "_").split("_")
+
+
+def is_switched_off(asked: Given, key: str) -> bool:
+    """Whether a section that a key stands in is switched off, or of a kind that is none."""
+    return any(
+        asked.value_of(f"{section}.{switch}", True) is False
+        for section in parents(key)
+        for switch in ("enabled", "enable")
+    ) or any(asked.value_of(f"{section}.type", True) in (None, "no_filter") for section in parents(key))
+
+
+def is_of_others(key: str) -> bool:
+    """Whether a key stands in a section in which other answers are sampled than those trained on."""
+    words = set(re.split(r"[._]", key.rpartition(".")[0].lower()))
+    trained = {"env", "envs"} if "train" in words else set[str]()
+    return bool((OTHERS - trained) & words)
+
+
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+"""A function by its full name."""
+
+
 def speaks_of_age(key: str) -> bool:
     """Whether a key by its name bounds how old a sample may be."""
-    words = key.rpartition(".")[2].lower().replace("-", "_").split("_")
+    words = words_of(key)
     pairs = set(pairwise(words))
     if {("off", "policy"), ("weight", "sync")} & pairs:
         return words[-1] in ("steps", "interval")
     return bool(AGES & set(words) or AGE_PAIRS & pairs)
 
 
-def age_findings(asked: Given) -> Iterator[Finding]:
-    """One note with the keys that say how old samples may be."""
-    named = [
-        key for key in asked.unread_keys if speaks_of_age(key) and asked.value_written(key) and not _is_off(asked, key)
+def trains_on_earlier(program: str) -> bool:
+    """Whether a program by its name trains on answers of earlier weights: `train_async.py`, `one_step_off_policy.main_ppo`."""
+    words = re.split(r"[^a-z]+", program.lower())
+    return "async" in words or ("off", "policy") in pairwise(words)
+
+
+def _says_age(key: str, value: Any) -> bool:
+    """Whether a key speaks of age and says some, or names a function that by its own name does."""
+    if FUNCTION.fullmatch(str(value)) and key.endswith("_path"):
+        return trains_on_earlier(str(value))
+    return speaks_of_age(key) and bool(value)
+
+
+def age_findings(asked: Given, program: str = "") -> Iterator[Finding]:
+    """One note with the keys that say how old samples may be, and with the program where its name does."""
+    named = [program] if trains_on_earlier(program) else []
+    named += [
+        key for key in asked.unread_keys if _says_age(key, asked.value_written(key)) and not is_switched_off(asked, key)
     ]
     if named:
         yield Finding(
@@ -88,13 +130,8 @@ def sampling_findings(asked: Given) -> Iterator[Finding]:
 
 def _shapes(key: str, value: Any) -> bool:
     """Whether a key makes the distribution another than the model's own."""
-    section, _, name = key.rpartition(".")
+    name = key.rpartition(".")[2]
     match = SAMPLING.fullmatch(name)
     if match is None or isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return value not in PLAIN[match[1]] and not OTHERS & set(re.split(r"[._]", section.lower()))
-
-
-def _is_off(asked: Given, key: str) -> bool:
-    """Whether a section that the key stands in is switched off."""
-    return any(asked.value_of(f"{section}.enabled", True) is False for section in parents(key))
+    return value not in PLAIN[match[1]] and not is_of_others(key)

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from trimtab.dialects.dialect import Given, parents
+from trimtab.dialects.few_bits import speaks_of_bits
+from trimtab.dialects.filtered import speaks_of_groups
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.sampled import speaks_of_age
+from trimtab.dialects.sampled import SAMPLING, is_switched_off, speaks_of_age, words_of
 
 WORDS = {
     "kl", "ratio", "clip", "cliprange", "tis", "mis", "icepop", "kpop", "opsm", "importance", "correction", "correct",
@@ -45,8 +47,10 @@ ALWAYS = {
     ("logprobs", "mode"),
     ("adaptive", "entropy"),
     ("entropy", "target"),
-    ("stop", "penalty"),
     ("pf", "ppo"),
+    ("routed", "experts"),
+    ("reward", "manager"),
+    ("repetition", "reward"),
 }
 """Pairs that are worth it likewise: a function in place of the framework's, `custom_reward_post_process_path`; experts that the
 trainer's log-probs take over from the sampler; which log-probs these are."""
@@ -54,11 +58,24 @@ REFERENCES = {"ref", "reference"}
 MOVED = {"sync", "update", "mixup", "ema"}
 """And these beside the reference, from which the KL is then measured anew."""
 FUNCTIONS = {"function", "func", "fn"}
-COMPUTED = {"loss", "advantage", "advantages", "adv", "tis", "kl", "correction", "mask", "reducer"}
+COMPUTED = {
+    "rollout",
+    "generate",
+    "loss",
+    "advantage",
+    "advantages",
+    "adv",
+    "tis",
+    "kl",
+    "correction",
+    "mask",
+    "reducer",
+}
 """What a function of the user's own may compute in the framework's place, whatever its file is called."""
-REWARDS = {"reward", "rewards"}
+REWARDS = {"reward", "rewards", "score", "scores"}
 CHANGED = {
     "normalize", "normalise", "normalization", "norm", "scale", "scaling", "shaping", "bias", "whiten", "zero", "penalty",
+    "threshold", "alpha", "weight", "weights", "coef", "coeff", "shift", "discount", "decay",
 }  # fmt: skip
 """And these beside rewards, which then reach the advantage as something else."""
 OF_ADVANTAGES = {"adv", "advantage", "advantages"}
@@ -101,6 +118,26 @@ PASSED = {
     "attention", "attn", "causal", "id", "fp16", "initial",
 }  # fmt: skip
 """Words beside which those mean something else: `max_grad_norm`, `warmup_ratio`, `gpu_memory_ratio`."""
+REWARD_SECTIONS = {("reward", "kwargs"), ("reward", "manager")}
+"""Pairs of words of a section whose keys say what becomes of a score."""
+PLAIN_NAMES = ("naive",)
+"""Names of what does nothing to a reward."""
+COMMON = {
+    "grpo",
+    "ppo",
+    "gae",
+    "rloo",
+    "default",
+    "none",
+    "token",
+    "sequence",
+    "batch",
+    "group",
+    "mean",
+    "custom",
+    "auto",
+}
+"""Names of a loss or an estimator that any key may begin with."""
 SECTIONS = {"loss", "distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
 """Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
@@ -108,8 +145,14 @@ MOST_NAMED = 12
 
 def unread_findings(asked: Given) -> Iterator[Finding]:
     """One note with every such key that says something."""
-    unread = [key for key in asked.unread_keys if not speaks_of_age(key) and _says_something(asked, key)]
-    named = [key for key in unread if concerns(key) or _inside(asked, key)]
+    chosen = tuple(_chosen(asked))
+    named = [
+        key
+        for key in asked.unread_keys
+        if not _is_told_apart(asked, key)
+        and _says_something(asked, key)
+        and (concerns(key) or _inside(asked, key) or _is_of(key, chosen))
+    ]
     if named:
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         yield Finding(
@@ -120,16 +163,40 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         )
 
 
+def _is_told_apart(asked: Given, key: str) -> bool:
+    """Whether a key has a note of its own: of age, of groups, of few bits."""
+    return speaks_of_age(key) or speaks_of_groups(key) or speaks_of_bits(key, asked.value_written(key))
+
+
+def _chosen(asked: Given) -> Iterator[str]:
+    """The names of the loss and the estimator that the file asks for: `disco_beta` belongs to `disco`."""
+    for label, place in asked.places.items():
+        value = asked.value_written(place)
+        if asked.part_of(label) != "other" and isinstance(value, str) and value.isidentifier() and value not in COMMON:
+            yield value.lower()
+
+
+def _is_of(key: str, chosen: tuple[str, ...]) -> bool:
+    """Whether a key begins with one of these names, or stands in a section called so."""
+    section, _, name = key.lower().replace("-", "_").rpartition(".")
+    return any(name.startswith(f"{each}_") or section.rpartition(".")[2] == each for each in chosen)
+
+
 def environment_findings(variables: Mapping[str, str]) -> Iterator[Finding]:
     """One note with the variables that a command is given and that no word of it uses."""
-    named = [name for name, value in variables.items() if value and concerns(name)]
+    named = [name for name, value in variables.items() if value and _speaks(name, value)]
     if named:
         yield Finding(
             ", ".join(named[:MOST_NAMED]),
             "note",
-            "The command is given this in its environment; by the name it concerns a correction, a ratio, a clip, a KL or a loss, and what "
-            "it does is not in this reading.",
+            "The command is given this in its environment; by the name it concerns a correction, a ratio, a clip, a KL, a loss, or the age "
+            "or the precision of answers, and what it does is not in this reading.",
         )
+
+
+def _speaks(name: str, value: str) -> bool:
+    """Whether a variable by its name concerns us."""
+    return concerns(name) or speaks_of_age(name) or speaks_of_groups(name) or speaks_of_bits(name, value)
 
 
 def unused_findings(asked: Given) -> Iterator[Finding]:
@@ -147,23 +214,24 @@ def unused_findings(asked: Given) -> Iterator[Finding]:
 
 
 def _says_something(asked: Given, key: str) -> bool:
-    value = asked.value_written(key)
-    return value not in (None, {}, []) and not ("discount" in _words(key) and value == 1)
+    value, words = asked.value_written(key), words_of(key)
+    if value in (None, {}, [], *PLAIN_NAMES) or ("discount" in words and value == 1):
+        return False
+    return not ("penalty" in words and value in (0, False))
 
 
 def _inside(asked: Given, key: str) -> bool:
     """Whether a key stands in a section that by its name concerns us and is not switched off."""
-    section = next(
-        (each for each in parents(key) if SECTIONS & set(_words(each)) or _changes_rewards(_words(each))), None
-    )
-    return section is not None and not any(
-        asked.value_of(f"{section}.{switch}", True) is False for switch in ("enabled", "enable")
-    )
+    return any(map(_is_section_of_ours, parents(key))) and not is_switched_off(asked, key)
 
 
-def _words(key: str) -> list[str]:
-    """The words of a key's own name."""
-    return key.rpartition(".")[2].lower().replace("-", "_").split("_")
+def _is_section_of_ours(section: str) -> bool:
+    words = words_of(section)
+    return (
+        bool(SECTIONS & set(words))
+        or _changes_rewards(words)
+        or any(pair in REWARD_SECTIONS for pair in pairwise(words))
+    )
 
 
 def _changes_rewards(words: list[str]) -> bool:
@@ -173,9 +241,11 @@ def _changes_rewards(words: list[str]) -> bool:
 
 def concerns(key: str) -> bool:
     """Whether a key by its name concerns a correction, a ratio, a clip, a KL or what goes with them."""
-    words = _words(key)
+    words = words_of(key)
     said = set(words)
     if ALGORITHMS & said or any(pair in ALWAYS for pair in pairwise(words)):
+        return True
+    if "penalty" in said and not {"eval", "val"} & said and SAMPLING.fullmatch("_".join(words)) is None:
         return True
     if (FUNCTIONS & said and COMPUTED & said) or (REFERENCES & said and MOVED & said):
         return True

@@ -45,36 +45,62 @@ class Scope:
         return (value[0] if value else "") if isinstance(value, list) else value
 
 
+@dataclass
+class _Line:
+    """Words that are put together piece by piece."""
+
+    found: list[str] = field(default_factory=list[str])
+    current: str | None = None
+    """The word that the next piece may still add to."""
+    gone: bool = False
+    """Whether a list of none stood in it."""
+
+    def add(self, text: str) -> None:
+        """Text that goes on with the word as it is: written out, or quoted."""
+        self.current = (self.current or "") + text
+
+    def add_several(self, several: list[str]) -> None:
+        """Words of a list: the first goes on with the word before, the last may be gone on with."""
+        self.gone = self.gone or not several
+        if several:
+            *whole, self.current = [(self.current or "") + several[0], *several[1:]]
+            self.found += whole
+
+    def add_split(self, text: str) -> None:
+        """Text that blanks split into words, at its ends too."""
+        parts = text.split()
+        if not parts:
+            return
+        if text[0].isspace():
+            self._end_word()
+        *whole, self.current = [(self.current or "") + parts[0], *parts[1:]]
+        self.found += whole
+        if text[-1].isspace():
+            self._end_word()
+
+    def words(self) -> list[str]:
+        """All of them; one of which nothing is left is none."""
+        if not (self.gone and not self.current):
+            self._end_word()
+        return self.found
+
+    def _end_word(self) -> None:
+        self.found += [] if self.current is None else [self.current]
+        self.current = None
+
+
 def words(word: Word, scope: Scope) -> list[str]:
     """The words that one word of a script becomes: an array is several, a quoted text one, an unset `$@` none."""
-    found: list[str] = []
-    current: str | None = None
-    gone = False
+    line = _Line()
     for piece in word:
         several = _several(piece, scope)
         if several is not None:
-            gone = gone or not several
-            if several:
-                found += [(current or "") + several[0], *several[1:]]
-                current = found.pop()
-            continue
-        text, quoted = _text(piece, scope), piece.quoted
-        if quoted or isinstance(piece, Text):
-            current = (current or "") + text
-            continue
-        parts = text.split()
-        if not parts:
-            continue
-        if text[0].isspace() and current is not None:
-            found.append(current)
-            current = None
-        found += [(current or "") + parts[0], *parts[1:]]
-        current = found.pop()
-        if text[-1].isspace():
-            found.append(current)
-            current = None
-    found += [] if current is None or (gone and not current) else [current]
-    return [or_hole(each, scope) for each in _brace_words(found[:LONGEST])]
+            line.add_several(several)
+        elif piece.quoted or isinstance(piece, Text):
+            line.add(_text(piece, scope))
+        else:
+            line.add_split(_text(piece, scope))
+    return [or_hole(each, scope) for each in _brace_words(line.words()[:LONGEST])]
 
 
 def expand_to_text(word: Word, scope: Scope) -> str:
@@ -116,26 +142,40 @@ def _several(piece: Piece, scope: Scope) -> list[str] | None:
     listed = piece.name in ("@", "*") if not piece.index else index in ("@", "*")
     if not listed or piece.operation == "length":
         return None
-    joined = piece.quoted and "*" in (index, piece.name)
-    if piece.name in ("@", "*"):
-        found = list(scope.arguments or [])
-        if piece.operation == ":" and piece.operand:
-            start = expand_to_text(piece.operand, scope).partition(":")[0].strip()
-            found = found[int(start) - 1 :] if start.isdigit() and int(start) > 0 else found
-        return [" ".join(found)] if joined else found
-    value = scope.values.get(piece.name)
-    if value is None:
-        if piece.operation in (":-", "-", ":+", "+"):
-            return words(piece.operand or (), scope) if piece.operation in (":-", "-") else []
-        return [scope.holes.hole(piece.written, piece.line, several=True)]
-    if piece.operation in (":+", "+"):
-        return words(piece.operand or (), scope)
-    if piece.operation not in ("", ":-", "-"):
+    otherwise = None if piece.name in ("@", "*") else _in_place_of(piece, scope)
+    if otherwise is not None:
+        return otherwise
+    found = _own_arguments(piece, scope) if piece.name in ("@", "*") else _elements(piece, scope)
+    return [" ".join(found)] if piece.quoted and "*" in (index, piece.name) else found
+
+
+def _own_arguments(piece: Parameter, scope: Scope) -> list[str]:
+    """`$@`, or `${@:2}` from one of them on."""
+    found = list(scope.arguments or [])
+    if piece.operation == ":" and piece.operand:
+        start = expand_to_text(piece.operand, scope).partition(":")[0].strip()
+        found = found[int(start) - 1 :] if start.isdigit() and int(start) > 0 else found
+    return found
+
+
+def _in_place_of(piece: Parameter, scope: Scope) -> list[str] | None:
+    """What stands for an array that is not set, or that an operation replaces; None where its own words do."""
+    if piece.name in scope.values:
+        if piece.operation in (":+", "+"):
+            return words(piece.operand or (), scope)
+        if piece.operation in ("", ":-", "-"):
+            return None
         return [scope.holes.hole(piece.written, piece.line, "which is not worked out here", several=True)]
+    if piece.operation in (":-", "-"):
+        return words(piece.operand or (), scope)
+    return [] if piece.operation in (":+", "+") else [scope.holes.hole(piece.written, piece.line, several=True)]
+
+
+def _elements(piece: Parameter, scope: Scope) -> list[str]:
+    """The words of an array, split at blanks where nothing quotes it."""
+    value = scope.values[piece.name]
     found = list(value) if isinstance(value, list) else [value]
-    if not piece.quoted:
-        found = [part for each in found for part in each.split()]
-    return [" ".join(found)] if joined else found
+    return found if piece.quoted else [part for each in found for part in each.split()]
 
 
 def _text(piece: Piece, scope: Scope) -> str:

@@ -72,7 +72,7 @@ class Simple:
     inputs: tuple[Word, ...] = ()
     outputs: tuple[Word, ...] = ()
     cut: int = 0
-    """The line of a comment that ends the command where a backslash promised more of it."""
+    """The line that ends the command though more of it follows."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from trimtab.dialects.files.unknown import HOLE, Holes
@@ -12,6 +13,9 @@ from trimtab.dialects.files.unknown import HOLE, Holes
 FULL_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 LOOSE = re.compile(rf"(?<=[:,\[\s])({HOLE.pattern.replace('(', '(?:')})(?=\s*[,\]}}])")
 """A hole where JSON needs a value: a number or a word that the file does not say."""
+RUNTIME = "--runtime-env-json"
+VARIABLE = re.compile(r'"([A-Za-z_]\w*)"\s*:\s*"([^"]*)"')
+"""A name with a text, in JSON."""
 LONGEST = 100_000
 """Characters of one object."""
 
@@ -28,6 +32,13 @@ def settings_within(text: str, holes: Holes) -> dict[str, Any]:
     if not whole or not all(FULL_NAME.fullmatch(name) for name in whole):
         return {}
     return dict(_flat(whole, holes))
+
+
+def handed_by_ray(words: Sequence[str]) -> dict[str, str]:
+    """The variables that `ray job submit --runtime-env-json=…` hands to a command, of a text that need not be sound JSON."""
+    texts = [word.partition("=")[2] for word in words if word.startswith(f"{RUNTIME}=")]
+    texts += [after for word, after in pairwise(words) if word == RUNTIME]
+    return {found[1]: found[2] for text in texts for found in VARIABLE.finditer(text[:LONGEST])}
 
 
 def _flat(section: dict[str, Any], holes: Holes) -> Iterator[tuple[str, Any]]:

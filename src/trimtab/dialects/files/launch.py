@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
-from trimtab.dialects.files.json_words import settings_within
+from trimtab.dialects.files.json_words import handed_by_ray, settings_within
 from trimtab.dialects.files.purpose import DISTILLATION, answers_clients, purpose_of
 from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
@@ -170,7 +170,7 @@ def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
     keys = keys_of(rest, walk.holes, scalar)
     parents = _parents(rest, keys, walk.holes)
     findings = (*_findings(each, rest, walk), *_said_of(walk.holes.with_names(program)))
-    environment = {**walk.exported, **each.values}
+    environment = {**walk.exported, **handed_by_ray(each.words), **each.values}
     return Launch(keys, each.line, walk.holes.with_names(program), findings, parents, environment=environment)
 
 
@@ -238,8 +238,8 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
         yield Finding(
             f"line {each.cut}",
             "defect",
-            "A comment or a blank after a backslash ends the command here, so the shell passes nothing that follows; the rest is "
-            "read as it was meant. Move the comment above the command.",
+            "The command ends here for the shell, which passes nothing that follows: a backslash is missing, or a comment or a blank "
+            "comes after it. The rest is read as it was meant.",
         )
     holes = [unknown for word in words if _adds_words(word, walk.holes) and (unknown := walk.holes.of(word))]
     adds = [unknown for unknown in holes if not unknown.maybe]

@@ -27,7 +27,7 @@ class Started:
     words: tuple[str, ...]
     line: int
     cut: int = 0
-    """The line of a comment that ends it early for the shell."""
+    """The line that ends it early for the shell."""
     values: dict[str, str] = field(default_factory=dict[str, str])
     """Variables set for it alone."""
 

@@ -31,9 +31,20 @@ def distils(given: Given) -> bool:
     return given["algo.type"] == "opd"
 
 
+ORCHESTRATOR = (
+    "rollouts_per_example",
+    "max_off_policy_steps",
+    "max_inflight_rollouts",
+    "train.env",
+    "pre_batch_filters",
+    "post_batch_filters",
+)
+"""Keys of the orchestrator, which stand at the top where it has a file of its own."""
+
+
 def is_orchestrator(given: Given) -> bool:
     """Whether these are the settings of the orchestrator alone, whose keys stand at the top of a file of its own."""
-    return given.value_of("rollouts_per_example", None) is not None and not given.speaks_of("correction")
+    return any(given.value_of(key, None) is not None for key in ORCHESTRATOR) and not given.speaks_of("correction")
 
 
 def loss_kind(given: Given) -> str:
