@@ -134,6 +134,7 @@ def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]
     asked = [flat(log_probs) for name, log_probs in call.policies.items() if name not in below]
     positive = 0.0  # those of the rule's own pair are known from their extremes
     if asked:
+        assert len(asked) <= 3, "a loss with a reference takes the plain form"
         one, two, three = (asked * 3)[:3]
         bound = torch.tensor(rounding(torch.float32), dtype=torch.float32).numpy()[()]
         positive = float(clip_rows.count_positive(one, two, three, flat_marks(quick.found.trained), bound))
