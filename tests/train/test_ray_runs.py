@@ -58,6 +58,7 @@ def test_a_run_on_a_cluster_is_killed_interrupted_and_resumed_as_a_local_one_is(
     settings = launcher.settings(RAY | {"rollout": {"samplers": 2}})
     run = launcher.train(settings, ENDLESS, "--out", "run", **around)
     run.after(3)
+    assert {os.getpriority(os.PRIO_PROCESS, each) for each in actors(run)} == {os.getpriority(os.PRIO_PROCESS, 0)}
     os.kill(actors(run)[0], signal.SIGKILL)
     until(lambda: len(said(run, "sampler")) == 1, "word of the dead actor")
     assert "is gone: its worker process has died" in said(run, "sampler")[0]

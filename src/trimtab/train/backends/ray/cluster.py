@@ -110,6 +110,8 @@ class OwnCluster:
             "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5) + settings.verifiers),
             "resources": {name: amount * samplers for name, amount in settings.resources.items()},
             "_temp_dir": str(self.folder),
+            # Ray's 15 starves samplers beside a learner that shares their cores.
+            "_system_config": {"worker_niceness": 0},
         }
         if settings.store is not None:
             options["object_store_memory"] = int(settings.store * 2**30)
