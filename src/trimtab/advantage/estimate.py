@@ -33,8 +33,8 @@ from trimtab.config.advantages import (
     ReinforcePlusPlus,
     ReMax,
     Shaping,
-    estimator_from,
 )
+from trimtab.config.advantages.named import estimator_from
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import layout_of
 from trimtab.core.ranks import ALONE

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
-from trimtab.config.presets import as_correction
+from trimtab.config.presets.named import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.bounds import is_fixed

@@ -18,8 +18,9 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
-from trimtab.config.losses import REDUCTIONS, EntropyBonus, Fipo, Gspo, KlPenalty, Objective, Reduction, loss_from
-from trimtab.config.presets import as_correction
+from trimtab.config.losses import REDUCTIONS, EntropyBonus, Fipo, Gspo, KlPenalty, Objective, Reduction
+from trimtab.config.losses.named import loss_named
+from trimtab.config.presets.named import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, check_group, checked_layout, groups
 from trimtab.core.buckets import HeadLogProbs
@@ -89,7 +90,7 @@ def policy_loss(
     A loss or a correction may be given by its name, `kl` and `entropy_bonus` by their coefficient.
     `reduction`: left out, token-mean, and seq-mean-token-mean for Luspo.
     """
-    loss = loss_from(loss) if isinstance(loss, str) else loss
+    loss = loss_named(loss) if isinstance(loss, str) else loss
     if correction is not None and not isinstance(correction, Corrected):
         correction = as_correction(correction)
     penalty = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")

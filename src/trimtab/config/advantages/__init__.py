@@ -31,7 +31,6 @@ from trimtab.config.advantages.of_tokens import RewardEstimator as RewardEstimat
 from trimtab.config.advantages.of_tokens import Student as Student
 from trimtab.config.advantages.shaping import Overlong as Overlong
 from trimtab.config.advantages.shaping import Shaping as Shaping
-from trimtab.config.base import of_kind
 from trimtab.errors import UnknownNameError, nearest
 
 AnyEstimator = Annotated[
@@ -54,12 +53,6 @@ AnyEstimator = Annotated[
 ESTIMATORS: dict[str, type[Estimator]] = {
     each.model_fields["kind"].default: each for each in get_args(get_args(AnyEstimator)[0])
 }
-_NAMED = {
-    kind: each()
-    for kind, each in ESTIMATORS.items()
-    if not any(field.is_required() for field in each.model_fields.values())
-}
-"""Made beforehand: nothing is validated while a step is compiled."""
 
 
 def estimator(kind: str, **settings: Any) -> Estimator:
@@ -67,10 +60,3 @@ def estimator(kind: str, **settings: Any) -> Estimator:
     if kind not in ESTIMATORS:
         raise UnknownNameError(f"There is no advantage estimator {kind!r}. {nearest(kind, ESTIMATORS)}")
     return ESTIMATORS[kind](**settings)
-
-
-def estimator_from(value: object) -> Estimator:
-    """An estimator as it is, or the one of that name."""
-    if isinstance(value, str):
-        return _NAMED[value] if value in _NAMED else estimator(value)
-    return of_kind(Estimator, value, "advantages needs an estimator or its name", 'trimtab.Grpo() or "grpo"')

@@ -45,16 +45,12 @@ Loss = Annotated[AnyLoss, Field(discriminator="kind")]
 """Any loss; as a field of another Config it is read by its `kind`."""
 LOSSES: dict[str, type[Objective]] = {kind_of(each): each for each in get_args(AnyLoss)}
 """Every loss by name."""
-_NAMED: dict[str, Objective] = {kind: each() for kind, each in LOSSES.items()}
-"""Made beforehand: nothing is validated while a step is compiled."""
 
 
 def loss_from(settings: object) -> Objective:
     """The loss that a name, or plain settings with a `kind`, describe."""
     if isinstance(settings, Objective):
         return settings
-    if isinstance(settings, str) and settings in _NAMED:
-        return _NAMED[settings]
     plain: object = {"kind": settings} if isinstance(settings, str) else settings
     if not isinstance(plain, Mapping) or "kind" not in plain:
         raise ConfigError(f"A loss needs a kind, got {settings!r}. {nearest('', LOSSES)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.config.base import excerpt, of_kind
+from trimtab.config.base import excerpt
 from trimtab.config.presets.centering import CENTERING
 from trimtab.config.presets.of_sequences import OF_SEQUENCES
 from trimtab.config.presets.of_tokens import OF_TOKENS
@@ -41,17 +41,6 @@ def preset_with(name: object, parameters: Mapping[str, Any]) -> Correction:
     raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known)}")
 
 
-def as_correction(value: object) -> Correction:
-    """A correction as it is, or the one of that name."""
-    if isinstance(value, str):
-        return _NAMED[value] if value in _NAMED else preset(value)
-    return of_kind(Correction, value, "A correction needs to be a Correction or a preset's name", '"seq-tis"')
-
-
 def preset_names() -> list[str]:
     """Every name `preset` accepts, the bypass forms last."""
     return [*PRESETS, *(BYPASS + name for name, each in PRESETS.items() if each.two_policies)]
-
-
-_NAMED = {name: preset(name) for name in preset_names()}
-"""Made beforehand: nothing is validated while a step is compiled."""
