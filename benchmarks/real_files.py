@@ -67,7 +67,7 @@ def outcome(framework: str | None, path: Path) -> Outcome:
     shown = framework or "?"
     try:
         shown = recognise(path).framework
-        if framework is not None and shown not in (framework, dialect_of(framework).ancestor):
+        if framework is not None and shown not in (framework, dialect_of(framework).signature.ancestor):
             return Outcome(framework, path, "broken", f"taken for {shown}")
         reading = read(shown, path)
     except NotSettingsError as error:

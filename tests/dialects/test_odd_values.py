@@ -127,7 +127,7 @@ def test_a_section_that_is_no_mapping_is_refused_by_name(framework: str, section
 
 @pytest.mark.parametrize(("framework", "section"), _sections())
 def test_a_section_of_null_reads_as_a_file_without_it(framework: str, section: str) -> None:
-    roots = [root for root in DIALECTS[framework].roots if (framework, root) not in _sections()]
+    roots = [root for root in DIALECTS[framework].signature.roots if (framework, root) not in _sections()]
     rest = {(roots or ["trainer.rest"])[0]: 1}
     found, without = read(framework, as_tree({section: None, **rest})), read(framework, as_tree(rest))
     assert (found.correction or preset("off")) == (without.correction or preset("off"))

@@ -15,13 +15,12 @@ from trimtab.dialects.hints import Hints
 from trimtab.dialects.listed import within_lists
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
+from trimtab.dialects.signature import Signature
 from trimtab.dialects.values import Kind
 from trimtab.errors import ConfigError
 
 Part = Literal["correction", "loss", "advantage", "other"]
 """What a key speaks of; `other` keys are read where needed and by themselves say nothing."""
-NEVER = "(?!)"
-"""A pattern that nothing matches."""
 Null = Literal["refused", "unsaid", "open"]
 """`unsaid`: the framework then takes its default. `open`: a value of its own, such as a side without a bound."""
 
@@ -221,8 +220,8 @@ class Version:
 class Dialect:
     """A framework as a table: what it reads, what it computes, and what is surprising about it."""
 
-    name: str
-    title: str
+    signature: Signature
+    """Its names, and how its files are known."""
     version: str
     keys: tuple[Key, ...]
     correction_of: Callable[[Given], Correction | None]
@@ -230,23 +229,11 @@ class Dialect:
     advantage_of: Callable[[Given], AdvantagePart] | None = None
     versions: tuple[Version, ...] = ()
     """Older and newer versions whose files show themselves by their keys, the oldest first."""
-    short: str | None = None
-    """What it is also called."""
     remarks: tuple[Remark, ...] = ()
     closed: tuple[str, ...] = ()
     """Sections in which every key concerns us, so that an unknown one is a mistake."""
-    roots: tuple[str, ...] = ()
-    """Top-level names of a whole file of theirs."""
-    packages: tuple[str, ...] = ()
-    """What a Python script imports of it."""
-    programs: str = NEVER
-    """What its programs and modules are called: a pattern of whole names."""
     entry_points: str = ".*"
-    """Which of them are its own, and not a recipe's or an example's that may replace a part."""
-    own_keys: str = NEVER
-    """Keys that only it has: a pattern of full names."""
-    ancestor: str = ""
-    """The framework whose keys it took over: a file that could be either's is that one's, a key that only this one has decides."""
+    """Which of its programs are its own, and not a recipe's or an example's that may replace a part."""
     implied: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """What a program, or a class that a script imports, says by itself: a pattern of names, and the keys it stands for."""
     others: tuple[str, ...] = ()
@@ -269,6 +256,16 @@ class Dialect:
     """Whether the settings use keys, or values, that the framework has since replaced."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
+    @property
+    def name(self) -> str:
+        """What commands and `read` call it."""
+        return self.signature.name
+
+    @property
+    def title(self) -> str:
+        """Its name as it writes it."""
+        return self.signature.title
+
     @cached_property
     def by_label(self) -> dict[str, Key]:
         """The keys by what the rules call them."""
@@ -290,7 +287,7 @@ class Dialect:
 
     def starts(self, programs: Iterable[str]) -> bool:
         """Whether one of these programs is the framework's."""
-        return any(re.fullmatch(self.programs, each) for each in programs)
+        return any(re.fullmatch(self.signature.programs, each) for each in programs)
 
     def implied_by(self, programs: Iterable[str], settings: Mapping[str, Any]) -> dict[str, Any]:
         """The keys that programs stand for and that settings leave out."""
@@ -300,7 +297,7 @@ class Dialect:
 
     def is_whole(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings look like a whole file of the framework."""
-        return any(key.partition(".")[0] in self.roots for key in settings)
+        return any(key.partition(".")[0] in self.signature.roots for key in settings)
 
 
 class FullNames:

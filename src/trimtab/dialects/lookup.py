@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.config.base import excerpt
@@ -127,12 +127,12 @@ def _is_below(path: str, section: str) -> bool:
     return any(f".{each}".endswith(f".{section}") or f".{section}".endswith(f".{each}") for each in parents(path))
 
 
-def count(dialect: Dialect, settings: Mapping[str, Any], *, own: bool = False) -> int:
-    """How many keys of a dialect flat settings say; `own`: without those that by themselves say nothing of a part."""
+def count(keys: Iterable[Key], settings: Mapping[str, Any], *, own: bool = False) -> int:
+    """How many of a dialect's keys flat settings say; `own`: without those that by themselves say nothing of a part."""
     settings = {key: value for key, value in settings.items() if key not in COMMON} if own else settings
     names = {key.rpartition(".")[2]: key for key in settings}
-    keys = [key for key in dialect.keys if not own or key.part != "other"]
-    paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in keys]
+    counted = [key for key in keys if not own or key.part != "other"]
+    paths = [[path for path in key.paths if path.rpartition(".")[2] in names] for key in counted]
     return sum(any(next(_matches(path, settings), None) for path in each) for each in paths)
 
 

@@ -62,7 +62,7 @@ def read(
     whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
-    found = contents_of(settings, lambda keys: count(dialect, keys))
+    found = contents_of(settings, lambda keys: count(dialect.keys, keys))
     keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
@@ -126,7 +126,7 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
             )
     program = _started(found, where)
     own = re.fullmatch(asked.dialect.entry_points, program)
-    if program and re.fullmatch(asked.dialect.programs, program) and not own:
+    if program and re.fullmatch(asked.dialect.signature.programs, program) and not own:
         is_script = program.endswith(".py") and not where.endswith(".py: ")
         text = OWN_SCRIPT if is_script else OWN_PROGRAM
         yield Finding(program, "surprise" if is_script else "note", text.format(title=asked.dialect.title))
@@ -160,7 +160,7 @@ def _look_up(
 ) -> Given:
     elsewhere = _beside_sections(dialect, found) if where else ()
     whole = bool(where) and (dialect.is_whole(keys) or dialect.starts(found.programs))
-    only_starts = bool(found.parents) and not found.top and not count(dialect, keys)
+    only_starts = bool(found.parents) and not found.top and not count(dialect.keys, keys)
     try:
         return look_up(
             dialect,
@@ -177,14 +177,14 @@ def _look_up(
                 f"{where}this starts {dialect.title} with the settings of "
                 f"{', '.join(each.name for each in found.parents)}. Pass that file."
             ) from None
-        if where and len(keys) > FEW_KEYS and not count(dialect, keys):
+        if where and len(keys) > FEW_KEYS and not count(dialect.keys, keys):
             raise without_keys(found, where.removesuffix(": ")) from None
         raise
 
 
 def _beside_sections(dialect: Dialect, found: Contents) -> set[str]:
     """Names at the top of a file that also has sections of the framework's: `group_size` beside `actor` is none of its keys."""
-    sections = {key.partition(".")[0] for key in found.keys if "." in key} & set(dialect.roots)
+    sections = {key.partition(".")[0] for key in found.keys if "." in key} & set(dialect.signature.roots)
     return {name for name in found.top if name in found.keys} if sections else set()
 
 

@@ -7,13 +7,14 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 from trimtab.dialects.files.launch import Launch, NamedFile, flag_name, keys_of, launches
 from trimtab.dialects.files.python_values import PARSERS, Names, Parsed, dotted_name, value_of
 from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown
-from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.dialects.reading import Finding
 from trimtab.errors import ConfigFileError
 
@@ -60,7 +61,7 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
     found: list[Launch] = []
     for each in said:
         keys = {**own, **each.keys} if own else each.keys
-        said_there = (Finding("docstring", "note", IN_TEXT),) if OURS & {_last(key) for key in each.keys} else ()
+        said_there = (Finding("docstring", "note", IN_TEXT),) if _ours() & {_last(key) for key in each.keys} else ()
         found.append(Launch(keys, each.line, each.program, (*each.findings, *said_there), handed))
     if own and not said:
         found.append(Launch(own, 1, program, parents=handed))
@@ -76,9 +77,13 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
 
 
 IN_TEXT = "The settings are those of the command in the script's own text, with what the script sets."
-KNOWN = {package for each in DIALECTS.values() for package in each.packages}
-OURS = {path.rpartition(".")[2] for each in DIALECTS.values() for key in each.keys for path in key.paths}
-"""The names, without their sections, of every key that some framework reads."""
+KNOWN = {package for each in SIGNATURES.values() for package in each.packages}
+
+
+@cache
+def _ours() -> frozenset[str]:
+    """The names, without their sections, of every key that some framework reads."""
+    return frozenset(_last(path) for each in SIGNATURES for key in keys_of_framework(each) for path in key.paths)
 
 
 def _last(key: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trimtab.dialects.files.opening import Contents
 from trimtab.dialects.files.purpose import DISTILLATION, EVOLUTION, other_training
-from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (
@@ -55,7 +55,7 @@ def sign(found: Contents) -> Evidence | None:
     """Whose a file is by what only one framework has; None where nothing shows, or several do."""
     by_key = _by_key(found)
     for program in found.programs:
-        names = [each.name for each in DIALECTS.values() if re.fullmatch(each.programs, program)]
+        names = [each.name for each in SIGNATURES.values() if re.fullmatch(each.programs, program)]
         if len(names) == 1 and (not by_key or names[0] in by_key or not _is_common(program)):
             return Evidence(
                 names[0], f"it starts or imports {program.partition(' ')[0] if 'rlhf' not in program else program}"
@@ -72,7 +72,7 @@ def sign(found: Contents) -> Evidence | None:
 
 def _as_heirs(framework: str) -> str:
     """The frameworks built on one, whose files need not show it."""
-    heirs = [each.title for each in DIALECTS.values() if each.ancestor == framework]
+    heirs = [each.title for each in SIGNATURES.values() if each.ancestor == framework]
     return f", as {' and '.join(heirs)} has it too" if heirs else ""
 
 
@@ -81,7 +81,7 @@ def _by_class(found: Contents) -> Evidence | None:
     for key, value in found.keys.items():
         if not isinstance(value, str) or not (key.rpartition(".")[2] in CLASSES or _names_function(key, value)):
             continue
-        names = [each.name for each in DIALECTS.values() if value.partition(".")[0] in each.packages]
+        names = [each.name for each in SIGNATURES.values() if value.partition(".")[0] in each.packages]
         if names:
             return Evidence(
                 names[0], f"it names {'the function' if _names_function(key, value) else 'the class'} {value}"
@@ -103,7 +103,7 @@ def by_roots(found: Contents) -> Evidence | None:
     """Whose a file is by the names at its top: at least two that one framework's files have, and more than any other's."""
     held = {
         name: [root for root in each.roots if root in (found.top if _has_sections(name) else _values_at_top(found))]
-        for name, each in DIALECTS.items()
+        for name, each in SIGNATURES.items()
         if name not in ONLY_FLAGS
     }
     name, roots = max(held.items(), key=lambda each: len(each[1]))
@@ -113,7 +113,7 @@ def by_roots(found: Contents) -> Evidence | None:
 
 def _has_sections(framework: str) -> bool:
     """Whether the settings of a framework stand in sections; where they are flags, a section of the name is another's."""
-    return any("." in path for key in DIALECTS[framework].keys for path in key.paths)
+    return any("." in path for key in keys_of_framework(framework) for path in key.paths)
 
 
 def _values_at_top(found: Contents) -> list[str]:
@@ -121,8 +121,8 @@ def _values_at_top(found: Contents) -> list[str]:
 
 
 def _by_key(found: Contents) -> dict[str, list[str]]:
-    held = {name: [key for key in found.keys if re.fullmatch(each.own_keys, key)] for name, each in DIALECTS.items()}
-    heirs = {DIALECTS[name].ancestor for name, keys in held.items() if keys}
+    held = {name: [key for key in found.keys if re.fullmatch(each.own_keys, key)] for name, each in SIGNATURES.items()}
+    heirs = {SIGNATURES[name].ancestor for name, keys in held.items() if keys}
     return {name: keys for name, keys in held.items() if keys and name not in heirs}
 
 
@@ -132,7 +132,7 @@ def refuse_foreign(framework: str, found: Contents, where: str) -> None:
         return
     refuse_others(found, where.removesuffix(": "))
     shown = sign(found)
-    taken = (framework, DIALECTS[framework].ancestor)
+    taken = (framework, SIGNATURES[framework].ancestor)
     if shown is not None and shown.framework not in taken and framework not in _by_key(found):
         raise ConfigError(f"{where}this looks like {shown.framework} ({shown.why}). Use --from {shown.framework}.")
 

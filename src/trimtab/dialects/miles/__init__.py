@@ -1,40 +1,14 @@
-"""miles, a descendant of slime: what it reads beside and apart from it, what it computes, what is surprising about it."""
+"""miles: how its files are known. What it reads and computes is in `dialect`."""
 
-from trimtab.dialects.dialect import Dialect, Version
-from trimtab.dialects.miles.advantage import advantage_of
-from trimtab.dialects.miles.correction import candidates, correction_of
-from trimtab.dialects.miles.examples import EXAMPLES
-from trimtab.dialects.miles.keys import KEYS
-from trimtab.dialects.miles.loss import loss_of
-from trimtab.dialects.miles.remarks import REMARKS
-from trimtab.dialects.slime.hints import HINTS
+from trimtab.dialects.signature import Signature
 
-DIALECT = Dialect(
+SIGNATURE = Signature(
     name="miles",
     title="miles",
-    version="0.0.2 and later sources",
-    versions=(
-        Version("before use_rs", ("mis_level", "mis_mode", "mis_lower_bound", "mis_upper_bound", "mis_veto_threshold")),
-        Version("after 0.0.2", ("skip_actor_forward_only", "observe_training_entropy", "use_opd", "opd_type")),
-    ),
-    keys=KEYS,
-    correction_of=correction_of,
-    loss_of=loss_of,
-    advantage_of=advantage_of,
-    remarks=REMARKS,
     ancestor="slime",
     roots=("use_miles_router", "recompute_logprobs_via_prefill", "max_weight_staleness"),
     packages=("miles", "miles_plugins"),
     programs=r"miles(_plugins)?[./]\w.*|(.*/)?miles/train(_async)?\.py",
     own_keys=r"recompute_logprobs_via_prefill|true_on_policy_model|max_weight_staleness|use_miles_router|miles_router_\w+"
     r"|skip_actor_forward_only|observe_training_entropy|use(_rollout)?_indexer_replay",
-    apart=(
-        "A NaN log-prob counts as a ratio of 1 in the clip and spreads to the loss where --use-tis weighs; ours takes the token as never "
-        "trained.",
-    ),
-    candidates=candidates,
-    hints=HINTS,
-    examples=EXAMPLES,
 )
-
-__all__ = ["DIALECT"]

@@ -1,33 +1,12 @@
-"""open-instruct: what it reads, what it computes, what is surprising about it."""
+"""open-instruct: how its files are known. What it reads and computes is in `dialect`."""
 
-from trimtab.dialects.dialect import Dialect, Version
-from trimtab.dialects.open_instruct.advantage import advantage_of
-from trimtab.dialects.open_instruct.correction import REMOVED, candidates, correction_of
-from trimtab.dialects.open_instruct.examples import EXAMPLES
-from trimtab.dialects.open_instruct.hints import HINTS
-from trimtab.dialects.open_instruct.keys import KEYS
-from trimtab.dialects.open_instruct.loss import loss_of
-from trimtab.dialects.open_instruct.remarks import REMARKS
+from trimtab.dialects.signature import Signature
 
-DIALECT = Dialect(
+SIGNATURE = Signature(
     name="open-instruct",
     title="open-instruct",
-    version="e6c3044a",
-    versions=(Version("before the rho_* flags", REMOVED),),
-    keys=KEYS,
-    correction_of=correction_of,
-    loss_of=loss_of,
-    advantage_of=advantage_of,
-    remarks=REMARKS,
     roots=("exp_name", "learning_rate", "model_name_or_path", "num_samples_per_prompt_rollout"),
     packages=("open_instruct",),
     programs=r"(.*/)?open_instruct[./].*|mason\.py",
-    entry_points=r"(?!.*\.py$).*|mason\.py|(.*/)?(grpo|grpo_fast)\.py",
     own_keys=r"num_samples_per_prompt_rollout|num_unique_prompts_rollout|dataset_mixer_list",
-    apart=("The log-ratio is held within ±10.",),
-    candidates=candidates,
-    hints=HINTS,
-    examples=EXAMPLES,
 )
-
-__all__ = ["DIALECT"]

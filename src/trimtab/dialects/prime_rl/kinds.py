@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.prime_rl import ORCHESTRATOR
 from trimtab.errors import ConfigError
 
 RATIOS = {"icepop": (0.2, 5.0), "ppo": (0.8, 1.2), "cispo": (0.0, 5.0)}
@@ -29,17 +30,6 @@ OPD_FALL, OPD_TAU = 0.2, 1e-3
 def distils(given: Given) -> bool:
     """Whether tokens are trained by the component of a teacher, and none by trainer.loss."""
     return given["algo.type"] == "opd"
-
-
-ORCHESTRATOR = (
-    "rollouts_per_example",
-    "max_off_policy_steps",
-    "max_inflight_rollouts",
-    "train.env",
-    "pre_batch_filters",
-    "post_batch_filters",
-)
-"""Keys of the orchestrator, which stand at the top where it has a file of its own."""
 
 
 def is_orchestrator(given: Given) -> bool:

@@ -1,37 +1,12 @@
-"""SkyRL: what it reads, what it computes, what is surprising about it."""
+"""SkyRL: how its files are known. What it reads and computes is in `dialect`."""
 
-from trimtab.dialects.dialect import Dialect, Version
-from trimtab.dialects.skyrl.advantage import advantage_of
-from trimtab.dialects.skyrl.correction import candidates, correction_of
-from trimtab.dialects.skyrl.examples import EXAMPLES
-from trimtab.dialects.skyrl.hints import HINTS
-from trimtab.dialects.skyrl.keys import KEYS, SECTION
-from trimtab.dialects.skyrl.loss import loss_of
-from trimtab.dialects.skyrl.remarks import REMARKS
+from trimtab.dialects.signature import Signature
 
-DIALECT = Dialect(
+SIGNATURE = Signature(
     name="skyrl",
     title="SkyRL",
-    version="0.3.0",
-    versions=(Version("before #849", ("use_tis", "tis_imp_ratio_cap")),),
-    keys=KEYS,
-    correction_of=correction_of,
-    loss_of=loss_of,
-    advantage_of=advantage_of,
-    remarks=REMARKS,
-    closed=(SECTION,),
     roots=("trainer", "generator", "data", "environment"),
     packages=("skyrl", "skyrl_train"),
     programs=r"skyrl\w*\.\w.*|(examples|integrations)\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*",
-    entry_points=r"skyrl.*|.*main_dapo\w*",
     own_keys=r"trainer\.algorithm\..*|generator\.inference_engine.*",
-    others=("token_mask_ratio",),
-    apart=(
-        "A NaN log-prob is kept by veto and sequence masks and dropped by the token mask; ours takes the token as never trained.",
-    ),
-    candidates=candidates,
-    hints=HINTS,
-    examples=EXAMPLES,
 )
-
-__all__ = ["DIALECT"]

@@ -1,37 +1,12 @@
-"""TRL: what it reads, what it computes, what is surprising about it."""
+"""TRL: how its files are known. What it reads and computes is in `dialect`."""
 
-from trimtab.dialects.dialect import Dialect, Version
-from trimtab.dialects.trl.advantage import advantage_of
-from trimtab.dialects.trl.correction import candidates, correction_of
-from trimtab.dialects.trl.examples import EXAMPLES
-from trimtab.dialects.trl.hints import HINTS
-from trimtab.dialects.trl.keys import KEYS
-from trimtab.dialects.trl.loss import loss_of
-from trimtab.dialects.trl.remarks import REMARKS
+from trimtab.dialects.signature import Signature
 
-DIALECT = Dialect(
+SIGNATURE = Signature(
     name="trl",
     title="TRL",
-    version="1.16.0",
-    versions=(Version("before clip_max", ("vllm_importance_sampling_cap",)),),
-    keys=KEYS,
-    correction_of=correction_of,
-    loss_of=loss_of,
-    advantage_of=advantage_of,
-    remarks=REMARKS,
     roots=("model_name_or_path", "learning_rate", "output_dir", "per_device_train_batch_size", "num_generations"),
     packages=("trl",),
     programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(async_)?(grpo|rloo|gspo)\w*\.py",
-    entry_points=r"(?!.*\.py$).*|(.*/)?examples/scripts/\w+\.py",
     own_keys=r"vllm_importance_sampling_.*|reward_funcs|num_completions_to_print",
-    implied=(
-        (r".*AsyncGRPO.*|(.*/)?async_grpo\w*\.py", {"max_staleness": 4}),
-        (r".*RLOO.*|(.*/)?trl rloo|(.*/)?rloo\w*\.py", {"normalize_advantages": False, "beta": 0.05}),
-    ),
-    apart=("A NaN log-ratio counts as 0, so the token weighs 1; ours takes the token as never trained.",),
-    candidates=candidates,
-    hints=HINTS,
-    examples=EXAMPLES,
 )
-
-__all__ = ["DIALECT"]

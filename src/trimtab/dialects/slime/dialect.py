@@ -1,0 +1,29 @@
+"""slime: what it reads, what it computes, what is surprising about it."""
+
+from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.slime import SIGNATURE
+from trimtab.dialects.slime.advantage import advantage_of
+from trimtab.dialects.slime.correction import candidates, correction_of
+from trimtab.dialects.slime.examples import EXAMPLES
+from trimtab.dialects.slime.hints import HINTS
+from trimtab.dialects.slime.keys import KEYS
+from trimtab.dialects.slime.loss import loss_of
+from trimtab.dialects.slime.remarks import REMARKS
+
+DIALECT = Dialect(
+    SIGNATURE,
+    version="624b824a",
+    versions=(
+        Version("before use_rs", ("mis_level", "mis_mode", "mis_lower_bound", "mis_upper_bound", "mis_veto_threshold")),
+        Version("after 624b824a, and vime", ("use_score_centering", "score_centering_top_k")),
+    ),
+    keys=KEYS,
+    correction_of=correction_of,
+    loss_of=loss_of,
+    advantage_of=advantage_of,
+    remarks=REMARKS,
+    apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
+    candidates=candidates,
+    hints=HINTS,
+    examples=EXAMPLES,
+)
