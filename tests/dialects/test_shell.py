@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from trimtab.dialects.files.launch import launches, most
 from trimtab.dialects.files.opening import scalar
-from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
 

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.cli.brief import briefly
 from trimtab.config.visible import on_one_line
 from trimtab.errors import ConfigWarning, TrimtabError
 
@@ -28,6 +29,8 @@ class CommandRow(NamedTuple):
     home: str
     summary: str
     examples: str
+    is_brief: bool = False
+    """Whether it reads a few settings and ends."""
 
 
 COMMANDS = {
@@ -39,6 +42,7 @@ COMMANDS = {
 \b
   trimtab presets
   trimtab presets --json""",
+        is_brief=True,
     ),
     "explain": CommandRow(
         "explain:explain",
@@ -54,6 +58,7 @@ COMMANDS = {
   trimtab explain --from skyrl rule.yaml
   trimtab explain --from verl run.yaml --set kl_loss_coef=0.001
   trimtab explain --metrics""",
+        is_brief=True,
     ),
     "schema": CommandRow(
         "schema:schema",
@@ -69,6 +74,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
 
 \b
   # yaml-language-server: $schema=correction.schema.json""",
+        is_brief=True,
     ),
     "convert": CommandRow(
         "convert:convert",
@@ -90,6 +96,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
 \b
   trimtab compare verl:run.yaml areal:grpo.yaml
   trimtab compare run.yaml geo-rs+token-tis""",
+        is_brief=True,
     ),
     "check": CommandRow(
         "check:check_laws",
@@ -183,11 +190,13 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was named, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS and COMMANDS[name].is_brief:
+            ctx.with_resource(briefly())
         return name, command if name not in COMMANDS else load_command(name), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments; none at all ask for help, which is no error."""
-        with _visible_errors():
+        with briefly(), _visible_errors():
             return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: Any) -> Any:

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.convert import READ_IN_PART
+from trimtab.cli.exits import READ_IN_PART
 from trimtab.cli.smallest import MOST, smallest_difference
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from, is_file_name, plain_settings

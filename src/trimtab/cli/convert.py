@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from trimtab.cli import show
+from trimtab.cli.exits import READ_IN_PART, WRITTEN_IN_PART
 from trimtab.cli.migrate import migrate_files
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.visible import on_one_line
@@ -22,10 +23,6 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
 PARTS = ("correction", "loss", "advantage")
-READ_IN_PART = 3
-"""The exit code where a part of the settings could not be read and the rest was."""
-WRITTEN_IN_PART = 4
-"""The exit code where everything was read and the target can say only some of it."""
 
 
 FilesArgument = Annotated[

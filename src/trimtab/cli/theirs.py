@@ -10,12 +10,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.convert import READ_IN_PART
+from trimtab.cli.exits import READ_IN_PART
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.base import Config
 from trimtab.config.words import Passage, formulas, passages
-from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.frameworks import dialect_of
+from trimtab.dialects import Reading, read
+from trimtab.dialects.frameworks import SIGNATURES, dialect_of
 from trimtab.dialects.guess import recognise
 
 
@@ -25,7 +25,7 @@ def explain_file(name: str, framework: str | None, documented: bool, sets: list[
     if framework is None:
         shown = recognise(Path(name))
         framework = shown.framework
-        why = f"Taken as {DIALECTS[framework].title} because {shown.why}; --from NAME says otherwise."
+        why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
     reading = read(framework, Path(name), documented, overrides=sets)
     show.put(*file_page(reading, Path(name), why, everything))
     if reading.refused:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,6 @@ import yaml
 
 from trimtab.config.base import excerpt
 from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
-from trimtab.dialects.files.launch import launches, most
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
@@ -79,7 +77,7 @@ def flags(words: Sequence[str]) -> dict[str, Any]:
             )
         head, sign, tail = word.partition("=")
         if re.match(r"^--?[A-Za-z]", word):
-            name = _flag_name(head)
+            name = flag_name(head)
             found[name] = _scalar(tail) if sign else True
             name = None if sign else name
         elif sign and re.match(r"^\+{0,2}[A-Za-z_][\w.]*$", head):  # Hydra, OmegaConf
@@ -91,7 +89,8 @@ def flags(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _flag_name(head: str) -> str:
+def flag_name(head: str) -> str:
+    """The key that a flag sets."""
     return head.lstrip("-").replace("-", "_")
 
 
@@ -107,6 +106,8 @@ def _scalar(text: str) -> Any:
 
 
 def _toml(text: str) -> Any:
+    import tomllib  # few files are TOML
+
     return tomllib.loads(text)
 
 
@@ -124,6 +125,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _shell(text: str) -> Any:
     """The settings of the command of a launch script that carries most."""
+    from trimtab.dialects.files.launch import launches, most  # with the grammar of shells
+
     return most(launches(text, _scalar)).keys
 
 

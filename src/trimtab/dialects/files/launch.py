@@ -14,6 +14,7 @@ from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
 from trimtab.dialects.reading import Finding
+from trimtab.dialects.settings import flag_name
 
 PROGRAMS = re.compile(
     r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|uvx|swift|megatron|trl|srun|sbatch|rl|sft|mason\.py|nohup|env"
@@ -220,11 +221,6 @@ def _adds_words(word: str, holes: Holes) -> bool:
     """Whether a word stands for arguments of its own rather than for one value."""
     unknown = holes.of(word) if HOLE.fullmatch(word) else None
     return unknown is not None and (unknown.several or bool(ARGUMENTS.search(unknown.name)))
-
-
-def flag_name(head: str) -> str:
-    """The key that a flag sets."""
-    return head.lstrip("-").replace("-", "_")
 
 
 def _value(text: str, holes: Holes, scalar: Scalar) -> Any:

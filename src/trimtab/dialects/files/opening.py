@@ -8,16 +8,17 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trimtab.dialects.files.beneath import file_beneath
 from trimtab.dialects.files.inherit import Elsewhere, with_parents
-from trimtab.dialects.files.launch import Launch, NamedFile, best, flag_name, launches
-from trimtab.dialects.files.python import from_python
-from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.settings import Source, flags, flat_settings, text_of, tree
+from trimtab.dialects.settings import Source, flag_name, flags, flat_settings, text_of, tree
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
+
+if TYPE_CHECKING:
+    from trimtab.dialects.files.launch import Launch, NamedFile
 
 SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
 SHEBANG = re.compile(r"#!\s*\S*\b(?:ba|z|k|da)?sh\b")
@@ -46,10 +47,12 @@ def contents_of(source: Source, score: Score = len) -> Contents:
         return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
     path = Path(source)
     if path.suffix.lower() == ".py":
+        from trimtab.dialects.files.python import from_python  # with the grammar of scripts
+
         return _choose(path, *from_python(text_of(path), str(path), scalar), score)
     if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
         try:
-            return _choose(path, launches(text_of(path), scalar), (), score)
+            return _choose(path, _commands(text_of(path)), (), score)
         except (ShellError, RecursionError) as error:
             reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise ConfigFileError(
@@ -59,13 +62,19 @@ def contents_of(source: Source, score: Score = len) -> Contents:
     within = _script_within(whole)
     if within:
         try:
-            started = [each for each in launches(within, scalar) if score(each.keys)]
+            started = [each for each in _commands(within) if score(each.keys)]
         except (ShellError, RecursionError):
             started = []  # the file is told apart by its names
         if started:
             return _choose(path, started, findings, score)
     keys = flat_settings(whole)
     return Contents(keys, findings, parents=missing, top=tuple(str(key) for key in whole))
+
+
+def _commands(script: str) -> list[Launch]:
+    from trimtab.dialects.files.launch import launches  # with the grammar of shells
+
+    return launches(script, scalar)
 
 
 def _script_within(whole: Mapping[str, Any]) -> str:
@@ -101,6 +110,8 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
         raise NotSettingsError(
             f"{path} needs a command or a call with settings, got none. Pass the file that starts training."
         )
+    from trimtab.dialects.files.launch import best  # with the grammar of shells
+
     taken, said = best(found, score)
     ranked = (taken.program, *(each for each in programs if each != taken.program))
     others = () if score(taken.keys) else tuple(parent for each in found for parent in each.parents)

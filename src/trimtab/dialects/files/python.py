@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from trimtab.dialects.files.launch import Launch, NamedFile, flag_name, keys_of, launches
+from trimtab.dialects.files.launch import Launch, NamedFile, keys_of, launches
 from trimtab.dialects.files.python_values import PARSERS, Names, Parsed, dotted_name, value_of
-from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown
 from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.dialects.reading import Finding
+from trimtab.dialects.settings import flag_name
 from trimtab.errors import ConfigFileError
 
 Scalar = Callable[[str], Any]

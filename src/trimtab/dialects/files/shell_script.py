@@ -20,8 +20,9 @@ from trimtab.dialects.files.grammar import (
     Word,
 )
 from trimtab.dialects.files.here_documents import with_inputs
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.shell_simple import Inputs, blank, gap, redirections, simple, skip_line
-from trimtab.dialects.files.shell_words import BREAKS, Reader, ShellError
+from trimtab.dialects.files.shell_words import BREAKS, Reader
 
 FUNCTION = re.compile(r"(?:function\s+([\w:.-]+)\s*(?:\(\s*\))?|([\w:.-]+)\s*\(\s*\))\s*(?=[{(\n])")
 KEYWORDS = {"if", "for", "while", "until", "case", "select", "{", "[["}

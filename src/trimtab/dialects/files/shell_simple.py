@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from trimtab.dialects.files.grammar import Assignment, Command, Simple, Text, Word
-from trimtab.dialects.files.shell_words import Reader, ShellError
+from trimtab.dialects.files.shell_error import ShellError
+from trimtab.dialects.files.shell_words import Reader
 
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?=|\[)")
 REDIRECTION = re.compile(r"(\d*|\{\w+\}|&)(<<<|<<-|<<|>>|<>|>\||>&|<&|&>>|&>|>|<)")

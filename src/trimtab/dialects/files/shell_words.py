@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Script, Substitution, Text, Word
+from trimtab.dialects.files.shell_error import ShellError
 
 DEEPEST = 60
 LONGEST_SUM = 2000
@@ -40,10 +41,6 @@ OPERATIONS = (
     "@",
 )
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "0": "\0"}
-
-
-class ShellError(ValueError):
-    """A text that no shell would read either."""
 
 
 class Reader:

@@ -8,7 +8,7 @@ from trimtab.dialects.files.expansion import Scope
 from trimtab.dialects.files.grammar import (
     Script,
 )
-from trimtab.dialects.files.shell_words import ShellError
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes
 
 MOST_STEPS = 20_000

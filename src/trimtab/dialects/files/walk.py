@@ -22,9 +22,9 @@ from trimtab.dialects.files.grammar import (
     Test,
     Text,
 )
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.shell_script import script
 from trimtab.dialects.files.shell_simple import DECLARING
-from trimtab.dialects.files.shell_words import ShellError
 from trimtab.dialects.files.started import DEEPEST, MOST_CALLS, MOST_STEPS, MOST_WORDS, Started, Walk
 from trimtab.dialects.files.truth import truth
 from trimtab.dialects.files.unknown import HOLE, Holes, without_marks
