@@ -40,6 +40,25 @@ def test_a_dry_run_prints_settings_that_describe_the_same_run(tmp_path: Path) ->
     assert found == Train.from_settings(wanted)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
+def test_a_dry_run_refuses_a_task_with_turns_and_an_engine_without(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"question": "a", "answer": "b"}\n{"question": "c", "answer": "d", "replies": ["e"]}\n')
+    own = f"task: {{name: file, path: {file}}}\nmodel: {{path: own, warm_start: null}}\nrollout: {{max_tokens: 8}}\n"
+    (tmp_path / "run.yaml").write_text(own)
+    for task in (["task.name=ledger"], [str(tmp_path / "run.yaml")]):
+        found = CliRunner().invoke(app, ["train", "--dry-run", *task, f"rollout.engine={engine}", "backend=local"])
+        assert found.exit_code == 2
+        said = f"A task whose environment replies needs rollout.engine hf, got {engine}. Set it, or take a task of one turn."
+        assert said in " ".join(found.stderr.split())
+        assert not found.stdout
+
+
+def test_a_dry_run_fetches_nothing_to_look_for_turns() -> None:
+    where = ["task.name=file", "task.path=no-one/has-this", "model.path=own", "model.warm_start=null"]
+    assert "no-one/has-this" in ran("--dry-run", *where, "rollout.max_tokens=8", "rollout.engine=vllm", "backend=local")
+
+
 def test_a_setting_of_the_loss_or_the_advantage_alone_changes_the_default_one() -> None:
     found = Train.from_settings({"loss": {"low": 0.1}, "advantage": {"baseline": "all"}})
     assert found.loss == Clip(low=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from trimtab.dialects.few_bits import speaks_of_bits
 FEW = "in few bits"
 
 
-def told(framework: str, settings: dict[str, Any]) -> list[str]:
+def told(framework: str, settings: dict[str, Any] | Path) -> list[str]:
     return [each.key for each in read(framework, settings).findings if FEW in each.text]
 
 
@@ -35,6 +36,21 @@ def told(framework: str, settings: dict[str, Any]) -> list[str]:
 )  # fmt: skip
 def test_few_bits_are_named(framework: str, settings: dict[str, Any], named: str) -> None:
     assert told(framework, settings) == [named]
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("$BASE_DIR/Own-30B-FP8/", ["hf_checkpoint"]),
+        ('"${BASE_DIR}"/own-fp8', ["hf_checkpoint"]),
+        ("$FP8_MODEL", ["hf_checkpoint"]),  # a variable may say it too
+        ("$BASE_DIR/own-30b/", []),
+    ],
+)
+def test_a_variable_that_is_not_set_hides_nothing_beside_it(path: str, named: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 train.py --hf-checkpoint {path} --eps-clip 0.2 --advantage-estimator grpo\n")
+    assert told("slime", script) == named
 
 
 def test_a_section_that_is_switched_off_and_the_bits_of_a_judge_need_no_word() -> None:

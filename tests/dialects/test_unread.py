@@ -51,6 +51,8 @@ def script(folder: Path, body: str) -> Path:
         ("prime-rl", {"trainer.loss.type": "ipo", "max_async_level": 2}, "max_async_level"),
         ("verl", {"actor_rollout_ref.actor.clip_ratio": 0.2, "async_training.trigger_parameter_sync_step": 4},
          "async_training.trigger_parameter_sync_step"),
+        ("verl", {"actor_rollout_ref.actor.clip_ratio": 0.2, "async_training.require_batches": 4},
+         "async_training.require_batches"),
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "async_rl.sampler.max_lookahead_versions": 1},
          "async_rl.sampler.max_lookahead_versions"),
         ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "grpo.async_grpo.enabled": True,

@@ -22,7 +22,7 @@ WORDS = {
     "kl", "clip", "cliprange", "ratio", "importance", "correction", "mask", "masking", "adv", "advantage", "advantages", "entropy",
     "staleness", "offpolicy", "offpolicyness", "logprob", "logprobs", "teacher", "distill", "distillation", "loss", "baseline",
     "discount", "gamma", "lam", "lambda", "reward", "rewards", "normalize", "normalization", "norm", "ref", "reference", "icepop",
-    "tis", "whiten", "async", "filter", "filters", "filtering", "dynamic", "resample", "penalty", "quantization", "fp8",
+    "tis", "whiten", "async", "filter", "filters", "filtering", "dynamic", "resample", "penalty", "quantization", "fp8", "batches",
 }  # fmt: skip
 """A wide net: what it catches and no rule reads or names is looked at one by one."""
 
@@ -67,6 +67,8 @@ def _verl() -> Iterator[str]:
     whole = yaml.safe_load((_folder("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text())
     ours = ("actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "algorithm.")
     yield from (path for path in _paths(whole) if path.startswith(ours))
+    apart = _folder("verl") / "experimental" / "fully_async_policy" / "config" / "fully_async_ppo_trainer.yaml"
+    yield from _paths({"async_training": yaml.safe_load(apart.read_text())["async_training"]})
 
 
 def _areal() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.train.batches import policy
 from tests.train.engines.models import finished, full, jobs_of, model_of, of_tokens, tensor
 from tests.train.runs import lines, small, weights
+from tests.train.test_fault_inputs import saved_model
 from trimtab.config.training import Task, Train
 from trimtab.errors import ConfigError, InputError
 from trimtab.records.run import RunDirectory
@@ -26,6 +28,7 @@ from trimtab.report import report_html
 from trimtab.report.read import read_run
 from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.turns import check_replies
 from trimtab.train.evaluate import Evaluation
 from trimtab.train.learner.rows import batch_rows
 from trimtab.train.learner.single import SingleLearner
@@ -310,6 +313,51 @@ def test_engines_without_turns_refuse_such_a_task_before_anything_starts(engine:
         f"A task whose environment replies needs rollout.engine hf, got {engine}. Set it, or take a task of one turn."
     )
     assert not (tmp_path / "run/run.json").exists()
+
+
+@pytest.mark.parametrize("engine", ["hf", "vllm", "vllm-server"])
+def test_one_row_of_a_file_with_replies_is_enough_for_an_engine_without_turns(engine: str, tmp_path: Path) -> None:
+    rows = [{"prompt": f"{number}=", "answer": "1"} for number in range(30)]
+    for place in (3, 29):  # among those trained on, and among those held out
+        said = [{**row, "replies": ["8="]} if number == place else row for number, row in enumerate(rows)]
+        problems = source(Task(name="file", path=_written(tmp_path, said), prompt="prompt"), 0)
+        if engine == "hf":
+            check_replies(engine, problems)
+            continue
+        with pytest.raises(ConfigError, match=f"needs rollout.engine hf, got {engine}"):
+            check_replies(engine, problems)
+    check_replies(engine, source(Task(name="file", path=_written(tmp_path, rows), prompt="prompt"), 0))
+
+
+def _written(folder: Path, rows: list[dict[str, Any]]) -> str:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder / "rows.jsonl")
+
+
+def test_a_run_on_a_file_appends_the_replies_of_each_row(tmp_path: Path) -> None:
+    saved_model(tmp_path / "model", "model.norm.weight", 1.0)
+    replies = ["88=", "9="]
+    rows = [{"q": f"{n % 7}=", "a": "1", "replies": replies if n % 2 else None} for n in range(19)] + [
+        {"q": "9=", "a": "1"}
+    ]
+    task = {"name": "file", "path": _written(tmp_path, rows), "prompt": "q", "answer": "a", "options": {}}
+    settings = small(
+        steps=2, model={"path": str(tmp_path / "model")}, task=task, rollout={"max_tokens": 60}, evaluate=None
+    )
+    train(settings, tmp_path / "run")
+    table = RunDirectory.read(tmp_path / "run").rollout_table().to_pydict()
+    eight, nine, equals = 11, 12, 13  # as the tokenizer of the saved model numbers them
+    whole = [eight, eight, equals, nine, equals]
+    ended = {True: 0, False: 0}
+    for row, finish in enumerate(table["finish"]):
+        said = [each for each, own in zip(table["tokens"][row], table["mask"][row], strict=True) if not own]
+        replied = rows[int(table["problem"][row].rpartition(":")[2]) - 1].get("replies") is not None
+        assert said == (whole[: len(said)] if replied else [])
+        if finish == "stop":
+            ended[replied] += 1
+            assert said == (whole if replied else [])
+            assert table["response"][row].count("\n") == (len(replies) if replied else 0)
+    assert min(ended.values()) > 3
 
 
 def test_replies_and_a_chat_template_are_refused() -> None:

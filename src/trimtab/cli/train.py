@@ -66,6 +66,7 @@ def train_command(
 def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_run: bool, report: bool) -> None:
     config = resumed_config(resume, settings) if resume else config_from(settings)
     if dry_run:
+        _check_turns(config)
         show.put_raw(explained_yaml(config) + "\n")
         return
     _quiet_libraries()
@@ -93,6 +94,15 @@ def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_ru
         show.put(*_summary(config, result, page))
     if result.stopped:
         raise typer.Exit(128 + ENDS[result.stopped])
+
+
+def _check_turns(config: Train) -> None:
+    """Refuse a task with turns and an engine without, where the task's problems are at hand; nothing is fetched for a dry run."""
+    from trimtab.train.engines.turns import check_replies
+    from trimtab.train.tasks import is_at_hand, source
+
+    if is_at_hand(config.task):
+        check_replies(config.rollout.engine, source(config.task, config.seed))
 
 
 def _follow() -> None:

@@ -170,8 +170,10 @@ class Given:
 
     def place(self, label: str) -> str:
         """The full name of a key: of several, the one that the user wrote."""
-        written = self.places.get(label, "")
-        return written if label in self._keys and written in self._keys[label].also else self.path(label)
+        written = self.places.get(label)
+        if written is None or label not in self._keys:
+            return self.path(label)
+        return next(each for each in (*self._keys[label].paths, written) if _is_meant(each, written))
 
     def path(self, label: str) -> str:
         """The full name of a key."""
@@ -315,6 +317,11 @@ def parents(path: str) -> list[str]:
     """The sections a dotted name stands in, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _is_meant(path: str, written: str) -> bool:
+    """Whether users may write this for a full name: the name, the end of it, or the name nested deeper."""
+    return f".{path}".endswith(f".{written}") or f".{written}".endswith(f".{path}")
 
 
 def _ends(path: str) -> list[str]:

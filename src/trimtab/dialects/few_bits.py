@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import OTHERS, is_of_others, is_switched_off, words_of
 
@@ -29,7 +30,7 @@ PLAIN = ("", "none", "null", "auto", "false", "0", "bf16", "bfloat16", "fp16", "
 
 def speaks_of_bits(key: str, value: Any) -> bool:
     """Whether a key, by its name or its value, has something computed in few bits."""
-    said = str(value).lower()
+    said = (value.written or value.name if isinstance(value, Unknown) else str(value)).lower()
     if value in (None, False, 0, {}, []) or said in PLAIN:
         return False
     if _names_model(key):

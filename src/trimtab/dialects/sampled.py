@@ -23,6 +23,7 @@ AGE_PAIRS = {
     ("async", "generate"),
     ("async", "training"),
     ("queued", "batches"),
+    ("require", "batches"),
     ("inflight", "updates"),
     ("weight", "updates"),
     ("partial", "rollout"),

@@ -70,7 +70,7 @@ def _consequence(name: str, kl: bool) -> str:
 
 
 def _rows(config: Train, source: Source) -> Iterator[tuple[str, str]]:
-    """A file by its bytes; a hub dataset, which may come in other bytes, by its prompts and answers."""
+    """A file by its bytes; a hub dataset, which may come in other bytes, by its prompts, answers and replies."""
     if not isinstance(source, File):
         return
     hub = False
@@ -79,7 +79,7 @@ def _rows(config: Train, source: Source) -> Iterator[tuple[str, str]]:
             yield path, _digest(_blocks(Path(path)))
         elif not hub:
             hub = True
-            texts = ((each.prompt, each.answer) for each in source.all())
+            texts = ((each.prompt, each.answer, *each.replies) for each in source.all())
             yield path, _digest(json.dumps(pair).encode() for pair in texts)
 
 

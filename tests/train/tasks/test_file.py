@@ -100,6 +100,17 @@ def test_fields_and_template_are_the_users_choice(tmp_path):
     assert (made.characters, made.max_tokens) == (None, None)
 
 
+def test_replies_of_a_row_are_those_of_its_problem_and_reach_functions_too(tmp_path):
+    rows = [{"question": "x", "answer": "1", "replies": each} for each in (["a", "b"], [], None)]
+    write_jsonl(tmp_path / "a.jsonl", [*rows, {"question": "y", "answer": "2"}])
+    made = task(tmp_path / "a.jsonl", options={"reserve": 1})
+    found = {each.id.rpartition(":")[2]: each for each in made.all()}
+    assert [found[str(line)].replies for line in (1, 2, 3, 4)] == [("a", "b"), (), (), ()]
+    assert found["1"].extra["replies"] == ["a", "b"]
+    asked = task(tmp_path / "a.jsonl", options={"reserve": 1}, answer="question", prompt="answer")
+    assert asked.problem(0).prompt == "1"
+
+
 def test_a_file_of_gsm8k_is_judged_by_its_last_numbers(file):
     config = Task(name="file", path=str(file), rewards=(Reward(verifier="numeric"),))
     made = source(config, 0)
@@ -131,6 +142,21 @@ GOOD = '{"question": "a", "answer": "b"}\n'
         ("a.jsonl", GOOD + '{"question": "a", "answer": null}\n', "a.jsonl:2 needs text in 'answer', got None"),
         ("a.jsonl", GOOD + '{"question": "a", "answer": true}\n', "a.jsonl:2 needs text in 'answer', got True"),
         ("a.jsonl", GOOD + '{"question": "a", "answer": NaN}\n', "a.jsonl:2 needs text in 'answer', got nan"),
+        (
+            "a.jsonl",
+            GOOD + '{"question": "a", "answer": "b", "replies": "c"}\n',
+            "a.jsonl:2 needs a list of texts in 'replies', got 'c'",
+        ),
+        (
+            "a.jsonl",
+            GOOD + '{"question": "a", "answer": "b", "replies": ["c", 1]}\n',
+            "a.jsonl:2 needs a list of texts in 'replies', got ['c', 1]",
+        ),
+        (
+            "a.jsonl",
+            GOOD + '{"question": "a", "answer": "b", "replies": ["c", ""]}\n',
+            "a.jsonl:2 needs a list of texts in 'replies', got ['c', '']",
+        ),
         ("a.jsonl", GOOD + "{'question'}\n", "a.jsonl:2 needs valid JSON"),
         ("a.jsonl", GOOD + "3\n", "a.jsonl:2 needs an object of fields, got 3"),
         ("a.jsonl", GOOD + "[" * 100_000, "a.jsonl:2 needs valid JSON"),

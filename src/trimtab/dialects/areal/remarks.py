@@ -39,6 +39,10 @@ def _speaks_of_advantage(given: Given) -> bool:
     return given.speaks_of("advantage")
 
 
+REPLACED = (
+    "were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab convert --from areal --to areal` rewrites "
+    "them. The removed code kept rejected tokens in the mask with weight 0."
+)
 REMARKS = (
     Remark(
         "metric",
@@ -110,11 +114,16 @@ REMARKS = (
         lambda given: given.is_on("token_action"),
     ),
     Remark(
+        "behave_imp_weight_cap",
+        "note",
+        f"This and its mode {REPLACED}",
+        lambda given: given.has("behave_imp_weight_cap"),
+    ),
+    Remark(
         "behave_imp_weight_mode",
         "note",
-        "behave_imp_weight_cap and _mode were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab "
-        "convert --from areal --to areal` rewrites them. The removed code kept rejected tokens in the mask with weight 0.",
-        lambda given: given.has("behave_imp_weight_cap", "behave_imp_weight_mode"),
+        f"This and its cap {REPLACED}",
+        lambda given: given.has("behave_imp_weight_mode") and not given.has("behave_imp_weight_cap"),
     ),
     Remark(
         "group_adv_norm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 START, END = "\ue000", "\ue001"
@@ -25,6 +25,8 @@ class Unknown:
     """Whether it may stand for any number of words."""
     maybe: tuple[str, ...] = ()
     """Words that it stands for in one case and not in another."""
+    written: str = field(default="", compare=False, repr=False)
+    """The whole text that it stands in: `$BASE/own-model-fp8`."""
 
     def __str__(self) -> str:
         place = f" (line {self.line})" if self.line else ""
@@ -45,13 +47,15 @@ class Holes:
         return f"{START}{len(self.known) - 1}{END}"
 
     def of(self, text: str) -> Unknown | None:
-        """The first thing unknown in a text."""
+        """The first thing unknown in a text, with the text."""
         found = HOLE.search(text)
-        return self.known[int(found[1])] if found and int(found[1]) < len(self.known) else None
+        if found is None or int(found[1]) >= len(self.known):
+            return None
+        return replace(self.known[int(found[1])], written=self.with_names(text))
 
     def with_names(self, text: str) -> str:
         """The text with names in place of marks."""
-        return HOLE.sub(lambda found: self.known[int(found[1])].name, text)
+        return HOLE.sub(lambda found: self.known[int(found[1])].name if int(found[1]) < len(self.known) else "", text)
 
 
 def without_marks(text: str) -> str:

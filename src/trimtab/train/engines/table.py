@@ -15,7 +15,6 @@ from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.engines.texts import WithTexts
 from trimtab.train.policy.policy import Policy
-from trimtab.train.tasks.protocol import Source
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,6 @@ class EngineKind:
     build: Callable[[EngineRecipe], Engine]
     check: Callable[[EngineRecipe], None] = _anything
     """Raises ConfigError for an architecture or settings that it cannot run, before any sampler starts."""
-    replies: bool = False
-    """Whether it lets an environment reply between two turns of the policy."""
 
 
 def _hf(recipe: EngineRecipe) -> Engine:
@@ -95,16 +92,7 @@ def _no_server(recipe: EngineRecipe) -> Engine:
 
 
 ENGINES: dict[str, EngineKind] = {
-    "hf": EngineKind(_hf, replies=True),
+    "hf": EngineKind(_hf),
     "vllm": EngineKind(_vllm, _check_vllm),
     "vllm-server": EngineKind(_no_server, _check_vllm),
 }
-
-
-def check_replies(engine: str, problems: Source) -> None:
-    """Refuse, before anything starts, a task with turns and an engine without."""
-    if problems.problem(0).replies and not ENGINES[engine].replies:
-        able = ", ".join(name for name, kind in ENGINES.items() if kind.replies)
-        raise ConfigError(
-            f"A task whose environment replies needs rollout.engine {able}, got {engine}. Set it, or take a task of one turn."
-        )

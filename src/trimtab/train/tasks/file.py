@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ from trimtab.records.files import utf8_text
 from trimtab.train.messages import Problem, Score
 from trimtab.train.tasks.protocol import binary, framed, stream
 from trimtab.train.tasks.rows import Row, rows
+
+REPLIES = "replies"
+"""The field of a row with what the environment says after each turn but the last."""
 
 
 class FileOptions(Config):
@@ -93,7 +96,23 @@ def _problems(config: Task, path: str, options: FileOptions) -> list[Problem]:
 def _problem(config: Task, row: Row) -> Problem:
     prompt, answer = _text(row, config.prompt), _text(row, config.answer, number=True)
     extra = {name: value for name, value in row.fields.items() if name not in (config.prompt, config.answer)}
-    return Problem(id=utf8_text(row.place), prompt=framed(config.template, prompt), answer=answer, extra=extra)
+    return Problem(
+        id=utf8_text(row.place),
+        prompt=framed(config.template, prompt),
+        answer=answer,
+        extra=extra,
+        replies=_replies(row) if REPLIES in extra else (),
+    )
+
+
+def _replies(row: Row) -> tuple[str, ...]:
+    """What the environment says between turns; null, as in a table some of whose rows have none, is nothing."""
+    value: Any = row.fields[REPLIES]
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in cast("list[Any]", value)):
+        raise ConfigError(f"{row.place} needs a list of texts in {excerpt(REPLIES)}, got {excerpt(value)}.")
+    return tuple(utf8_text(each) for each in cast("list[str]", value))
 
 
 def _text(row: Row, field: str, number: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from trimtab.config.base import excerpt
 from trimtab.config.training import Task
@@ -41,6 +42,12 @@ def source(config: Task, seed: int) -> Source:
             f"Task needs name file with path or held_out, got {excerpt(config.name)}. Drop them, or name it."
         )
     return SOURCES[kind](config, seed)
+
+
+def is_at_hand(config: Task) -> bool:
+    """Whether its problems are here: made on the spot, or rows of files that exist. Nothing is fetched or run for them."""
+    files = [Path(each).is_file() for each in (config.path, config.held_out) if each is not None]
+    return all(files) and bool(files) if config.name == "file" else config.name in SOURCES
 
 
 def is_isolated(config: Task) -> bool:
