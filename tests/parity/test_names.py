@@ -37,6 +37,7 @@ ELSEWHERE: dict[str, set[str]] = {
     "where rewards come from": {"reward_funcs", "reward_model", "reward_model_plugin"},
     "processes and memory": {
         "async_save", "colocate_actor_ref", "colocate_critic_reward", "offload_teacher_model", "vllm_use_async_engine",
+        "use_dynamic_resource_scheduling", "dynamic_schedule_policy", "dynamic_schedule_enable_rebalance",
     },
     "which teacher answers, where one is read": {"teacher_tag_key"},
 }  # fmt: skip
