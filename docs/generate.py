@@ -286,18 +286,23 @@ def votes() -> str:
 
 
 @cache
-def claim_labs() -> dict[str, LabResults]:
-    """The labs of the claims' tasks, as far as they were run."""
-    files = {task: ROOT / "docs" / f"claims-{task}.json" for task in shipped_claims().tasks}
-    return {task: read_results(file) for task, file in files.items() if file.is_file()}
+def claim_labs() -> dict[str, list[LabResults]]:
+    """The labs of each task, as far as they were run: `claims-TASK.json`, and what was run apart from it, `claims-TASK.2.json`."""
+    folder = ROOT / "docs"
+    found = {
+        task: [folder / f"claims-{task}.json", *folder.glob(f"claims-{task}.*.json")] for task in shipped_claims().tasks
+    }
+    return {task: [read_results(file) for file in sorted(files) if file.is_file()] for task, files in found.items()}
 
 
 @cache
 def known_of_claims() -> tuple[ClaimFinding, ...]:
-    """Every claim with what is known of it, the decided ones first."""
-    return tuple(
-        ordered_findings([claim_finding(each, claim_labs().get(each.task)) for each in shipped_claims().claims])
-    )
+    """Every claim with what is known of it, the decided ones first. It rests on one lab of its task, the one with most pairs of its own."""
+    found = [
+        max((claim_finding(each, lab) for lab in claim_labs()[each.task] or [None]), key=lambda one: one.decision.seeds)
+        for each in shipped_claims().claims
+    ]
+    return tuple(ordered_findings(found))
 
 
 def decided_claims() -> str:
@@ -327,9 +332,10 @@ def _notes(found: ClaimFinding) -> str:
 
 def claim_effort() -> str:
     """How much was run for the claims, and where."""
-    entries = [each for lab in claim_labs().values() for each in lab.entries if each.status == "done"]
+    labs = [lab for each in claim_labs().values() for lab in each]
+    entries = [each for lab in labs for each in lab.entries if each.status == "done"]
     hours = sum(each.seconds for each in entries) / 3600
-    machines = " and ".join(dict.fromkeys(lab.machine for lab in claim_labs().values())) or "no machine"
+    machines = " and ".join(dict.fromkeys(lab.machine for lab in labs)) or "no machine"
     return f"{len(entries)} runs, {hours:.1f} hours of training on one core of a busy machine ({machines})."
 
 
@@ -400,7 +406,11 @@ def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
     by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE, CHOOSE_PAGE)
     lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab-tables.md").items()}
-    shown = {ROOT / "docs" / "claims.html": claims_html(known_of_claims(), claim_effort())} if claim_labs() else {}
+    shown = (
+        {ROOT / "docs" / "claims.html": claims_html(known_of_claims(), claim_effort())}
+        if any(claim_labs().values())
+        else {}
+    )
     return {PAGE: page()} | lab | shown | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
