@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
@@ -45,7 +46,10 @@ class Metrics(LazyMetrics):
         """A metric worked out, with the others of its section."""
         measure = self.sections[name]
         found = None if self._known is None else self._known(name)
-        return measure(self.decisions) if found is None else found
+        if found is not None:
+            return found
+        with torch.no_grad():
+            return measure(self.decisions)
 
 
 class WeightMetrics(LazyMetrics):

@@ -46,13 +46,13 @@ class LazyMetrics(Mapping[str, Tensor]):
         known = self._found.get(name)
         if known is not None:
             return known
-        with torch.no_grad():
-            self._found.update(self.section_of(name))
+        self._found.update(self.section_of(name))
         return self._found[name]
 
     def section_of(self, name: str) -> dict[str, Tensor]:
         """A metric worked out, with the others of its section."""
-        return self.sections[name]()
+        with torch.no_grad():
+            return self.sections[name]()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.sections)

@@ -13,11 +13,13 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.core.batch import edits, per_token
 from trimtab.core.checks import rounding
-from trimtab.core.fast.decide import flat, flat_marks
+from trimtab.core.fast.decide import flat, flat_marks, row_offsets
+from trimtab.core.fast.decided import pair_of, readable_mask
 from trimtab.core.fast.figures import as_tensors
-from trimtab.core.fast.onepass import QuickDecisions, run_pass
+from trimtab.core.fast.onepass import QuickDecisions, later_pass, run_pass
+from trimtab.core.fast.sloped import row_lengths, scale_slopes, slope_pass
 from trimtab.core.once import of_identity, once
-from trimtab.core.reduce import denominator_of, share
+from trimtab.core.reduce import Denominator, share
 from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
 
@@ -29,7 +31,8 @@ class ClippedPass:
     quick: QuickDecisions
     loss: Tensor
     averaged_over: int
-    arrays: tuple[Any, ...]
+    arrays: tuple[Any, ...]  # current log-probs, their anchor, advantages
+    settings: Any
     advantages: Tensor
     edits: int | None
 
@@ -45,45 +48,82 @@ class ClippedPass:
                 "Read them before, or pass a copy."
             )
         sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
-        clip_rows.clip_sums(*self.arrays, sums.numpy(), tops.numpy())
+        clip_rows.clip_sums(*self.arrays, *_decided(self.quick), self.settings, sums.numpy(), tops.numpy())
         return sums.tolist(), tops.tolist()
 
 
+def _decided(quick: QuickDecisions) -> tuple[Any, ...]:
+    """Weight, trained and kept, as compiled code takes them."""
+    found = quick.found
+    return flat(found.weight), flat_marks(found.trained), flat_marks(found.kept)
+
+
 def clip_pass(call: LossCall, rule: Correction, written: list[Tensor]) -> ClippedPass | None:
-    """The correction and the clip, whose gradient goes to `written`.
-
-    Every trained token is taken to have its current log-prob until one is found that does not.
-    """
-    from trimtab.core.fast import clip_rows
-
-    also = f"current/{call.anchor}"
+    """The correction and the clip, whose gradient goes to `written`: in one sweep over the tokens, or one after the other."""
     current, anchor = call.policies["current"], call.policies[call.anchor]
     advantages = per_token(call.advantages, call.mask, call.layout)
     spread = advantages.to(torch.float32).expand_as(current).contiguous()
+    arrays = flat(current), flat(anchor), flat(spread)
+    clipped = _in_one_sweep(call, rule, arrays, written)
+    return _in_two(call, rule, arrays, written) if clipped is None else clipped
+
+
+def _in_one_sweep(
+    call: LossCall, rule: Correction, arrays: tuple[Any, ...], written: list[Tensor]
+) -> ClippedPass | None:
+    """Rows are decided one by one. Slopes are divided by the tokens of the mask; where others count, they are scaled afterwards."""
+    masked, also = readable_mask(call.mask, call.layout), f"current/{call.anchor}"
+    target, base = (call.policies[name] for name in pair_of(rule, call.policies, also).split("/"))
+    offsets, settings = row_offsets(masked, call.layout), _settings(call.loss)
+    lengths, slopes = row_lengths(masked, offsets), torch.empty_like(call.policies["current"], requires_grad=False)
+    step, factor = _factor(call, lengths)
+    found = slope_pass(rule, (target, base), masked, offsets, (*arrays, flat(slopes)), settings, factor.numpy()[()])
+    if found is None:
+        return None
+    counted = found[0][:, 3 if rule.denominator == "kept" else 0]
+    if (counted != lengths).any():
+        before = float(factor)
+        step, factor = _factor(call, counted)
+        if before == 0.0:
+            return None
+        scale_slopes(slopes, float(factor) / before)
+    written.append(slopes)
+    quick = later_pass(rule, call.policies, also, call.mask, masked, call.layout)
+    loss = torch.tensor(found[1] * float(factor), dtype=torch.float32)
+    return ClippedPass(quick, loss, step.averaged_over, arrays, settings, call.advantages, edits(call.advantages))
+
+
+def _in_two(call: LossCall, rule: Correction, arrays: tuple[Any, ...], written: list[Tensor]) -> ClippedPass | None:
+    """The whole correction, then the clip. Every trained token is taken to have its current log-prob until one is found that does not."""
+    from trimtab.core.fast import clip_rows
+
+    also, settings = f"current/{call.anchor}", _settings(call.loss)
     for complete in (True, False):
         quick = run_pass(rule, call.policies, also, call.mask, call.layout, complete=complete, observes=False)
         if quick is None:
             return None
-        out, total, gradient = (
-            quick.found,
+        total, slopes = (
             torch.zeros(1, dtype=torch.float64),
-            torch.empty_like(current, requires_grad=False),
+            torch.empty_like(call.policies["current"], requires_grad=False),
         )
-        lengths = torch.from_numpy(out.rows[:, 3 if rule.denominator == "kept" else 0]).to(torch.float32)
-        step = call.denominator or denominator_of(lengths, None, call.layout.ranks)
-        factor = share(call.reduction, lengths, step, None).factor
-        flags = [each.view(torch.uint8) for each in (out.trained, out.kept)]
-        given = (current, anchor, spread, out.weight, *flags)
-        arrays = (*(each.detach().view(-1).numpy() for each in given), _settings(call.loss))
+        step, factor = _factor(call, quick.found.rows[:, 3 if rule.denominator == "kept" else 0])
         scale = factor.numpy()[()]  # a number of float32, as compiled code takes it
-        state = clip_rows.clip_slopes(*arrays, scale, gradient.view(-1).numpy(), total.numpy())
+        given = (*arrays, *_decided(quick), settings, scale)
+        state = clip_rows.clip_slopes(*given, flat(slopes), total.numpy())
         if state == clip_rows.SLOPED:
-            written.append(gradient)
+            written.append(slopes)
             loss, edited = (total[0] * factor).to(torch.float32), edits(call.advantages)
-            return ClippedPass(quick, loss, step.averaged_over, arrays, call.advantages, edited)
+            return ClippedPass(quick, loss, step.averaged_over, arrays, settings, call.advantages, edited)
         if state == clip_rows.LEFT:
             return None
     return None
+
+
+def _factor(call: LossCall, lengths: Any) -> tuple[Denominator, Tensor]:
+    """What the step divides by, and what each token's loss is multiplied by, for rows with so many tokens."""
+    tokens = torch.from_numpy(lengths).to(torch.float32)
+    step = call.denominator or Denominator(float(lengths.sum()), float((lengths > 0).sum()))  # no other rank has rows
+    return step, share(call.reduction, tokens, step, None).factor
 
 
 @of_identity
@@ -138,5 +178,5 @@ def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]
         one, two, three = (asked * 3)[:3]
         bound = torch.tensor(rounding(torch.float32), dtype=torch.float32).numpy()[()]
         positive = float(clip_rows.count_positive(one, two, three, flat_marks(quick.found.trained), bound))
-    valid, partials = float(quick.found.sums[1]), 0.0 if quick.partial is None else float(quick.partial)
+    valid, partials = float(quick.found.sums[1]), quick.partial
     return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})

@@ -93,6 +93,8 @@ def values_at(bits, marks, counts, ranks, magnitude, keys, found):
     fine = np.zeros((len(ranks), BINS), np.int32)
     for start in range(0, len(bits), BLOCK):
         to = min(start + BLOCK, len(bits))
+        if count_bytes(marks[start:to]) == 0:  # padding
+            continue
         _keys(bits[start:to], marks[start:to], magnitude, keys[: to - start])
         for low in range(0, to - start, _GROUP):
             high = min(low + _GROUP, to - start)

@@ -23,13 +23,16 @@ from trimtab.core.fast.places import (
 from trimtab.core.fast.tokens import count_bytes
 from trimtab.core.fast.totals import sum_of_magnitudes
 from trimtab.core.fast.verdict import MOST, beside_bound, row_weight
-from trimtab.core.fast.weights import count_beyond, fill_marked, take_out, weigh_tokens
+from trimtab.core.fast.weights import bare_weights, count_beyond, fill_marked, take_out, weigh_tokens
 
 
 @inlined
 @no_type_check
-def decide_row(row, tokens, k3, gates, bounds, weighs, limits, sums, tops):
-    """A row through every gate and the weight. `tokens`: log r, trained, and where kept and weight go; what became of it."""
+def decide_row(row, tokens, k3, gates, bounds, weighs, limits, bare, sums, tops):
+    """A row through every gate and the weight; what became of it.
+
+    `tokens`: log r, trained, and where kept and weight go. `bare`: without the sums of weights.
+    """
     x, trained, kept, weight = tokens
     is_open = acts = True
     row[3] = row[0]
@@ -48,7 +51,7 @@ def decide_row(row, tokens, k3, gates, bounds, weighs, limits, sums, tops):
             at, top = sums[TOKEN_SUMS + g * GATE_SUMS :], tops[TOKEN_TOPS + 2 * g :]
             if not _judge_tokens(row, own, x, trained, kept, gates[g], bounds[g], number, is_open, at, top):
                 return TOKENS
-    return _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, sums, tops)
+    return _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, bare, sums, tops)
 
 
 @inlined
@@ -119,7 +122,7 @@ def _judge_tokens(row, own, x, trained, kept, gate, bounds, number, is_open, sum
 
 @inlined
 @no_type_check
-def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, sums, tops):
+def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, bare, sums, tops):
     """Write what is kept of a row and the weight of its tokens."""
     level = weighs[0]
     if level > 1 and weighs[2] == 1 and row[3] < row[0]:
@@ -142,6 +145,9 @@ def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, sum
         sums[14] += number
         sums[15] += number if log > limits[3] else 0.0
         sums[16] += number if log < limits[2] else 0.0
+    if level == 1 and is_open and acts and bare:
+        bare_weights(x, kept, weighs[1] == 1, limits, weight)
+        return DONE
     if level == 1 and is_open and acts:
         weigh_tokens(weight, x, kept, weighs[1] == 1, limits, sums, tops)
         return DONE

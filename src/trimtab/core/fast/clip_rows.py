@@ -197,6 +197,17 @@ def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, top
 @no_type_check
 def count_positive(one, two, three, trained, bound):
     """How many trained tokens have a log-prob above a bound under some policy."""
+    number = 0
+    for start in range(0, len(trained), BLOCK):
+        to = min(start + BLOCK, len(trained))
+        if count_bytes(trained[start:to]) > 0:
+            number += _positive_block(one[start:to], two[start:to], three[start:to], trained[start:to], bound)
+    return number
+
+
+@compiled()
+@no_type_check
+def _positive_block(one, two, three, trained, bound):
     number = i32(0)
     for i in range(len(trained)):
         above = (one[i] > bound) | (two[i] > bound) | (three[i] > bound)

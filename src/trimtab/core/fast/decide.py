@@ -65,7 +65,8 @@ class Loaded:
 
     program: RowProgram
     arrays: tuple[Any, ...]
-    plans: dict[tuple[bool, bool], Any]
+    plans: dict[tuple[bool, bool], Any]  # by rows alone, with moments
+    bare: Any  # by rows alone, without moments and sums of weights
 
 
 @of_identity
@@ -75,12 +76,14 @@ def load_program(rule: Correction) -> Loaded:
     parts = (program.gate_codes, program.gate_numbers, program.weight_codes, program.weight_numbers)
     plans = {
         (by_rows, observes): torch.tensor(
-            [by_rows, observes, program.needs_k3, program.token_limit], dtype=torch.float64
+            [by_rows, observes, program.needs_k3, program.token_limit, False], dtype=torch.float64
         ).numpy()
         for by_rows in (False, True)
         for observes in (False, True)
     }
-    return Loaded(program, tuple(part.numpy() for part in parts), plans)
+    bare = plans[True, False].copy()
+    bare[4] = True
+    return Loaded(program, tuple(part.numpy() for part in parts), plans, bare)
 
 
 def row_pass(
@@ -95,8 +98,8 @@ def row_pass(
     """Run a rule that fits; `observes`: with the moments. None: this batch holds numbers that only the plain form may judge."""
     from trimtab.core.fast import fold, places  # compiled code is loaded when it is first needed
 
-    loaded, offsets = load_program(rule), _offsets(masked, layout)
-    by_rows = loaded.program.is_by_rows and masked.numel() >= SHORT * (len(offsets) - 1)
+    loaded, offsets = load_program(rule), row_offsets(masked, layout)
+    by_rows = goes_by_rows(loaded.program, masked, offsets)
     state, found = _run(loaded, by_rows, target, base, masked, offsets, observes)
     if state == places.TOKENS:
         state, found = _run(loaded, False, target, base, masked, offsets, observes)
@@ -108,18 +111,21 @@ def row_pass(
     return found
 
 
+def goes_by_rows(program: RowProgram, masked: Tensor, offsets: Any) -> bool:
+    """Whether the sums and extremes of rows can decide, and rows are long enough."""
+    return program.is_by_rows and masked.numel() >= SHORT * (len(offsets) - 1)
+
+
 def _run(
     loaded: Loaded, by_rows: bool, target: Tensor, base: Tensor, masked: Tensor, offsets: Any, observes: bool
 ) -> tuple[int, RowPass]:
     import numpy as np
 
-    from trimtab.core.fast import by_tokens, places, rows
+    from trimtab.core.fast import by_tokens, rows
 
     number, gates = len(offsets) - 1, len(loaded.arrays[0])
     numbers, flags = _fresh(masked, np.float32), _fresh(masked, np.bool_)
-    by_row = np.zeros((number, places.ROW + gates * places.ROW_GATE))
-    sums = np.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS)
-    tops = np.full(places.TOKEN_TOPS + 2 * gates, -np.inf)
+    by_row, sums, tops = fresh_sums(number, gates)
     size = rows.SCRATCH if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
     scratch = np.empty(size, np.float32)
     given = (flat(target), flat(base), flat(masked).view(np.uint8), offsets)
@@ -128,6 +134,17 @@ def _run(
     state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], scratch, *found)
     log_r, weight, trained, kept = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
     return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
+
+
+def fresh_sums(rows: int, gates: int) -> tuple[Any, Any, Any]:
+    """Room for the numbers of each row, and for the sums and the extremes of the batch."""
+    import numpy as np
+
+    from trimtab.core.fast import places
+
+    by_row = np.zeros((rows, places.ROW + gates * places.ROW_GATE))
+    sums = np.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS)
+    return by_row, sums, np.full(places.TOKEN_TOPS + 2 * gates, -np.inf)
 
 
 def _fresh(masked: Tensor, kind: Any) -> Any:
@@ -141,7 +158,7 @@ def _fresh(masked: Tensor, kind: Any) -> Any:
     return np.empty((2, masked.numel()), dtype=kind)
 
 
-def _offsets(masked: Tensor, layout: Layout) -> Any:
+def row_offsets(masked: Tensor, layout: Layout) -> Any:
     """Where each row starts and ends in memory."""
     import numpy as np
 

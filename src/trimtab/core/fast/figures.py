@@ -21,11 +21,10 @@ from trimtab.core.observe import gate_name
 GATES, GATE, TOPS = 25, 9, 10
 
 
-def figures(rule: Correction, found: RowPass, partial: Tensor | None) -> dict[str, float]:
-    """Every metric but quantiles. `partial`: tokens of a mask that is neither 0 nor 1."""
+def figures(rule: Correction, found: RowPass, partials: float) -> dict[str, float]:
+    """Every metric but quantiles. `partials`: tokens of a mask that is neither 0 nor 1."""
     names = [gate_name(index, gate) for index, gate in enumerate(rule.gates)]
     sums, tops = found.sums.tolist(), found.tops.tolist()
-    partials = 0.0 if partial is None else float(partial)
     values = _counts(sums, partials) | _drift(sums, tops) | _perplexities(sums, tops) | _weight(rule, sums, tops)
     for index, name in enumerate(names):
         at, top = sums[GATES + GATE * index :], tops[TOPS + 2 * index :]
@@ -80,9 +79,11 @@ def _raw_sums(found: RowPass) -> list[float]:
 
 def as_tensors(values: dict[str, float]) -> dict[str, Tensor]:
     """Numbers as 0-d float32 tensors, each within what that type holds."""
+    import numpy as np
+
     most = torch.finfo(torch.float32).max
-    held = torch.tensor(list(values.values()), dtype=torch.float64).clamp_(-most, most).float()
-    return dict(zip(values, held.unbind(), strict=True))
+    held = np.fromiter(values.values(), np.float64, len(values)).clip(-most, most)
+    return dict(zip(values, torch.from_numpy(held.astype(np.float32)).unbind(), strict=True))
 
 
 def _per(total: float, number: float) -> float:

@@ -8,7 +8,6 @@ from typing import no_type_check
 
 import numpy as np
 
-from trimtab.core.fast.exponential import exponential_of
 from trimtab.core.fast.machine import SUMMED, compiled, f32, f64, i32, where_marked
 from trimtab.core.fast.places import GATE_SUMS, ROW, ROW_GATE, TOKEN_SUMS, TOKEN_TOPS
 
@@ -78,20 +77,26 @@ def observe_gates(log_r, trained, offsets, rows, gates, sums):
             at[6] += sums[1] + 2.0 * sums[3] + sums[4]
             continue
         for row in range(len(rows)):
-            if rows[row, ROW + g * ROW_GATE] > 0:
-                low, high = offsets[row], offsets[row + 1]
-                first, second = _token_sums(log_r[low:high], trained[low:high], gates[g, 0] == 0)
-                at[5] += -first if gates[g, 0] == 1 else first
-                at[6] += second
+            if rows[row, ROW + g * ROW_GATE] == 0:
+                continue
+            if gates[g, 0] == 0:  # r − 1 = ℓ + k3
+                excess = rows[row, 1] + rows[row, 9]
+                at[5] += rows[row, 0] + excess
+                at[6] += rows[row, 0] + 2.0 * excess + rows[row, 8]
+                continue
+            low, high = offsets[row], offsets[row + 1]
+            first, second = _token_sums(log_r[low:high], trained[low:high])
+            at[5] += -first if gates[g, 0] == 1 else first
+            at[6] += second
 
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _token_sums(x, trained, is_log):
-    """Σ and Σ² of log r or of the ratio over the trained tokens."""
+def _token_sums(x, trained):
+    """Σ and Σ² of log r over the trained tokens."""
     first = second = 0.0
     for i in range(len(x)):
-        value = where_marked(exponential_of(x[i]) if is_log else x[i], -i32(trained[i]))
+        value = where_marked(x[i], -i32(trained[i]))
         first += f64(value)
         second += f64(value) * f64(value)
     return first, second

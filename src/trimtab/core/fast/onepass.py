@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
@@ -28,9 +28,21 @@ SMALL = 4096
 class QuickDecisions(PassDecisions):
     """What the pass on a CPU decided about a batch."""
 
-    partial: Float[Tensor, ""] | None
-    found: RowPass
+    odd: Bool[Tensor, "*tokens"] | None
+    """Where a mask is neither 0 nor 1; None: it is boolean."""
+    run: Callable[[], RowPass]
+    """The pass, or what is left to run of it when something is read."""
     observes: bool
+
+    @once
+    def found(self) -> RowPass:
+        """What the pass found: per token, per row and of the batch."""
+        return self.run()
+
+    @once
+    def partial(self) -> float:
+        """How many trained tokens have a mask that is neither 0 nor 1."""
+        return 0.0 if self.odd is None else float((self.found.trained & self.odd).sum())
 
     def known_section(self, name: str) -> dict[str, Tensor] | None:
         """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once."""
@@ -54,8 +66,9 @@ class QuickDecisions(PassDecisions):
         return self.found
 
     def moments(self) -> dict[str, float]:
-        """Every metric but quantiles."""
-        return figures.figures(self.rule, self.measured, self.partial)
+        """Every metric but quantiles; the weight before its bounds too, where rows say it."""
+        found = figures.figures(self.rule, self.measured, self.partial)
+        return found | self.raw_weights() if self.rule.weighs and self.found.by_rows else found
 
     def raw_weights(self) -> dict[str, float]:
         """The weight before its bounds."""
@@ -123,18 +136,66 @@ def run_pass(
     one is read. Without policies of its own (it looks at none), a rule is run on that pair.
     """
     masked, pair = readable_mask(mask, layout), pair_of(rule, policies, also)
-    target, base = (policies[name] for name in pair.split("/"))
-    whole = complete or pair == also
-    found = row_pass(
-        rule, target, base, masked if whole else _with_both(policies, also, masked), layout, observes=observes
-    )
+    found = _run_masked(rule, policies, also, pair, masked, layout, complete=complete, observes=observes)
     if found is None:
         return None
-    if not whole:  # the tokens asked for, with and without log-probs
+    return _quick(rule, policies, pair, mask, masked, layout, lambda: found, observes=observes)
+
+
+def later_pass(
+    rule: Correction, policies: Mapping[str, Tensor], also: str, mask: Tensor, masked: Tensor, layout: Layout
+) -> QuickDecisions:
+    """The same, known to fit and to find every log-prob, and run with the moments when something is read."""
+    pair = pair_of(rule, policies, also)
+
+    def run() -> RowPass:
+        quick.check_unchanged()
+        quick.check_mask()
+        found = _run_masked(rule, policies, also, pair, masked, layout, complete=True, observes=True)
+        if found is None:  # k3 is summed in another order beside the moments, and lies beside a bound there
+            found = _run_masked(rule, policies, also, pair, masked, layout, complete=True, observes=False)
+            assert found is not None, "a batch that was decided can be decided again"
+            found.observe(*(policies[name] for name in pair.split("/")))
+        return found
+
+    quick = _quick(rule, policies, pair, mask, masked, layout, run, observes=True)
+    return quick
+
+
+def _run_masked(
+    rule: Correction,
+    policies: Mapping[str, Tensor],
+    also: str,
+    pair: str,
+    masked: Bool[Tensor, "*tokens"],
+    layout: Layout,
+    *,
+    complete: bool,
+    observes: bool,
+) -> RowPass | None:
+    target, base = (policies[name] for name in pair.split("/"))
+    whole = complete or pair == also
+    there = masked if whole else _with_both(policies, also, masked)
+    found = row_pass(rule, target, base, there, layout, observes=observes)
+    if found is not None and not whole:  # the tokens asked for, with and without log-probs
         found.sums[0] = int(masked.view(torch.uint8).sum(dtype=torch.int64))
-    partial = None if mask.dtype == torch.bool else (found.trained & (mask != 1)).sum().double()
+    return found
+
+
+def _quick(
+    rule: Correction,
+    policies: Mapping[str, Tensor],
+    pair: str,
+    mask: Tensor,
+    masked: Tensor,
+    layout: Layout,
+    run: Callable[[], RowPass],
+    *,
+    observes: bool,
+) -> QuickDecisions:
+    odd = None if mask.dtype == torch.bool else masked & (mask != 1)
     before = edits_before(policies, masked)
-    return QuickDecisions(rule, layout, policies, pair, masked, before, partial, found, observes)
+    return QuickDecisions(rule, layout, policies, pair, masked, before, odd, run, observes)
 
 
 def _with_both(policies: Mapping[str, Tensor], pair: str, masked: Bool[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:

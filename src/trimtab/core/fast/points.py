@@ -143,6 +143,6 @@ def _counts(found: RowPass, value: Tensor, counted: Tensor, bits: Any, marks: An
         found.counts.append(counts)
     if counted is found.trained:
         return found.counts[0]
-    left, lost = found.counts[0].copy(), (found.trained ^ counted).view(torch.uint8).view(-1).numpy()
-    bins.count_bins(bits, lost, keys, -1, left)
+    left = found.counts[0].copy()
+    bins.count_bins(bits, trained ^ marks, keys, -1, left)  # less those that do not count
     return left

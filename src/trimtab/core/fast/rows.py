@@ -49,41 +49,75 @@ def longest_chunk(offsets):
 def decide_rows(
     a, b, mask, offsets, gates, bounds, weighs, limits, plan, scratch, log_r, weights, trained, kept, rows, sums, tops
 ):
-    """Run a program over all rows. `plan`: by rows alone, moments asked for, k3 needed, the least limit on a token."""
+    """Run a program over all rows. `plan`: by rows alone, moments asked for, k3 needed, the least limit on a token, weights
+    without their sums."""
     by_rows, first, number = plan[0] != 0, 0, len(offsets) - 1
     while first < number:
         start = offsets[first]
-        last = _end_of_chunk(offsets, first)
+        last = end_of_chunk(offsets, first)
         whole = offsets[last]
         stop = start + last_counted(mask[start:whole])
         log_r[stop:whole], weights[stop:whole], trained[stop:whole], kept[stop:whole] = ZERO, ZERO, 0, 0
-        part, own = np.minimum(offsets[first : last + 1], stop), rows[first:last]
-        far, certain = _split_rows(a, b, mask, part, log_r, trained, kept, own, sums, tops)
-        state = _state(far, certain, by_rows, plan[3])
+        part, own = np.minimum(offsets[first : last + 1], stop) - start, rows[first:last]
+        given = a[start:stop], b[start:stop], mask[start:stop]
+        tokens = log_r[start:stop], trained[start:stop], kept[start:stop], weights[start:stop]
+        if by_rows:
+            state = decide_chunk(given, part, tokens, gates, bounds, weighs, limits, plan, scratch, own, sums, tops)
+        else:
+            state = _decide_by_tokens(
+                given, part, tokens, gates, bounds, weighs, limits, plan, scratch, own, sums, tops
+            )
         if state != DONE:
             return state
-        if plan[1] != 0:
-            sums[10] += positive_tokens(a[start:stop], b[start:stop], trained[start:stop], certain)
-        x, here, out, stays = log_r[start:stop], trained[start:stop], weights[start:stop], kept[start:stop]
-        if by_rows:
-            if len(own) == 1:
-                _measure_row(x, b[start:stop], far, out, scratch, weighs[0] == 1, plan, own[0], sums, tops)
-            else:
-                _measure_rows(x, b[start:stop], part, far, out, scratch, weighs[0] == 1, plan, own, sums, tops)
-            for row in range(len(own)):
-                low, high = part[row] - start, part[row + 1] - start
-                tokens = x[low:high], here[low:high], stays[low:high], out[low:high]
-                state = decide_row(own[row], tokens, own[row, 9], gates, bounds, weighs, limits, sums, tops)
-                if state != DONE:
-                    return state
-        elif stop > start:
-            _exponentials_of_chunk(x, b[start:stop], far, scratch, plan[1] != 0, sums, tops)
-            sound = judge_chunk(x, part, here, gates, bounds, scratch, own, sums, tops)
-            if not (sound and weigh_chunk(x, part, weighs, limits, scratch, out, stays, own, sums, tops)):
-                return PLAIN
         first = last
     sums[3] = sums[2] + sums[5]  # r − 1 = ℓ + k3
     return DONE
+
+
+@compiled()  # two kernels share it: inlined, it would be compiled for each
+@no_type_check
+def decide_chunk(given, part, tokens, gates, bounds, weighs, limits, plan, scratch, rows, sums, tops):
+    """Decide the rows of a chunk, which lie between the offsets `part`, by their sums and extremes.
+
+    `given`: log-probs of both policies, and the mask. `tokens`: where log r, trained, kept and the weight go.
+    """
+    x, here, stays, out = tokens
+    far, certain = _split_rows(given[0], given[1], given[2], part, x, here, stays, rows, sums, tops)
+    state = _state(far, certain, True, plan[3])
+    if state != DONE:
+        return state
+    if plan[1] != 0:
+        sums[10] += positive_tokens(given[0], given[1], here, certain)
+    if len(rows) == 1:
+        _measure_row(x, given[1], far, out, scratch, weighs[0] == 1 and plan[4] == 0, plan, rows[0], sums, tops)
+    else:
+        _measure_rows(x, given[1], part, far, out, scratch, weighs[0] == 1 and plan[4] == 0, plan, rows, sums, tops)
+    for row in range(len(rows)):
+        low, high = part[row], part[row + 1]
+        own = x[low:high], here[low:high], stays[low:high], out[low:high]
+        state = decide_row(rows[row], own, rows[row, 9], gates, bounds, weighs, limits, plan[4] != 0, sums, tops)
+        if state != DONE:
+            return state
+    return DONE
+
+
+@inlined
+@no_type_check
+def _decide_by_tokens(given, part, tokens, gates, bounds, weighs, limits, plan, scratch, rows, sums, tops):
+    """The same with another look at the tokens."""
+    x, here, stays, out = tokens
+    far, certain = _split_rows(given[0], given[1], given[2], part, x, here, stays, rows, sums, tops)
+    state = _state(far, certain, False, plan[3])
+    if state != DONE:
+        return state
+    if plan[1] != 0:
+        sums[10] += positive_tokens(given[0], given[1], here, certain)
+    if len(x) == 0:
+        return DONE
+    _exponentials_of_chunk(x, given[1], far, scratch, plan[1] != 0, sums, tops)
+    sound = judge_chunk(x, part, here, gates, bounds, scratch, rows, sums, tops)
+    sound = sound and weigh_chunk(x, part, weighs, limits, scratch, out, stays, rows, sums, tops)
+    return DONE if sound else PLAIN
 
 
 @inlined
@@ -97,7 +131,7 @@ def _state(far, certain, by_rows, limit):
 
 @inlined
 @no_type_check
-def _end_of_chunk(offsets, first):
+def end_of_chunk(offsets, first):
     """One past the last row of the chunk that starts with a row."""
     last, start = first + 1, offsets[first]
     while last < len(offsets) - 1 and offsets[last + 1] - start <= CHUNK and last - first < CHUNK:
@@ -121,8 +155,7 @@ def _split_rows(a, b, mask, part, log_r, trained, kept, rows, sums, tops):
         far, certain = max(far, -found[3], found[4]), max(certain, found[5])
         tops[1] = max(tops[1], f64(found[4]))
         tops[2] = max(tops[2], -f64(found[3]))
-    whole = part[-1] - part[0]
-    sums[0] += whole if number == whole else count_bytes(mask[part[0] : part[-1]])
+    sums[0] += len(mask) if number == len(mask) else count_bytes(mask)
     tops[0] = max(tops[0], f64(far))
     tops[6] = max(tops[6], f64(certain))
     return far, certain

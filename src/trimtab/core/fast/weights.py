@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import no_type_check
 
-from trimtab.core.fast.exponential import exponential_parts
+from trimtab.core.fast.exponential import exponential_of, exponential_parts
 from trimtab.core.fast.fold import LOG_MOST
 from trimtab.core.fast.machine import (
     BLOCK,
@@ -82,6 +82,20 @@ def weigh_tokens(weight, log_r, trained, drops, limits, sums, tops):
         sums[13] += f64(found[1])
         tops[4] = max(tops[4], f64(float_at(found[3])))
         tops[5] = max(tops[5], -f64(float_at(found[2])))
+
+
+@compiled()
+@no_type_check
+def bare_weights(log_r, kept, drops, limits, out):
+    """The same weights from the log-ratios, where nobody asks for their sums."""
+    if drops:
+        for i in range(len(out)):
+            inside = -i32((log_r[i] >= limits[2]) & (log_r[i] <= limits[3]))
+            out[i] = where_marked(exponential_of(log_r[i]), inside & -i32(kept[i]))
+    else:
+        lower, upper = limits[0], limits[1]
+        for i in range(len(out)):
+            out[i] = where_marked(between(exponential_of(log_r[i]), lower, upper), -i32(kept[i]))
 
 
 @compiled()
