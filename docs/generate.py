@@ -348,8 +348,9 @@ def claims() -> str:
 
 
 def warnings_before_falls() -> str:
-    """Which signal predicts, over the kept cells."""
-    entries = [each for file in (LAB, LAB_KEPT) for each in read_results(file).entries]
+    """Which signal predicts, over every cell that is kept."""
+    files = [LAB, LAB_KEPT, *sorted(LAB.parent.glob("claims-*.json"))]
+    entries = [each for file in files for each in read_results(file).entries]
     return markdown_table(WARNING_HEAD, map(warning_texts, early_warnings(entries)))
 
 

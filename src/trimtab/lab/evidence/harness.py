@@ -30,13 +30,13 @@ def _name(arm: Sequence[CellResult]) -> str:
 
 
 def _idle_clip(arm: Sequence[CellResult]) -> str | None:
-    """A loss that clips, and a ratio that never left the band: with one minibatch it is exactly 1."""
+    """A loss without a clip, or a ratio that never left its band: with one minibatch it is exactly 1."""
     shares = [each.most[name] for each in arm for name in ("clip_high", "clip_low") if name in each.most]
     if not shares or max(shares) > 0:
         return None
     return (
-        f"Idle clip: in {_name(arm)} no token was ever clipped. Against log-probs worked out anew, with one update per batch, the ratio "
-        "is 1; this arm says nothing about clipping."
+        f"Idle clip: in {_name(arm)} no token was ever clipped. Its loss has no clip, or the ratio never left the band: with one update "
+        "per batch it is 1. This arm says nothing about clipping."
     )
 
 
