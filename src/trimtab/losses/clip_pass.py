@@ -128,10 +128,10 @@ def _factor(call: LossCall, lengths: Any) -> tuple[Denominator, Tensor]:
 
 @of_identity
 def _settings(loss: Objective) -> Any:
-    """1 − low, 1 + high and the dual bound, as compiled code takes them."""
+    """1 − low, 1 + high, the dual bound, and above which log-prob a token is doubtful, as compiled code takes them."""
     assert isinstance(loss, Clip)
     dual = torch.inf if loss.dual is None else loss.dual
-    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual], dtype=torch.float32).numpy()
+    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32)], dtype=torch.float32).numpy()
 
 
 def _per(total: float, number: float) -> float:
@@ -165,18 +165,24 @@ def selection_figures(sums: list[float], valid: float) -> dict[str, float]:
     }
 
 
-def doubtful_figures(call: LossCall, quick: QuickDecisions) -> dict[str, Tensor]:
+def doubtful_figures(call: LossCall, clipped: ClippedPass) -> dict[str, Tensor]:
     """How much of what is trained came with log-probs above 0, or with a mask of neither 0 nor 1."""
-    from trimtab.core.fast import clip_rows
-
+    quick = clipped.quick
     quick.check_unchanged()
     below = quick.pair.split("/") if float(quick.found.tops[6]) <= rounding(torch.float32) else []
-    asked = [flat(log_probs) for name, log_probs in call.policies.items() if name not in below]
-    positive = 0.0  # those of the rule's own pair are known from their extremes
-    if asked:
-        assert len(asked) <= 3, "a loss with a reference takes the plain form"
-        one, two, three = (asked * 3)[:3]
-        bound = torch.tensor(rounding(torch.float32), dtype=torch.float32).numpy()[()]
-        positive = float(clip_rows.count_positive(one, two, three, flat_marks(quick.found.trained), bound))
+    asked = [name for name in call.policies if name not in below]  # of the rule's own pair the greatest is known
+    positive = clipped.sums[0][0] if asked == ["current"] else _doubtful(call, clipped, asked)
     valid, partials = float(quick.found.sums[1]), quick.partial
     return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})
+
+
+def _doubtful(call: LossCall, clipped: ClippedPass, names: list[str]) -> float:
+    """How many trained tokens have a log-prob above 0 under one of some policies."""
+    from trimtab.core.fast import clip_rows
+
+    if not names:
+        return 0.0
+    assert len(names) <= 3, "a loss with a reference takes the plain form"
+    one, two, three = ([flat(call.policies[name]) for name in names] * 3)[:3]
+    trained = flat_marks(clipped.quick.found.trained)
+    return float(clip_rows.count_positive(one, two, three, trained, clipped.settings[3]))

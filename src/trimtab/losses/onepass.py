@@ -170,7 +170,7 @@ def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetric
         return as_tensors(selection_figures(clipped.sums[0], float(quick.found.sums[1])))
 
     parts = {"loss": lambda: {"policy/loss": value}, "own": own, "selection": selection}
-    return _in_order(call, quick, plain, parts | {"doubtful": partial(doubtful_figures, call, quick)})
+    return _in_order(call, quick, plain, parts | {"doubtful": partial(doubtful_figures, call, clipped)})
 
 
 def _kernel_metrics(call: LossCall, clipped: KernelClip, plain: Plain) -> PolicyMetrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -60,18 +61,20 @@ def test_quantiles_are_values_of_the_batch_at_their_rank(name: str, few: int, mo
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=50), st.booleans())
-def test_two_counts_find_what_sorting_finds(values: list[float], magnitude: bool) -> None:
+def test_two_counts_find_what_sorting_finds(values: list[float], with_magnitude: bool) -> None:
     numbers, marks = torch.tensor(values, dtype=torch.float32), torch.ones(len(values), dtype=torch.uint8)
     marks[0] = len(values) == 1  # one that does not count
-    left = numbers[marks.bool()].abs() if magnitude else numbers[marks.bool()]
-    ranks = tuple(max(math.ceil(share * len(left)), 1) for share in points.SHARES)
-    counts, folded = torch.zeros(bins.BINS + 1, dtype=torch.int32), torch.zeros(bins.BINS + 1, dtype=torch.int32)
-    keys, found = torch.empty(1024, dtype=torch.int32).numpy(), torch.empty(3)
-    bits = numbers.view(torch.int32).numpy()
-    bins.count_bins(bits, marks.numpy(), keys, 1, counts.numpy())
-    if magnitude:
-        bins.fold_signs(counts.numpy(), folded.numpy())
-        counts = folded
-    mark = torch.tensor(-1 if magnitude else 0, dtype=torch.int32).numpy()[()]
-    bins.values_at(bits, marks.numpy(), counts.numpy(), ranks, mark, keys, found.numpy())
-    assert found.tolist() == [at_share(left, share) for share in points.SHARES]
+    left = numbers[marks.bool()]
+    wanted = [at_share(left, share) for share in points.SHARES] + [at_share(left.abs(), 0.5)] * with_magnitude
+    ranks = [max(math.ceil(share * len(left)), 1) for share in (*points.SHARES, 0.5)]
+    ranks[3] *= with_magnitude
+    counts, keys = torch.zeros(bins.BINS + 1, dtype=torch.int32).numpy(), torch.empty(1024, dtype=torch.int32).numpy()
+    bits, order = numbers.view(torch.int32).numpy(), torch.tensor(ranks).numpy()
+    bins.count_bins(bits, marks.numpy(), keys, 1, counts)
+    for find in (
+        partial(bins.values_at, bits, marks.numpy(), counts, order),
+        partial(bins.sorted_values, numbers.numpy(), marks.numpy(), order),
+    ):
+        found = torch.empty(len(wanted))
+        find(found.numpy())
+        assert found.tolist() == wanted

@@ -10,32 +10,38 @@ from typing import no_type_check
 import numpy as np
 
 from trimtab.core.fast.fold import shown_value
-from trimtab.core.fast.machine import BLOCK, SIGN, compiled, f32, i32, one_of
+from trimtab.core.fast.machine import BLOCK, SIGN, compiled, f32, float_at, i32, one_of
 from trimtab.core.fast.places import ROW, ROW_GATE
 from trimtab.core.fast.tokens import count_bytes
 
 BINS = 65536
 FEW = 4096
 """Numbers that are sorted faster than the bins are cleared."""
-_GROUP = 32
-_NEGATIVE_ZERO = i32(-2147483648)
+_STRIDE = 256
+_NEGATIVE_ZERO, _LOWER = i32(-2147483648), i32(0xFFFF)
 
 
 @compiled()
 @no_type_check
-def in_order(bits, magnitude):
-    """The bits of a float32 as an integer in the same order; −0 and 0 are one value. `magnitude` (ones or zeros): of |value|."""
+def in_order(bits):
+    """The bits of a float32 as an integer in the same order; −0 and 0 are one value, and −v has the complement of v."""
     bits = i32(bits & ~(-i32(bits == _NEGATIVE_ZERO)))
-    return i32((bits ^ i32(i32(bits >> i32(31)) & SIGN & ~magnitude)) & i32(~(_NEGATIVE_ZERO & magnitude)))
+    return i32(bits ^ i32(i32(bits >> i32(31)) & SIGN))
 
 
 @compiled()
 @no_type_check
-def _keys(bits, marks, magnitude, out):
-    """The bin of each number, by the upper half of its bits in order; what is not marked has a bin of its own."""
+def _bin_of(bits):
+    """The bin of a number, by the upper half of its bits in order."""
+    return i32(i32(in_order(bits) >> i32(16)) + i32(BINS // 2))
+
+
+@compiled()
+@no_type_check
+def _keys(bits, marks, out):
+    """The bin of each number; what is not marked has a bin of its own."""
     for i in range(len(out)):
-        key = i32(i32(in_order(bits[i], magnitude) >> i32(16)) + i32(BINS // 2))
-        out[i] = one_of(-i32(marks[i] != 0), key, i32(BINS))
+        out[i] = one_of(-i32(marks[i] != 0), _bin_of(bits[i]), i32(BINS))
 
 
 @compiled()
@@ -45,7 +51,7 @@ def count_bins(bits, marks, keys, step, counts):
     for start in range(0, len(bits), BLOCK):
         to = min(start + BLOCK, len(bits))
         if count_bytes(marks[start:to]) > 0:
-            _keys(bits[start:to], marks[start:to], i32(0), keys[: to - start])
+            _keys(bits[start:to], marks[start:to], keys[: to - start])
             for i in range(to - start):
                 counts[keys[i]] += step
 
@@ -62,69 +68,108 @@ def fold_signs(counts, out):
 
 @compiled()
 @no_type_check
-def _find(counts, ranks, bins, rest):
-    """The bin of each rank (from 1, rising), and its rank within."""
-    before, place, done = 0, 0, 0
-    while done < len(ranks):
-        if before + counts[place] >= ranks[done]:
-            bins[done], rest[done] = place, ranks[done] - before
-            done += 1
-        else:
-            before += counts[place]
-            place += 1
+def _total(counts):
+    total = i32(0)
+    for i in range(len(counts)):
+        total = i32(total + counts[i])
+    return total
 
 
 @compiled()
 @no_type_check
-def _hits(keys, bins):
-    """How many keys are among three bins."""
-    number, one, two, three = i32(0), bins[0], bins[len(bins) // 2], bins[-1]
-    for i in range(len(keys)):
-        number = i32(number + i32((keys[i] == one) | (keys[i] == two) | (keys[i] == three)))
-    return number
+def _find(counts, rank):
+    """The bin of a rank (from 1), and its rank within."""
+    place = 0
+    whole = _total(counts[:_STRIDE])
+    while rank > whole:
+        rank -= whole
+        place += _STRIDE
+        whole = _total(counts[place : place + _STRIDE])
+    while rank > counts[place]:
+        rank -= counts[place]
+        place += 1
+    return place, rank
 
 
 @compiled()
 @no_type_check
-def values_at(bits, marks, counts, ranks, magnitude, keys, found):
-    """The values of up to three ranks (from 1, rising) among the marked ones, whose counts by bins are known."""
-    bins, rest = np.zeros(len(ranks), np.int32), np.zeros(len(ranks), np.int64)
-    _find(counts, ranks, bins, rest)
-    fine = np.zeros((len(ranks), BINS), np.int32)
+def _mark_wanted(bits, marks, bins, out):
+    """A byte for each number: whether it is marked and in one of five bins."""
+    one, two, three, four, five = bins[0], bins[1], bins[2], bins[3], bins[4]
+    for i in range(len(bits)):
+        key = _bin_of(bits[i])
+        wanted = (key == one) | (key == two) | (key == three) | (key == four) | (key == five)
+        out[i] = wanted & (marks[i] != 0)
+
+
+@compiled()
+@no_type_check
+def _bins_of(counts, ranks, bins, rest):
+    """The bins of three ranks and, if it is not 0, of a fourth among magnitudes: one of positive numbers, one of negative ones."""
+    for k in range(3):
+        bins[k], rest[k] = _find(counts, ranks[k])
+    bins[3] = bins[4] = bins[0]
+    if ranks[3] > 0:
+        folded = np.empty(BINS, np.int32)
+        fold_signs(counts, folded)
+        bins[3], rest[3] = _find(folded, ranks[3])
+        bins[4] = i32(BINS - 1) - bins[3]
+
+
+@compiled()
+@no_type_check
+def _count_fine(bits, wanted, bins, fine):
+    """Count the wanted numbers of each bin by the lower halves of their bits. Few are: words of eight are looked at first."""
+    words = wanted.view(np.uint64)
+    for word in range(len(words)):
+        if words[word] == 0:
+            continue
+        for i in range(8 * word, 8 * word + 8):
+            if not wanted[i]:
+                continue
+            key, order = _bin_of(bits[i]), in_order(bits[i])
+            for k in range(4):
+                if key == bins[k]:
+                    fine[k, order & _LOWER] += 1
+            if key == bins[4] != bins[3]:
+                fine[3, ~order & _LOWER] += 1
+
+
+@compiled()
+@no_type_check
+def values_at(bits, marks, counts, ranks, found):
+    """The values of three ranks (from 1, rising) among the marked ones, whose counts by bins are known; and of a fourth among their
+    magnitudes, if it is not 0."""
+    bins, rest = np.zeros(5, np.int32), np.zeros(4, np.int64)
+    _bins_of(counts, ranks, bins, rest)
+    fine, wanted = np.zeros((4, BINS), np.int32), np.zeros(BLOCK, np.uint8)
     for start in range(0, len(bits), BLOCK):
         to = min(start + BLOCK, len(bits))
         if count_bytes(marks[start:to]) == 0:  # padding
             continue
-        _keys(bits[start:to], marks[start:to], magnitude, keys[: to - start])
-        for low in range(0, to - start, _GROUP):
-            high = min(low + _GROUP, to - start)
-            if _hits(keys[low:high], bins) > 0:
-                for i in range(low, high):
-                    for k in range(len(bins)):
-                        if keys[i] == bins[k]:
-                            fine[k, in_order(bits[start + i], magnitude) & i32(0xFFFF)] += 1
-    for k in range(len(ranks)):
-        place, left = 0, rest[k]
-        while left > fine[k, place]:
-            left -= fine[k, place]
-            place += 1
-        order = i32(((bins[k] - BINS // 2) << 16) + place)
-        found[k] = i32(order ^ i32(i32(order >> i32(31)) & SIGN)).view(f32)
+        wanted[to - start :] = 0
+        _mark_wanted(bits[start:to], marks[start:to], bins, wanted)
+        _count_fine(bits[start:to], wanted, bins, fine)
+    for k in range(4 if ranks[3] > 0 else 3):
+        place, _ = _find(fine[k], rest[k])
+        found[k] = float_at(i32(((bins[k] - BINS // 2) << 16) + place))
 
 
 @compiled()
 @no_type_check
-def sorted_values(value, marks, ranks, magnitude, found):
+def sorted_values(value, marks, ranks, found):
     """The same by sorting."""
     room = np.empty(len(value), np.float32)
     number = 0
     for i in range(len(value)):
         if marks[i]:
-            room[number] = abs(value[i]) if magnitude else value[i]
+            room[number] = value[i]
             number += 1
     order = np.sort(room[:number])
-    for k in range(len(ranks)):
+    for k in range(3):
         found[k] = order[ranks[k] - 1]
+    if ranks[3] > 0:
+        found[3] = np.sort(np.abs(order))[ranks[3] - 1]
 
 
 @compiled()

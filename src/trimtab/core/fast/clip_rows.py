@@ -131,9 +131,10 @@ def _ratio_block(current, anchor, given, kept, low, high, dual):
 
 @compiled()
 @no_type_check
-def _signs(given, weight, trained):
-    """Trained tokens without an advantage; with a positive one, all and acting; with a negative one; and all that act."""
-    missing, up, up_acts, down, down_acts, acts = i32(0), i32(0), i32(0), i32(0), i32(0), i32(0)
+def _signs(current, given, weight, trained, bound):
+    """Trained tokens without an advantage; with a positive one, all and acting; with a negative one; all that act; and those with a
+    current log-prob above a bound."""
+    doubtful, missing, up, up_acts, down, down_acts, acts = i32(0), i32(0), i32(0), i32(0), i32(0), i32(0), i32(0)
     for i in range(len(trained)):
         here, active = trained[i] != 0, weight[i] > ZERO
         value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
@@ -143,7 +144,8 @@ def _signs(given, weight, trained):
         down = i32(down + i32(value < ZERO))
         down_acts = i32(down_acts + i32((value < ZERO) & active))
         acts = i32(acts + i32(active))
-    return missing, up, up_acts, down, down_acts, acts
+        doubtful = i32(doubtful + i32(here & (current[i] > bound)))
+    return missing, up, up_acts, down, down_acts, acts, doubtful
 
 
 @compiled(fastmath=SUMMED)
@@ -163,31 +165,34 @@ def _advantage_block(given, weight, trained):
 def clip_sums(current, anchor, given, weight, trained, kept, settings, sums, tops):
     """What the metrics of a loss are made of.
 
-    `sums`: 1 kept, 2 log ρ, 3 k3, 4 ρ − 1, 5 to 7 clipped high, low and dual, 8 tokens without advantage, 9 to 12 of positive and
-    negative advantage (all, acting), 13 acting, 14 ΣA, 15 ΣA of the acting. `tops`: log ρ, −log ρ.
+    `settings`: as of `clip_slopes`, and above which log-prob a token is doubtful. `sums`: 0 doubtful, 1 kept, 2 log ρ, 3 k3, 4 ρ − 1,
+    5 to 7 clipped high, low and dual, 8 tokens without advantage, 9 to 12 of positive and negative advantage (all, acting), 13 acting,
+    14 ΣA, 15 ΣA of the acting. `tops`: log ρ, −log ρ.
     """
     for start in range(0, len(current), BLOCK):
         to = min(start + BLOCK, len(current))
         if count_bytes(trained[start:to]) == 0:
             continue
         a, b, own, w = current[start:to], anchor[start:to], given[start:to], weight[start:to]
-        ratios = _ratio_block(a, b, own, kept[start:to], settings[0], settings[1], settings[2])
-        sums[1] += ratios[0]
-        sums[2] += f64(ratios[1])
-        sums[3] += f64(ratios[2])
-        sums[4] += f64(ratios[3])
-        tops[0] = max(tops[0], f64(float_at(ratios[5])))
-        tops[1] = max(tops[1], -f64(float_at(ratios[4])))
-        sums[5] += ratios[6]
-        sums[6] += ratios[7]
-        sums[7] += ratios[8]
-        signs = _signs(own, w, trained[start:to])
+        if count_bytes(kept[start:to]) > 0:
+            ratios = _ratio_block(a, b, own, kept[start:to], settings[0], settings[1], settings[2])
+            sums[1] += ratios[0]
+            sums[2] += f64(ratios[1])
+            sums[3] += f64(ratios[2])
+            sums[4] += f64(ratios[3])
+            tops[0] = max(tops[0], f64(float_at(ratios[5])))
+            tops[1] = max(tops[1], -f64(float_at(ratios[4])))
+            sums[5] += ratios[6]
+            sums[6] += ratios[7]
+            sums[7] += ratios[8]
+        signs = _signs(a, own, w, trained[start:to], settings[3])
         sums[8] += signs[0]
         sums[9] += signs[1]
         sums[10] += signs[2]
         sums[11] += signs[3]
         sums[12] += signs[4]
         sums[13] += signs[5]
+        sums[0] += signs[6]
         advantages = _advantage_block(own, w, trained[start:to])
         sums[14] += f64(advantages[0])
         sums[15] += f64(advantages[1])

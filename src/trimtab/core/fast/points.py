@@ -17,10 +17,8 @@ SHARES = tuple(POINTS.values())
 
 def ratio_points(found: RowPass) -> dict[str, float]:
     """The raw ratio where one token cannot own the figure, and the middle of |ℓ|."""
-    number = int(found.sums[1])
-    values = [math.exp(each) for each in _values(found, found.log_r, found.trained, number, SHARES)]
-    middle = _values(found, found.log_r, found.trained, number, (0.5,), magnitude=True)
-    return _by_name("ratio", values) | {"drift/abs_log_r_p50": sum(middle)}
+    values = _of_trained(found)
+    return _by_name("ratio", [math.exp(each) for each in values[:3]]) | {"drift/abs_log_r_p50": sum(values[3:])}
 
 
 def _by_name(prefix: str, values: list[float]) -> dict[str, float]:
@@ -39,13 +37,13 @@ def _weights(found: RowPass, number: int) -> list[float]:
     (level, drops, _, _), (lower, upper, *_) = found.program.weight
     if number and found.by_rows and level > 1:
         values = torch.empty(len(SHARES), dtype=torch.float64)
-        bins.row_weights(found.rows, _ranks(number, SHARES), values.numpy())
+        bins.row_weights(found.rows, _ranks(number), values.numpy())
         return values.tolist()
     if not (found.by_rows and level == 1 and not drops and not found.program.zeroes):
-        return _values(found, found.weight, found.kept, number, SHARES)
+        return _values(found, found.weight, found.kept, number)
     # A truncated weight rises with its ratio, so that both have the same order, and the ratios are counted already.
     kept = found.trained if number == int(found.sums[1]) else found.kept
-    logs = _values(found, found.log_r, kept, number, SHARES)
+    logs = _values(found, found.log_r, kept, number)
     return [min(max(float(exponential.exponential_of(torch.tensor(log).numpy()[()])), lower), upper) for log in logs]
 
 
@@ -65,7 +63,7 @@ def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]
 
     value, scope = _measured_again(found, index)
     number = int(found.sums[1] if scope is found.trained else tokens.count_bytes(flat_marks(scope)))
-    values = _values(found, value, scope, number, SHARES)
+    values = _values(found, value, scope, number)
     return _by_name(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
 
 
@@ -88,43 +86,39 @@ def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:
     return value, scope
 
 
-def _ranks(number: int, shares: tuple[float, ...]) -> tuple[int, ...]:
-    return tuple(max(math.ceil(share * number), 1) for share in shares)
+def _ranks(number: int) -> tuple[int, ...]:
+    return tuple(max(math.ceil(share * number), 1) for share in SHARES)
 
 
-def _values(
-    found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], *, magnitude: bool = False
-) -> list[float]:
-    """The shares of so many counted values; none where none counts. Those of trained log-ratios, which several ask for, are found once."""
-    if number == 0:
-        return []
-    known = value is found.log_r and counted is found.trained and shares == SHARES
-    if known and found.shares:
-        return found.shares
-    values = _found_values(found, value, counted, number, shares, magnitude)
-    if known:
-        found.shares.extend(values)
-    return values
+def _of_trained(found: RowPass) -> list[float]:
+    """The shares of the trained log-ratios, then the middle of their magnitudes; none where none counts. They are found once."""
+    number = int(found.sums[1])
+    if number and not found.shares:
+        found.shares.extend(_found_values(found, found.log_r, found.trained, number, max(math.ceil(number / 2), 1)))
+    return found.shares
 
 
-def _found_values(
-    found: RowPass, value: Tensor, counted: Tensor, number: int, shares: tuple[float, ...], magnitude: bool
-) -> list[float]:
+def _values(found: RowPass, value: Tensor, counted: Tensor, number: int) -> list[float]:
+    """The shares of so many counted values; none where none counts."""
+    if value is found.log_r and counted is found.trained:
+        return _of_trained(found)[:3]
+    return _found_values(found, value, counted, number, 0) if number else []
+
+
+def _found_values(found: RowPass, value: Tensor, counted: Tensor, number: int, middle: int) -> list[float]:
+    """`middle`: a rank among magnitudes, or 0."""
+    import numpy as np
+
     from trimtab.core.fast import bins, machine
 
-    ranks, out = _ranks(number, shares), torch.empty(len(shares), dtype=torch.float32)
-    numbers, marks = value.view(-1), counted.view(torch.uint8).view(-1).numpy()
-    if numbers.numel() <= bins.FEW:
-        bins.sorted_values(numbers.numpy(), marks, ranks, magnitude, out.numpy())
+    ranks, out = np.array([*_ranks(number), middle]), np.empty(4 if middle else 3, np.float32)
+    numbers, marks = value.view(-1).numpy(), flat_marks(counted)
+    if len(numbers) <= bins.FEW:
+        bins.sorted_values(numbers, marks, ranks, out)
         return out.tolist()
-    keys = torch.empty(machine.BLOCK, dtype=torch.int32).numpy()
-    bits = numbers.view(torch.int32).numpy()
+    keys, bits = np.empty(machine.BLOCK, np.int32), numbers.view(np.int32)
     counts = _counts(found, value, counted, bits, marks, keys)
-    if magnitude:
-        folded = torch.empty(bins.BINS + 1, dtype=torch.int32).numpy()
-        bins.fold_signs(counts, folded)
-        counts = folded
-    bins.values_at(bits, marks, counts, ranks, machine.i32(-1 if magnitude else 0), keys, out.numpy())
+    bins.values_at(bits, marks, counts, ranks, out)
     return out.tolist()
 
 
