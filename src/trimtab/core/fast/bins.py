@@ -102,7 +102,7 @@ def _mark_wanted(bits, marks, bins, out):
         out[i] = wanted & (marks[i] != 0)
 
 
-@compiled()
+@compiled(allocates=True)
 @no_type_check
 def _bins_of(counts, ranks, bins, rest):
     """The bins of three ranks and, if it is not 0, of a fourth among magnitudes: one of positive numbers, one of negative ones."""
@@ -135,7 +135,7 @@ def _count_fine(bits, wanted, bins, fine):
                 fine[3, ~order & _LOWER] += 1
 
 
-@compiled()
+@compiled(allocates=True)
 @no_type_check
 def values_at(bits, marks, counts, ranks, found):
     """The values of three ranks (from 1, rising) among the marked ones, whose counts by bins are known; and of a fourth among their
@@ -155,7 +155,7 @@ def values_at(bits, marks, counts, ranks, found):
         found[k] = float_at(i32(((bins[k] - BINS // 2) << 16) + place))
 
 
-@compiled()
+@compiled(allocates=True)
 @no_type_check
 def sorted_values(value, marks, ranks, found):
     """The same by sorting."""
@@ -172,7 +172,7 @@ def sorted_values(value, marks, ranks, found):
         found[3] = np.sort(np.abs(order))[ranks[3] - 1]
 
 
-@compiled()
+@compiled(allocates=True)
 @no_type_check
 def gate_values(rows, g, is_log, lower, upper, shares, found):
     """The given shares of what a gate measured in rows with tokens; 0 where there are none."""
@@ -197,7 +197,7 @@ def clear_rows(offsets, rows, column, marks):
             marks[offsets[row] : offsets[row + 1]] = 0
 
 
-@compiled()
+@compiled(allocates=True)
 @no_type_check
 def row_weights(rows, ranks, found):
     """The weights at the given ranks among the kept tokens, where each row has one weight."""

@@ -127,11 +127,11 @@ def _run(
     numbers, flags = _fresh(masked, np.float32), _fresh(masked, np.bool_)
     by_row, sums, tops = fresh_sums(number, gates)
     size = rows.SCRATCH if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
-    scratch = np.empty(size, np.float32)
+    scratch = np.empty(size, np.float32), np.empty(rows.ENDS, np.int64)
     given = (flat(target), flat(base), flat(masked).view(np.uint8), offsets)
     marks = flags.view(np.uint8)
     found = (*numbers, *marks, by_row, sums, tops)
-    state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], scratch, *found)
+    state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], *scratch, *found)
     log_r, weight, trained, kept = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
     return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
 

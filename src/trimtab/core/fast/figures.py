@@ -2,7 +2,7 @@
 
 `sums` of tokens: 0 masked, 1 valid, 2 Σℓ, 3 Σ(r−1), 4 Σ(r−1)², 5 Σk3, 6 Σk3 reversed, 7 Σ(r−1)ℓ, 8 Σ|ℓ|, 9 Σ|p−q|, 10 log-probs
 above 0, 11 kept, 12 Σ(w−1), 13 Σ(w−1)², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens,
-18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log-probs, 8 and 9 the log
+18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log-probs, or 0 where none is above, 8 and 9 the log
 difference of perplexities. Of each gate: 0 tokens, 1 lost, 2 high, 3 low, 4 units, 5 Σ, 6 Σ², 7 rows, 8 rows lost whole; and two
 tops.
 """

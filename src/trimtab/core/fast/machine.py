@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, no_type_check
 
 import numba
+import numba.core.options
 import numpy as np
 
 f32, f64, i32 = np.float32, np.float64, np.int32
@@ -31,14 +32,19 @@ FOLDER = tuple((each.name, each.stat().st_mtime_ns) for each in sorted(Path(__fi
 """The files that compiled code is made of, and when each was written."""
 
 
-def compiled(**options: Any) -> Any:
-    """A decorator: machine code, kept on disk where a folder can be written."""
+UNCOUNTED = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+"""Without counts of references: a slice costs two atomic additions with them, and a block takes a dozen."""
+
+
+def compiled(*, allocates: bool = False, **options: Any) -> Any:
+    """A decorator: machine code, kept on disk where a folder can be written. `allocates`: for a function that makes arrays."""
+    options |= {"error_model": "numpy"} | ({} if allocates else UNCOUNTED)
 
     def decorate(function: Any) -> Any:
         try:
-            return _by_folder(numba.njit(cache=True, error_model="numpy", **options)(function))
+            return _by_folder(numba.njit(cache=True, **options)(function))
         except RuntimeError:  # nowhere to keep it: it is compiled in each process
-            return numba.njit(error_model="numpy", **options)(function)
+            return numba.njit(**options)(function)
 
     return decorate
 

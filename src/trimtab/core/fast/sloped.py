@@ -44,10 +44,11 @@ def slope_pass(
         return None
     by_row, sums, tops = fresh_sums(len(offsets) - 1, len(loaded.arrays[0]))
     longest, total = int(rows.longest_chunk(offsets)), np.zeros(1)
-    room = np.empty(rows.SCRATCH, np.float32), np.empty((2, longest), np.float32), np.empty((2, longest), np.uint8)
+    room = np.empty(rows.SCRATCH, np.float32), np.empty(rows.ENDS, np.int64)
+    tokens = np.empty((2, longest), np.float32), np.empty((2, longest), np.uint8)
     given = (*(flat(each) for each in pair), flat_marks(masked), offsets)
     written = (by_row, sums, tops, clipped, settings, factor, total)
-    state = slope_rows.slope_rows(*given, *loaded.arrays, loaded.bare, *room, *written)
+    state = slope_rows.slope_rows(*given, *loaded.arrays, loaded.bare, *room, *tokens, *written)
     return (by_row, float(total[0])) if state == clip_rows.SLOPED else None
 
 

@@ -47,8 +47,9 @@ def _apart(target, base, mask):
 
 @compiled(fastmath=SUMMED)
 @no_type_check
-def _split_block(target, base, mask, log_r, trained, kept):
-    number, total, base_total, low, high, top = i32(0), 0.0, ZERO, TOP, BOTTOM, BOTTOM
+def _some_block(target, base, mask, log_r, trained, kept):
+    """Tokens of which some may not count, or lack a log-prob."""
+    number, total, base_total, low, high, top = i32(0), 0.0, ZERO, TOP, BOTTOM, i32(0)
     for i in range(len(log_r)):
         mark, apart = _apart(target[i], base[i], mask[i])
         x, own = where_marked(apart, mark), where_marked(base[i], mark)
@@ -61,27 +62,59 @@ def _split_block(target, base, mask, log_r, trained, kept):
         order = bits_in_order(x)
         low = min(low, one_of(mark, order, TOP))
         high = max(high, one_of(mark, order, BOTTOM))
-        surer = target[i] if target[i] > base[i] else base[i]
-        top = max(top, one_of(mark, bits_in_order(surer), BOTTOM))
+        top = max(top, i32(f32(target[i]).view(i32) & mark))
+        top = max(top, i32(f32(base[i]).view(i32) & mark))
     return number, total, base_total, low, high, top
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def _whole_block(target, base, log_r):
+    """Tokens that all count. The total is finite only if all of them have their log-probs."""
+    total, base_total, low, high, top = 0.0, ZERO, TOP, BOTTOM, i32(0)
+    for i in range(len(log_r)):
+        x = target[i] - base[i]
+        log_r[i] = x
+        total += f64(x)
+        base_total += base[i]
+        order = bits_in_order(x)
+        low, high = min(low, order), max(high, order)
+        top = max(top, f32(target[i]).view(i32))  # a number above 0 is greater than one below as an integer too
+        top = max(top, f32(base[i]).view(i32))
+    return total, base_total, low, high, top
+
+
+@compiled()
+@no_type_check
+def split_block(target, base, mask, log_r, trained, kept):
+    """Write the log-ratios of at most BLOCK tokens (0 where one does not count) and their marks, twice: `kept` starts as what is trained.
+
+    Tokens, Σ log r, Σ log base, the least and the greatest log r (+inf and −inf of nothing), the greatest log-prob or 0 if none is above.
+    """
+    if count_bytes(mask) == len(mask):
+        whole = _whole_block(target, base, log_r)
+        if whole[0] - whole[0] == 0.0:
+            trained[:], kept[:] = 1, 1
+            ends = float_at(whole[2]), float_at(whole[3]), i32(whole[4]).view(f32)
+            return i32(len(mask)), whole[0], f64(whole[1]), ends[0], ends[1], ends[2]
+    some = _some_block(target, base, mask, log_r, trained, kept)
+    ends = float_at(some[3]), float_at(some[4]), i32(some[5]).view(f32)
+    return some[0], some[1], f64(some[2]), ends[0], ends[1], ends[2]
 
 
 @compiled()
 @no_type_check
 def split_row(target, base, mask, log_r, trained, kept):
-    """Write the log-ratio of a row (0 where a token does not count) and its marks, twice: `kept` starts as what is trained.
-
-    Tokens, Σ log r, Σ log base, the least and the greatest log r, the greatest log-prob; extremes of nothing are +inf and −inf.
-    """
-    number, total, base_total, low, high, top = 0, 0.0, 0.0, INFINITY, -INFINITY, -INFINITY
+    """The same of a row of any length."""
+    number, total, base_total, low, high, top = 0, 0.0, 0.0, INFINITY, -INFINITY, ZERO
     for start in range(0, len(log_r), BLOCK):
         to = min(start + BLOCK, len(log_r))
         out = log_r[start:to], trained[start:to], kept[start:to]
-        found = _split_block(target[start:to], base[start:to], mask[start:to], out[0], out[1], out[2])
+        found = split_block(target[start:to], base[start:to], mask[start:to], out[0], out[1], out[2])
         number += found[0]
         total += found[1]
-        base_total += f64(found[2])
-        low, high, top = min(low, float_at(found[3])), max(high, float_at(found[4])), max(top, float_at(found[5]))
+        base_total += found[2]
+        low, high, top = min(low, found[3]), max(high, found[4]), max(top, found[5])
     return number, total, base_total, low, high, top
 
 
@@ -131,12 +164,18 @@ def _moved_block(base, excess):
 
 @compiled()
 @no_type_check
-def measure_block(x, base, far, excess, ratio, k3, sums, tops):
+def is_near(x, far):
+    """Whether every |x| ≤ NEAR; `far`: no |x| is greater."""
+    return far <= NEAR or greatest_magnitude(x) <= NEAR
+
+
+@compiled()
+@no_type_check
+def measure_block(x, base, near, excess, ratio, k3, sums, tops):
     """Add the moments of at most BLOCK tokens to sums[4:10] and tops[3]; r − 1, r and k3 are written. Σ(r−1)² and Σk3.
 
-    `far`: no |x| is greater. Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
+    `near`: every |x| ≤ NEAR. Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
     """
-    near = far <= NEAR or greatest_magnitude(x) <= NEAR
     found = near_block(x, excess, ratio, k3) if near else far_block(x, excess, ratio, k3)
     total, peak = _moved_block(base, excess)
     square, third = f64(found[0]), f64(found[1])
@@ -159,7 +198,8 @@ def measure_tokens(x, base, far, scratch, sums, tops):
         n = min(BLOCK, len(x) - start)
         room = scratch[:n], scratch[BLOCK : BLOCK + n], scratch[2 * BLOCK : 2 * BLOCK + n]
         here = x[start : start + n], base[start : start + n]
-        found = measure_block(here[0], here[1], far, room[0], room[1], room[2], sums, tops)
+        near = is_near(here[0], far)
+        found = measure_block(here[0], here[1], near, room[0], room[1], room[2], sums, tops)
         square += found[0]
         third += found[1]
     return square, third
