@@ -132,7 +132,15 @@ def share(
     return Share((_inverse(divisor) * scale).to(lengths.dtype), rows)
 
 
+def common_factor(reduction: Reduction, denominator: Denominator) -> float:
+    """`Share.factor` of a reduction that treats all rows alike, as a number; on another device than the CPU its counts are waited for."""
+    divisor, _ = _DIVISORS[reduction.mode](_NOTHING, denominator, None)
+    count = float(divisor)
+    return (1.0 / count if count > 0 else 0.0) * (denominator.averaged_over / (reduction.constant or 1.0))
+
+
 Divisor = tuple[Tensor | float, Tensor | None]
+_NOTHING = torch.zeros(0)
 
 
 def _by_prompt(lengths: Tensor, step: Denominator, group: Tensor | None) -> Divisor:

@@ -13,13 +13,13 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.core.batch import edits, per_token
 from trimtab.core.checks import rounding
-from trimtab.core.fast.decide import flat, flat_marks, row_offsets
+from trimtab.core.fast.decide import flat, flat_marks, goes_by_rows, load_program, row_offsets
 from trimtab.core.fast.decided import pair_of, readable_mask
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, later_pass, run_pass
 from trimtab.core.fast.sloped import row_lengths, scale_slopes, slope_pass
-from trimtab.core.once import of_identity, once
-from trimtab.core.reduce import Denominator, share
+from trimtab.core.once import once
+from trimtab.core.reduce import Denominator, common_factor
 from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
 
@@ -31,6 +31,7 @@ class ClippedPass:
     quick: QuickDecisions
     loss: Tensor
     averaged_over: int
+    anchor: str
     arrays: tuple[Any, ...]  # current log-probs, their anchor, advantages
     settings: Any
     advantages: Tensor
@@ -39,6 +40,8 @@ class ClippedPass:
     @once
     def sums(self) -> tuple[list[float], list[float]]:
         """The sums and extremes of `clip_rows.clip_sums`."""
+        import numpy as np
+
         from trimtab.core.fast import clip_rows
 
         self.quick.check_unchanged()
@@ -47,9 +50,19 @@ class ClippedPass:
                 "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
                 "Read them before, or pass a copy."
             )
-        sums, tops = torch.zeros(clip_rows.SUMS, dtype=torch.float64), torch.full((2,), -torch.inf, dtype=torch.float64)
-        clip_rows.clip_sums(*self.arrays, *_decided(self.quick), self.settings, sums.numpy(), tops.numpy())
+        sums, tops = np.zeros(clip_rows.SUMS), np.full(2, -np.inf)
+        current, anchor, advantages = self.arrays
+        policies = current, anchor, self._third()
+        clip_rows.clip_sums(*policies, advantages, *_decided(self.quick), self.settings, sums, tops)
         return sums.tolist(), tops.tolist()
+
+    def _third(self) -> Any:
+        """The log-probs of the policy that is neither current nor the anchor, where they have to be looked at; else the current ones."""
+        quick = self.quick
+        known = quick.pair.split("/") if float(quick.found.tops[6]) <= rounding(torch.float32) else []
+        third = [name for name in quick.policies if name not in ("current", self.anchor, *known)]
+        assert len(third) <= 1, "a loss with a reference takes the plain form"
+        return flat(quick.policies[third[0]]) if third else self.arrays[0]
 
 
 def _decided(quick: QuickDecisions) -> tuple[Any, ...]:
@@ -62,8 +75,9 @@ def clip_pass(call: LossCall, rule: Correction, written: list[Tensor]) -> Clippe
     """The correction and the clip, whose gradient goes to `written`: in one sweep over the tokens, or one after the other."""
     current, anchor = call.policies["current"], call.policies[call.anchor]
     advantages = per_token(call.advantages, call.mask, call.layout)
-    spread = advantages.to(torch.float32).expand_as(current).contiguous()
-    arrays = flat(current), flat(anchor), flat(spread)
+    if advantages.dtype != torch.float32 or advantages.shape != current.shape or not advantages.is_contiguous():
+        advantages = advantages.to(torch.float32).expand_as(current).contiguous()
+    arrays = flat(current), flat(anchor), flat(advantages)
     clipped = _in_one_sweep(call, rule, arrays, written)
     return _in_two(call, rule, arrays, written) if clipped is None else clipped
 
@@ -73,11 +87,13 @@ def _in_one_sweep(
 ) -> ClippedPass | None:
     """Rows are decided one by one. Slopes are divided by the tokens of the mask; where others count, they are scaled afterwards."""
     masked, also = readable_mask(call.mask, call.layout), f"current/{call.anchor}"
-    target, base = (call.policies[name] for name in pair_of(rule, call.policies, also).split("/"))
     offsets, settings = row_offsets(masked, call.layout), _settings(call.loss)
+    if not goes_by_rows(load_program(rule).program, masked, offsets):
+        return None
+    target, base = (call.policies[name] for name in pair_of(rule, call.policies, also).split("/"))
     lengths, slopes = row_lengths(masked, offsets), torch.empty_like(call.policies["current"], requires_grad=False)
     step, factor = _factor(call, lengths)
-    found = slope_pass(rule, (target, base), masked, offsets, (*arrays, flat(slopes)), settings, factor.numpy()[()])
+    found = slope_pass(rule, (target, base), masked, offsets, (*arrays, flat(slopes)), settings, factor)
     if found is None:
         return None
     counted = found[0][:, 3 if rule.denominator == "kept" else 0]
@@ -90,7 +106,9 @@ def _in_one_sweep(
     written.append(slopes)
     quick = later_pass(rule, call.policies, also, call.mask, masked, call.layout)
     loss = torch.tensor(found[1] * float(factor), dtype=torch.float32)
-    return ClippedPass(quick, loss, step.averaged_over, arrays, settings, call.advantages, edits(call.advantages))
+    return ClippedPass(
+        quick, loss, step.averaged_over, call.anchor, arrays, settings, call.advantages, edits(call.advantages)
+    )
 
 
 def _in_two(call: LossCall, rule: Correction, arrays: tuple[Any, ...], written: list[Tensor]) -> ClippedPass | None:
@@ -107,31 +125,32 @@ def _in_two(call: LossCall, rule: Correction, arrays: tuple[Any, ...], written: 
             torch.empty_like(call.policies["current"], requires_grad=False),
         )
         step, factor = _factor(call, quick.found.rows[:, 3 if rule.denominator == "kept" else 0])
-        scale = factor.numpy()[()]  # a number of float32, as compiled code takes it
-        given = (*arrays, *_decided(quick), settings, scale)
+        given = (*arrays, *_decided(quick), settings, factor)
         state = clip_rows.clip_slopes(*given, flat(slopes), total.numpy())
         if state == clip_rows.SLOPED:
             written.append(slopes)
-            loss, edited = (total[0] * factor).to(torch.float32), edits(call.advantages)
-            return ClippedPass(quick, loss, step.averaged_over, arrays, settings, call.advantages, edited)
+            loss, edited = (total[0] * float(factor)).to(torch.float32), edits(call.advantages)
+            return ClippedPass(quick, loss, step.averaged_over, call.anchor, arrays, settings, call.advantages, edited)
         if state == clip_rows.LEFT:
             return None
     return None
 
 
-def _factor(call: LossCall, lengths: Any) -> tuple[Denominator, Tensor]:
-    """What the step divides by, and what each token's loss is multiplied by, for rows with so many tokens."""
-    tokens = torch.from_numpy(lengths).to(torch.float32)
+def _factor(call: LossCall, lengths: Any) -> tuple[Denominator, Any]:
+    """What the step divides by, and what each token's loss is multiplied by in float32, for rows with so many tokens."""
+    from trimtab.core.fast import machine
+
     step = call.denominator or Denominator(float(lengths.sum()), float((lengths > 0).sum()))  # no other rank has rows
-    return step, share(call.reduction, tokens, step, None).factor
+    return step, machine.f32(common_factor(call.reduction, step))
 
 
-@of_identity
 def _settings(loss: Objective) -> Any:
     """1 − low, 1 + high, the dual bound, and above which log-prob a token is doubtful, as compiled code takes them."""
+    import numpy as np
+
     assert isinstance(loss, Clip)
     dual = torch.inf if loss.dual is None else loss.dual
-    return torch.tensor([1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32)], dtype=torch.float32).numpy()
+    return np.array([1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32)], np.float32)
 
 
 def _per(total: float, number: float) -> float:
@@ -165,24 +184,8 @@ def selection_figures(sums: list[float], valid: float) -> dict[str, float]:
     }
 
 
-def doubtful_figures(call: LossCall, clipped: ClippedPass) -> dict[str, Tensor]:
+def doubtful_figures(clipped: ClippedPass) -> dict[str, Tensor]:
     """How much of what is trained came with log-probs above 0, or with a mask of neither 0 nor 1."""
-    quick = clipped.quick
-    quick.check_unchanged()
-    below = quick.pair.split("/") if float(quick.found.tops[6]) <= rounding(torch.float32) else []
-    asked = [name for name in call.policies if name not in below]  # of the rule's own pair the greatest is known
-    positive = clipped.sums[0][0] if asked == ["current"] else _doubtful(call, clipped, asked)
-    valid, partials = float(quick.found.sums[1]), quick.partial
-    return as_tensors({"positive_fraction": _per(positive, valid), "partial_fraction": _per(partials, valid)})
-
-
-def _doubtful(call: LossCall, clipped: ClippedPass, names: list[str]) -> float:
-    """How many trained tokens have a log-prob above 0 under one of some policies."""
-    from trimtab.core.fast import clip_rows
-
-    if not names:
-        return 0.0
-    assert len(names) <= 3, "a loss with a reference takes the plain form"
-    one, two, three = ([flat(call.policies[name]) for name in names] * 3)[:3]
-    trained = flat_marks(clipped.quick.found.trained)
-    return float(clip_rows.count_positive(one, two, three, trained, clipped.settings[3]))
+    valid = float(clipped.quick.found.sums[1])
+    partials = {"partial_fraction": _per(clipped.quick.partial, valid)}
+    return as_tensors({"positive_fraction": _per(clipped.sums[0][0], valid)} | partials)

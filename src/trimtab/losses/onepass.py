@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from trimtab.core.fast.decided import PassDecisions
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.switch import is_bare, is_by_kernels, made_by_kernels, pass_fits
 from trimtab.core.observe import Metrics
-from trimtab.core.once import once
 from trimtab.core.reduce import Denominator
 from trimtab.losses.call import LossCall
 from trimtab.losses.clip_pass import ClippedPass, clip_pass, doubtful_figures, own_figures, selection_figures
@@ -79,26 +78,21 @@ def _is_bare_clip(call: LossCall) -> bool:
 
 
 class QuickPolicyMetrics(PolicyMetrics):
-    """The metrics of a loss from the sums of its pass; what the plain form works out on its way is made when it is read."""
+    """The metrics of a loss from the sums of its pass; what the plain form works out on its way is made, once, when it is read."""
 
     def __init__(self, sections: dict[str, Measured], correction: Any, plain: Callable[[], PolicyMetrics]) -> None:
         super(PolicyMetrics, self).__init__(sections)
         self.correction, self._plain = correction, plain
 
-    @once
-    def made(self) -> PolicyMetrics:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The metrics of the plain form."""
-        return self._plain()
-
     @property
     def terms(self) -> Terms:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The tokens of the call, after the correction."""
-        return self.made.terms
+        return self._plain().terms
 
     @property
     def surrogate(self) -> Surrogate:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The loss of each token."""
-        return self.made.surrogate
+        return self._plain().surrogate
 
 
 class _Written(torch.autograd.Function):
@@ -170,7 +164,7 @@ def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetric
         return as_tensors(selection_figures(clipped.sums[0], float(quick.found.sums[1])))
 
     parts = {"loss": lambda: {"policy/loss": value}, "own": own, "selection": selection}
-    return _in_order(call, quick, plain, parts | {"doubtful": partial(doubtful_figures, call, clipped)})
+    return _in_order(call, quick, plain, parts | {"doubtful": partial(doubtful_figures, clipped)})
 
 
 def _kernel_metrics(call: LossCall, clipped: KernelClip, plain: Plain) -> PolicyMetrics:
@@ -202,6 +196,7 @@ def _own_names(call: LossCall) -> list[str]:
 def _in_order(call: LossCall, quick: PassDecisions, plain: Plain, parts: dict[str, Measured]) -> PolicyMetrics:
     """Every metric of the call, under the names and in the order of the plain form."""
 
+    @cache
     @torch.no_grad()
     def made() -> PolicyMetrics:
         quick.check_unchanged()
@@ -219,8 +214,9 @@ def _in_order(call: LossCall, quick: PassDecisions, plain: Plain, parts: dict[st
             return parts["selection"]() if name in SELECTION else quick.known_section(name)
 
         def decisions() -> Decisions:
-            assert isinstance(found.made.correction, Metrics)
-            return found.made.correction.decisions
+            correction = made().correction
+            assert isinstance(correction, Metrics)
+            return correction.decisions
 
         found.correction = Metrics(call.correction, decisions, valued=True, aged=call.age is not None, known=known)
     return found

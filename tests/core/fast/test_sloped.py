@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -105,3 +107,17 @@ def test_metrics_read_after_the_mask_was_changed_are_an_error(monkeypatch: pytes
 
     with pytest.raises(KeyError, match="looked"):
         clipped_with(look, tensors, monkeypatch)
+
+
+def test_what_a_loss_holds_is_freed_without_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cycle, the arrays of every step would wait for the collector, however large they are."""
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    out = policy_loss(Clip(), correction=TRUNCATED, **batch())
+    assert len({name: float(value) for name, value in out.metrics.items()}) > 50
+    held = weakref.ref(out.metrics), weakref.ref(out.metrics.correction)
+    gc.disable()
+    try:
+        del out
+        assert [each() for each in held] == [None, None]
+    finally:
+        gc.enable()

@@ -107,3 +107,37 @@ def test_where_nothing_is_to_be_reduced_both_loops_write_the_same_to_a_rounding(
     torch.testing.assert_close(torch.from_numpy(near[1]), torch.from_numpy(far[1]), rtol=1.2e-7, atol=0)
     torch.testing.assert_close(torch.from_numpy(near[0]), torch.from_numpy(far[0]), rtol=3e-7, atol=0)
     torch.testing.assert_close(torch.from_numpy(near[2]), torch.from_numpy(far[2]), rtol=1e-6, atol=1e-14)
+
+
+@pytest.mark.parametrize("spoilt", ["nothing", "a NaN", "an infinity", "a hole in the mask", "a number far out"])
+@pytest.mark.parametrize("dual", [None, 3.0])
+def test_a_block_of_tokens_that_all_count_gives_what_one_with_gaps_gives(
+    spoilt: str, dual: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole blocks have loops of their own, which leave a block that turns out not to be whole to the others."""
+    tensors = sample(SPREADS["near"]) | {"mask": torch.ones(6, 2600, dtype=torch.bool)}
+    draw = torch.Generator().manual_seed(3)
+    current = tensors["proximal"] + 0.1 * torch.randn(6, 2600, generator=draw)
+    advantages = torch.randn(6, 2600, generator=draw)
+    if spoilt == "a NaN":
+        tensors["behavior"][1, 1500], current[2, 7], advantages[4, 2000] = (float("nan"),) * 3
+    elif spoilt == "an infinity":
+        tensors["proximal"][1, 1500], advantages[4, 2000] = float("inf"), float("-inf")
+    elif spoilt == "a hole in the mask":
+        tensors["mask"][1, 1500] = tensors["mask"][3, 10:40] = False
+    elif spoilt == "a number far out":
+        current[2, 7] += 21.0
+    seen = {}
+    for form, given in (("1", tensors), ("0", wide(tensors))):
+        monkeypatch.setenv("TRIMTAB_FAST", form)
+        leaf = current.to(given["behavior"].dtype, copy=True).requires_grad_()
+        rule = RULES["rows kept in part"]
+        out = policy_loss(Clip(dual=dual), correction=rule, current=leaf, advantages=advantages.to(leaf), **given)
+        out.loss.backward()
+        assert leaf.grad is not None
+        seen[form] = out.loss.detach(), leaf.grad, {name: float(value) for name, value in out.metrics.items()}
+    (loss, gradient, metrics), (exact, slope, named) = seen["1"], seen["0"]
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient.double(), slope, rtol=1e-4, atol=1e-9)
+    for name, value in named.items():
+        assert abs(metrics[name] - value) <= 1e-5 * max(1.0, abs(value)), name

@@ -34,8 +34,8 @@ class RowPass:
     tops: Any
     counts: list[Any] = field(default_factory=list[Any])
     """How many trained log-ratios lie in each bin, once a quantile was asked for."""
-    shares: list[float] = field(default_factory=list[float])
-    """Their quantiles."""
+    shares: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """The quantiles of the trained log-ratios and of the kept ones, once they were asked for."""
 
     def observe(self, target: Tensor, base: Tensor) -> None:
         """Add the moments, where the pass was run without them."""

@@ -17,7 +17,7 @@ from trimtab.core.fast.decided import PassDecisions, edits_before, pair_of, read
 from trimtab.core.fast.kernels import KernelDecisions, kernel_decisions
 from trimtab.core.fast.switch import is_by_kernels, made_by_kernels, pass_fits
 from trimtab.core.layout import Layout
-from trimtab.core.observe import RAW, gate_name
+from trimtab.core.observe import gate_name
 from trimtab.core.once import of_identity, once
 
 SMALL = 4096
@@ -30,14 +30,15 @@ class QuickDecisions(PassDecisions):
 
     odd: Bool[Tensor, "*tokens"] | None
     """Where a mask is neither 0 nor 1; None: it is boolean."""
-    run: Callable[[], RowPass]
-    """The pass, or what is left to run of it when something is read."""
+    run: Callable[[QuickDecisions], RowPass]
+    """The pass, or what is left to run of it when something is read. It is given these decisions: one that held them would be a cycle,
+    and the arrays of a batch would wait for the collector."""
     observes: bool
 
     @once
     def found(self) -> RowPass:
         """What the pass found: per token, per row and of the batch."""
-        return self.run()
+        return self.run(self)
 
     @once
     def partial(self) -> float:
@@ -67,7 +68,7 @@ class QuickDecisions(PassDecisions):
 
     def moments(self) -> dict[str, float]:
         """Every metric but quantiles; the weight before its bounds too, where rows say it."""
-        found = figures.figures(self.rule, self.measured, self.partial)
+        found = figures.moment_figures(self.rule, self.measured, self.partial)
         return found | self.raw_weights() if self.rule.weighs and self.found.by_rows else found
 
     def raw_weights(self) -> dict[str, float]:
@@ -94,7 +95,7 @@ def _sections(rule: Correction) -> dict[str, PassSection]:
     found |= dict.fromkeys(ratios, QuickDecisions.ratio_points)
     if rule.weighs:
         found |= dict.fromkeys([f"weight/{point}" for point in points.POINTS], QuickDecisions.weight_points)
-        found |= dict.fromkeys([f"weight/{name}" for name in RAW.split()], QuickDecisions.raw_weights)
+        found |= dict.fromkeys(figures.RAW_NAMES, QuickDecisions.raw_weights)
     for index, gate in enumerate(rule.gates):
         name = gate_name(index, gate)
         measure = points.gate_points if gate.level == "sequence" else points.token_gate_points
@@ -139,7 +140,7 @@ def run_pass(
     found = _run_masked(rule, policies, also, pair, masked, layout, complete=complete, observes=observes)
     if found is None:
         return None
-    return _quick(rule, policies, pair, mask, masked, layout, lambda: found, observes=observes)
+    return _quick(rule, policies, pair, mask, masked, layout, lambda _: found, observes=observes)
 
 
 def later_pass(
@@ -148,7 +149,7 @@ def later_pass(
     """The same, known to fit and to find every log-prob, and run with the moments when something is read."""
     pair = pair_of(rule, policies, also)
 
-    def run() -> RowPass:
+    def run(quick: QuickDecisions) -> RowPass:
         quick.check_unchanged()
         quick.check_mask()
         found = _run_masked(rule, policies, also, pair, masked, layout, complete=True, observes=True)
@@ -158,8 +159,7 @@ def later_pass(
             found.observe(*(policies[name] for name in pair.split("/")))
         return found
 
-    quick = _quick(rule, policies, pair, mask, masked, layout, run, observes=True)
-    return quick
+    return _quick(rule, policies, pair, mask, masked, layout, run, observes=True)
 
 
 def _run_masked(
@@ -189,7 +189,7 @@ def _quick(
     mask: Tensor,
     masked: Tensor,
     layout: Layout,
-    run: Callable[[], RowPass],
+    run: Callable[[QuickDecisions], RowPass],
     *,
     observes: bool,
 ) -> QuickDecisions:

@@ -62,7 +62,8 @@ def token_gate_points(found: RowPass, index: int, name: str) -> dict[str, float]
     from trimtab.core.fast import tokens
 
     value, scope = _measured_again(found, index)
-    number = int(found.sums[1] if scope is found.trained else tokens.count_bytes(flat_marks(scope)))
+    known = 1 if scope is found.trained else 11 if scope is found.kept else None
+    number = int(tokens.count_bytes(flat_marks(scope)) if known is None else found.sums[known])
     values = _values(found, value, scope, number)
     return _by_name(name, [math.exp(each) for each in values] if found.program.gates[index][0][0] == 0 else values)
 
@@ -74,8 +75,13 @@ def _measured_again(found: RowPass, index: int) -> tuple[Tensor, Tensor]:
     codes = found.program.gates[index][0]
     if found.by_rows and codes[0] != 1:  # the log-ratio, of whole rows
         column = places.ROW + index * places.ROW_GATE
-        if bool((found.rows[:, column] == found.rows[:, 0]).all()):
+        number = float(found.rows[:, column].sum())
+        if number == found.sums[1]:
             return found.log_r, found.trained
+        if (
+            number == found.sums[11]
+        ):  # no gate takes a token that was taken before, so that those it left are all that are kept
+            return found.log_r, found.kept
         scope = found.trained.clone()
         bins.clear_rows(found.offsets, found.rows, column, scope.view(torch.uint8).view(-1).numpy())
         return found.log_r, scope
@@ -93,16 +99,23 @@ def _ranks(number: int) -> tuple[int, ...]:
 def _of_trained(found: RowPass) -> list[float]:
     """The shares of the trained log-ratios, then the middle of their magnitudes; none where none counts. They are found once."""
     number = int(found.sums[1])
-    if number and not found.shares:
-        found.shares.extend(_found_values(found, found.log_r, found.trained, number, max(math.ceil(number / 2), 1)))
-    return found.shares
+    if number and "trained" not in found.shares:
+        middle = max(math.ceil(number / 2), 1)
+        found.shares["trained"] = _found_values(found, found.log_r, found.trained, number, middle)
+    return found.shares.get("trained", [])
 
 
 def _values(found: RowPass, value: Tensor, counted: Tensor, number: int) -> list[float]:
-    """The shares of so many counted values; none where none counts."""
+    """The shares of so many counted values; none where none counts. Those of trained and of kept log-ratios are found once."""
     if value is found.log_r and counted is found.trained:
         return _of_trained(found)[:3]
-    return _found_values(found, value, counted, number, 0) if number else []
+    if number == 0:
+        return []
+    if value is not found.log_r or counted is not found.kept:
+        return _found_values(found, value, counted, number, 0)
+    if "kept" not in found.shares:
+        found.shares["kept"] = _found_values(found, value, counted, number, 0)
+    return found.shares["kept"]
 
 
 def _found_values(found: RowPass, value: Tensor, counted: Tensor, number: int, middle: int) -> list[float]:

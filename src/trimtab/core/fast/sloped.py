@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.fast.decide import flat, flat_marks, fresh_sums, goes_by_rows, load_program
+from trimtab.core.fast.decide import flat, flat_marks, fresh_sums, load_program
 
 
 def row_lengths(masked: Tensor, offsets: Any) -> Any:
@@ -32,16 +32,14 @@ def slope_pass(
 ) -> tuple[Any, float] | None:
     """Write the slopes of a loss behind its correction; the numbers of each row, and the sum of the loss.
 
-    `clipped`: arrays of the current log-probs, their anchor, the advantages, and where slopes go. None: something of this batch has to
-    be looked at again, and what was written means nothing.
+    For a program and rows that can be decided one by one. `clipped`: arrays of the current log-probs, their anchor, the advantages, and
+    where slopes go. None: something of this batch has to be looked at again, and what was written means nothing.
     """
     import numpy as np
 
     from trimtab.core.fast import clip_rows, rows, slope_rows
 
     loaded = load_program(rule)
-    if not goes_by_rows(loaded.program, masked, offsets):
-        return None
     by_row, sums, tops = fresh_sums(len(offsets) - 1, len(loaded.arrays[0]))
     longest, total = int(rows.longest_chunk(offsets)), np.zeros(1)
     room = np.empty(rows.SCRATCH, np.float32), np.empty(rows.ENDS, np.int64)
