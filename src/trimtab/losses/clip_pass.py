@@ -17,7 +17,7 @@ from trimtab.core.fast.decide import flat, flat_marks, goes_by_rows, load_progra
 from trimtab.core.fast.decided import pair_of, readable_mask
 from trimtab.core.fast.figures import as_tensors
 from trimtab.core.fast.onepass import QuickDecisions, later_pass, run_pass
-from trimtab.core.fast.sloped import row_lengths, scale_slopes, slope_pass
+from trimtab.core.fast.sloped import as_numbers, clip_totals, row_lengths, scale_slopes, slope_pass
 from trimtab.core.once import once
 from trimtab.core.reduce import Denominator, common_factor
 from trimtab.errors import InputError
@@ -40,21 +40,14 @@ class ClippedPass:
     @once
     def sums(self) -> tuple[list[float], list[float]]:
         """The sums and extremes of `clip_rows.clip_sums`."""
-        import numpy as np
-
-        from trimtab.core.fast import clip_rows
-
         self.quick.check_unchanged()
         if self.edits != edits(self.advantages):
             raise InputError(
                 "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
                 "Read them before, or pass a copy."
             )
-        sums, tops = np.zeros(clip_rows.SUMS), np.full(2, -np.inf)
         current, anchor, advantages = self.arrays
-        policies = current, anchor, self._third()
-        clip_rows.clip_sums(*policies, advantages, *_decided(self.quick), self.settings, sums, tops)
-        return sums.tolist(), tops.tolist()
+        return clip_totals((current, anchor, self._third()), advantages, _decided(self.quick), self.settings)
 
     def _third(self) -> Any:
         """The log-probs of the policy that is neither current nor the anchor, where they have to be looked at; else the current ones."""
@@ -146,11 +139,9 @@ def _factor(call: LossCall, lengths: Any) -> tuple[Denominator, Any]:
 
 def _settings(loss: Objective) -> Any:
     """1 − low, 1 + high, the dual bound, and above which log-prob a token is doubtful, as compiled code takes them."""
-    import numpy as np
-
     assert isinstance(loss, Clip)
     dual = torch.inf if loss.dual is None else loss.dual
-    return np.array([1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32)], np.float32)
+    return as_numbers(1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32))
 
 
 def _per(total: float, number: float) -> float:

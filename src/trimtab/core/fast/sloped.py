@@ -50,6 +50,26 @@ def slope_pass(
     return (by_row, float(total[0])) if state == clip_rows.SLOPED else None
 
 
+def clip_totals(
+    policies: tuple[Any, ...], advantages: Any, decided: tuple[Any, ...], settings: Any
+) -> tuple[list[float], list[float]]:
+    """The sums and extremes that the metrics of a clip are made of (`clip_rows.clip_sums` names their places)."""
+    import numpy as np
+
+    from trimtab.core.fast import clip_rows
+
+    sums, tops = np.zeros(clip_rows.SUMS), np.full(2, -np.inf)
+    clip_rows.clip_sums(*policies, advantages, *decided, settings, sums, tops)
+    return sums.tolist(), tops.tolist()
+
+
+def as_numbers(*values: float) -> Any:
+    """Numbers as compiled code takes them, in float32."""
+    import numpy as np
+
+    return np.array(values, np.float32)
+
+
 def scale_slopes(slopes: Tensor, factor: float) -> None:
     """Multiply slopes that were written for another count of tokens."""
     from trimtab.core.fast import machine, slope_rows
