@@ -1,7 +1,7 @@
 """Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
-between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `decided`, `claims`,
+between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `claims`,
 `early warnings`, `leaves`, `losses`, `estimators`, `settings of a run`, or the fields of a settings class, as `fields of Clip`.
 """
 
@@ -35,13 +35,15 @@ from trimtab.config.worked_examples import SETTING, examples
 from trimtab.lab.evidence.claim import shipped_claims
 from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
 from trimtab.lab.evidence.page import claims_html
-from trimtab.lab.evidence.table import CLAIM_HEAD, claim_texts, interval_text, ordered_findings, rerun_command
+from trimtab.lab.evidence.table import interval_text, needed_text, ordered_findings, survival_text
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
+from trimtab.lab.statistics.decision import LEVEL
 from trimtab.lab.statistics.interval import bootstrap_interval
-from trimtab.lab.table import in_code, last_by_seed, markdown_table, readme_table
+from trimtab.lab.table import in_code, last_by_seed, markdown_table
 from trimtab.lab.warning.early import WARNING_HEAD, early_warnings, warning_texts
+from trimtab.report.text import percent
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
@@ -53,8 +55,14 @@ LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
     r"<!-- (?P<name>[^:>]+): written by docs/generate\.py -->\n.*?<!-- end of (?P=name) -->", re.MULTILINE | re.DOTALL
 )
-FEW = ("off", "seq-tis", "seq-mis", "k3-rs")
-"""The corrections whose accuracies the README shows; docs/lab-tables.md has all."""
+FEW = {
+    "k3-rs-beats-off": "sequences dropped by k3 end above no correction",
+    "token-tis-beats-off": "truncated token weights end above no correction",
+    "dppo-tv-beats-clip": "DPPO's mask ends above PPO's clip",
+    "kpop-beats-icepop": "KPop ends above IcePop",
+    "centering-beats-tis-stale": "score centering ends above token weights",
+}
+"""The claims that the README shows, in few words; docs/lab.md has all."""
 FIELDS_OF: dict[str, type[Config]] = {
     each.__name__: each
     for each in (
@@ -305,29 +313,43 @@ def known_of_claims() -> tuple[ClaimFinding, ...]:
     return tuple(ordered_findings(found))
 
 
-def decided_claims() -> str:
-    """What holds and what does not, each with how sure it is and the command that runs it again."""
-    decided = [each for each in known_of_claims() if each.decision.outcome != "not decided"]
+VERDICT_HEAD = ("claim", "verdict", f"difference, {percent(LEVEL)} interval", "seeds", "survived, first / second", "id")
+
+
+def claim_tables() -> str:
+    """Every claim that was run, task by task: what holds, how sure it is, and the id that runs it again."""
+    ran = [each for each in known_of_claims() if each.decision.seeds]
     tasks = dict.fromkeys(each.task for each in shipped_claims().claims)
     parts = [
-        f"**{in_code(task)}**: {shipped_claims().tasks[task].meaning}\n\n{''.join(map(_decided_claim, found))}\n"
+        f"**{in_code(task)}**: {shipped_claims().tasks[task].meaning}\n\n"
+        f"{markdown_table(VERDICT_HEAD, map(_claim_row, found))}\n"
         for task in tasks
-        if (found := [each for each in decided if each.claim.task == task])
+        if (found := [each for each in ran if each.claim.task == task])
     ]
-    return f"{claim_effort()}\n\n{''.join(parts) or 'None yet.'}"
+    unrun = [in_code(each.claim.id) for each in known_of_claims() if not each.decision.seeds]
+    return f"{claim_effort()}\n\n{''.join(parts)}Not run yet: {', '.join(unrun) or 'none'}.\n"
 
 
-def _decided_claim(found: ClaimFinding) -> str:
-    """A claim in one line, with what stands beside it and the command that runs it again."""
-    return (
-        f"- **{found.decision.outcome.capitalize()}**: {found.claim.text} "
-        f"{interval_text(found.decision.difference)} in {found.claim.measure}, {found.decision.seeds} seeds: "
-        f"{found.decision.reason}.{_notes(found)} `{rerun_command(found.claim)}`\n"
-    )
+def _claim_row(found: ClaimFinding) -> tuple[str, ...]:
+    """A claim under `VERDICT_HEAD`; what can fool it stands beside its verdict."""
+    decision = found.decision
+    verdict = needed_text(found) if decision.outcome == "not decided" else f"**{decision.outcome}**"
+    verdict = f"not decided: {verdict}" if decision.outcome == "not decided" else verdict
+    beside = "".join(f", *{label}*" for label in dict.fromkeys(note.split(":")[0].lower() for note in found.notes))
+    unit = "" if found.claim.measure == "late accuracy" else f" of {found.claim.measure}"
+    text = found.claim.text.rstrip(".")
+    difference = f"{interval_text(decision.difference)}{unit}"
+    return text, f"{verdict}{beside}", difference, str(decision.seeds), survival_text(found), in_code(found.claim.id)
 
 
-def _notes(found: ClaimFinding) -> str:
-    return "".join(f" *{note}*" for note in found.notes)
+def few_claims() -> str:
+    """The claims that the README shows."""
+    by_id = {each.claim.id: each for each in known_of_claims()}
+    rows = [
+        (text, by_id[name].decision.outcome, interval_text(by_id[name].decision.difference))
+        for name, text in FEW.items()
+    ]
+    return markdown_table(("said of samples eight versions old", "here", f"accuracy, {percent(LEVEL)} interval"), rows)
 
 
 def claim_effort() -> str:
@@ -337,14 +359,6 @@ def claim_effort() -> str:
     hours = sum(each.seconds for each in entries) / 3600
     machines = " and ".join(dict.fromkeys(lab.machine for lab in labs)) or "no machine"
     return f"{len(entries)} runs, {hours:.1f} hours of training on one core of a busy machine ({machines})."
-
-
-def claims() -> str:
-    """Every claim that has run as a row; the others by their names."""
-    ran = [each for each in known_of_claims() if each.decision.seeds]
-    unrun = [in_code(each.claim.id) for each in known_of_claims() if not each.decision.seeds]
-    rows = [[in_code(name), *rest] for name, *rest in map(claim_texts, ran)]
-    return f"{markdown_table(CLAIM_HEAD, rows)}\nNot run yet: {', '.join(unrun) or 'none'}.\n"
 
 
 def warnings_before_falls() -> str:
@@ -379,10 +393,9 @@ MADE: dict[str, Callable[[], str]] = {
     "losses": lambda: kinds(LOSSES),
     "estimators": lambda: kinds(ESTIMATORS),
     "settings of a run": run_settings,
-    "lab": lambda: readme_table(the_lab(), FEW),
+    "lab": few_claims,
     "votes": votes,
-    "decided": decided_claims,
-    "claims": claims,
+    "claims": claim_tables,
     "early warnings": warnings_before_falls,
     "leaves": leaves,
 }

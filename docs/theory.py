@@ -147,7 +147,7 @@ def lab_text(name: str, lab: LabResults) -> str:
     ]
     named = ", ".join(f"`{each.id}`" for each in claims)
     parts = (
-        [f"Claims about it: {named}. [The lab](lab.md#every-claim) says what is known of each.\n\n"] if claims else []
+        [f"Claims about it: {named}. [The lab](lab.md#what-holds) says what is known of each.\n\n"] if claims else []
     )
     if not rows:
         return "".join(["It was not among the [lab's](lab.md) corrections.\n\n", *parts])

@@ -31,7 +31,7 @@ CURVES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     (
         "mismatch",
         "Mismatch KL (k3)",
-        "Target against behavior. A tenfold rise within ten steps is the earliest sign of a collapse.",
+        "Target against behavior. Before a collapse it is high more often than it jumps.",
         "drift/k3",
         {"log": True},
     ),

@@ -77,7 +77,7 @@ def decide_rows(
         whole = offsets[last]
         stop = start + last_counted(mask[start:whole])
         log_r[stop:whole], weights[stop:whole], trained[stop:whole], kept[stop:whole] = ZERO, ZERO, 0, 0
-        part, own = part_of(offsets, first, last, stop, ends), rows[first:last]
+        part, own = row_ends(offsets, first, last, stop, ends), rows[first:last]
         given = a[start:stop], b[start:stop], mask[start:stop]
         tokens = log_r[start:stop], trained[start:stop], kept[start:stop], weights[start:stop]
         if by_rows:
@@ -161,7 +161,7 @@ def end_of_chunk(offsets, first):
 
 @compiled()
 @no_type_check
-def write_part(offsets, first, last, stop, ends):
+def write_ends(offsets, first, last, stop, ends):
     """Where the rows of a chunk begin and end in it, less the padding behind `stop`."""
     for row in range(first, last + 1):
         ends[row - first] = min(offsets[row], stop) - offsets[first]
@@ -169,9 +169,9 @@ def write_part(offsets, first, last, stop, ends):
 
 @inlined
 @no_type_check
-def part_of(offsets, first, last, stop, ends):
+def row_ends(offsets, first, last, stop, ends):
     """The same, as a part of `ends`."""
-    write_part(offsets, first, last, stop, ends)
+    write_ends(offsets, first, last, stop, ends)
     return ends[: last - first + 1]
 
 

@@ -11,7 +11,7 @@ from typing import no_type_check
 from trimtab.core.fast.clip_rows import SLOPED, clip_slopes
 from trimtab.core.fast.machine import ZERO, compiled
 from trimtab.core.fast.places import DONE
-from trimtab.core.fast.rows import decide_chunk, end_of_chunk, part_of
+from trimtab.core.fast.rows import decide_chunk, end_of_chunk, row_ends
 from trimtab.core.fast.tokens import count_bytes, last_counted
 
 UNDECIDED = 3
@@ -68,7 +68,7 @@ def slope_rows(
         start, last = offsets[first], end_of_chunk(offsets, first)
         stop = start + last_counted(mask[start : offsets[last]])
         grad[stop : offsets[last]] = ZERO
-        part, own, n = part_of(offsets, first, last, stop, ends), rows[first:last], stop - start
+        part, own, n = row_ends(offsets, first, last, stop, ends), rows[first:last], stop - start
         given = a[start:stop], b[start:stop], mask[start:stop]
         tokens = numbers[0, :n], marks[0, :n], marks[1, :n], numbers[1, :n]
         if decide_chunk(given, part, tokens, gates, bounds, weighs, limits, plan, scratch, own, sums, tops) != DONE:

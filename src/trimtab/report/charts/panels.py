@@ -107,7 +107,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
             Panel(
                 "mismatch",
                 "Mismatch KL (k3)",
-                "Learner against sampler, and what one step moved. A tenfold rise within ten steps is the earliest sign of a collapse.",
+                "Learner against sampler, and what one step moved. Before a collapse it is high more often than it jumps.",
                 (
                     Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
                     Curve("drift/k3", "mismatch: target vs. behavior", 1),
