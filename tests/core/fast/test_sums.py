@@ -141,3 +141,19 @@ def test_a_block_of_tokens_that_all_count_gives_what_one_with_gaps_gives(
     torch.testing.assert_close(gradient.double(), slope, rtol=1e-4, atol=1e-9)
     for name, value in named.items():
         assert abs(metrics[name] - value) <= 1e-5 * max(1.0, abs(value)), name
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("width", [1, 70, 2600])
+@pytest.mark.parametrize("name", RULES)
+def test_ratios_that_are_all_equal_deviate_by_nothing(
+    name: str, width: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """r = e^0.0625 for every token: the mean of (r − 1)² less the square of its mean is 0, and float32 sums would leave 1e-5 of it."""
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    behavior = torch.full((rows, width), -3.0)
+    mask = torch.ones(rows, width, dtype=torch.bool)
+    metrics = correct(RULES[name], proximal=behavior + 0.0625, behavior=behavior, mask=mask).metrics
+    deviations = {each: float(value) for each, value in metrics.items() if each.endswith("std")}
+    assert {"ratio/std", "weight/std", "weight/raw_std"} <= deviations.keys()
+    assert max(deviations.values()) <= 1e-7, deviations

@@ -79,8 +79,8 @@ def observe_gates(log_r, trained, offsets, rows, gates, sums):
         for row in range(len(rows)):
             if rows[row, ROW + g * ROW_GATE] == 0:
                 continue
-            if gates[g, 0] == 0:  # r − 1 = ℓ + k3
-                excess = rows[row, 1] + rows[row, 9]
+            if gates[g, 0] == 0:
+                excess = rows[row, 10]
                 at[5] += rows[row, 0] + excess
                 at[6] += rows[row, 0] + 2.0 * excess + rows[row, 8]
                 continue

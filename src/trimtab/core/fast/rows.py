@@ -89,7 +89,6 @@ def decide_rows(
         if state != DONE:
             return state
         first = last
-    sums[3] = sums[2] + sums[5]  # r − 1 = ℓ + k3
     return DONE
 
 
@@ -213,7 +212,7 @@ def _take_row(given, tokens, scratch, weighs_tokens, plan, row, sums, tops):
     """
     a, b, mask = given
     x, here, stays, out = tokens
-    number, total, base, square, third = 0, 0.0, 0.0, 0.0, 0.0
+    number, total, base, square, third, linear = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     low, high, certain = INFINITY, -INFINITY, ZERO
     for start in range(0, len(x), BLOCK):
         n = min(BLOCK, len(x) - start)
@@ -234,13 +233,14 @@ def _take_row(given, tokens, scratch, weighs_tokens, plan, row, sums, tops):
             added = measure_block(log_r, two, far <= NEAR, scratch[:n], ratio, k3, sums, tops)
             square += added[0]
             third += added[1]
+            linear += added[2]
         elif plan[2] != 0:
             ratios_and_k3(log_r, ratio, k3)
             third += sum_of_chunk(k3)
         elif weighs_tokens:
             exponential(log_r, ratio)
     note_row(row, (number, total, base, low, high, certain), sums, tops)
-    row[8], row[9] = square, third
+    row[8], row[9], row[10] = square, third, linear
     sums[0] += len(mask) if number == len(mask) else count_bytes(mask)
     return max(-low, high), certain
 
@@ -265,7 +265,7 @@ def _measure_rows(x, base, part, far, out, scratch, weighs_tokens, plan, rows, s
     for row in range(len(rows)):
         low, high = part[row] - part[0], part[row + 1] - part[0]
         if plan[1] != 0:
-            rows[row, 8] = sum_of_squares(excess[low:high])
+            rows[row, 8], rows[row, 10] = sum_of_squares(excess[low:high]), sum_of_chunk(excess[low:high])
         if plan[1] != 0 or plan[2] != 0:
             rows[row, 9] = sum_of_chunk(k3[low:high])
 

@@ -121,33 +121,38 @@ def split_row(target, base, mask, log_r, trained, kept):
 @compiled(fastmath=SUMMED)
 @no_type_check
 def near_block(x, excess, ratio, k3):
-    """Σ(r−1)², Σk3, Σk3 reversed, Σ(r−1)ℓ and Σ|ℓ| where every |ℓ| ≤ NEAR; r − 1, r and k3 are written."""
-    square = third = back = weighted = distance = ZERO
+    """Σ(r−1)², Σk3, Σk3 reversed, Σ(r−1)ℓ, Σ|ℓ| and Σ(r−1) where every |ℓ| ≤ NEAR; r − 1, r and k3 are written.
+
+    The first and the last run in float64 over the same numbers: a deviation is what is left of their difference.
+    """
+    square, linear, third, back, weighted, distance = 0.0, 0.0, ZERO, ZERO, ZERO, ZERO
     for i in range(len(x)):
         more, ahead, r, behind = near_parts(x[i])
-        square += more * more
+        square += f64(more) * f64(more)
+        linear += f64(more)
         third += ahead
         back += behind
         weighted += more * x[i]
         distance += abs(x[i])
         excess[i], ratio[i], k3[i] = more, r, ahead
-    return square, third, back, weighted, distance
+    return square, third, back, weighted, distance, linear
 
 
 @compiled(fastmath=SUMMED)
 @no_type_check
 def far_block(x, excess, ratio, k3):
     """The same for any |ℓ| ≤ 87."""
-    square = third = back = weighted = distance = ZERO
+    square, linear, third, back, weighted, distance = 0.0, 0.0, ZERO, ZERO, ZERO, ZERO
     for i in range(len(x)):
         more, ahead, r = exponential_parts(x[i])
-        square += more * more
+        square += f64(more) * f64(more)
+        linear += f64(more)
         third += ahead
         back += k3_reversed(x[i], more, ahead, r)
         weighted += more * x[i]
         distance += abs(x[i])
         excess[i], ratio[i], k3[i] = more, r, ahead
-    return square, third, back, weighted, distance
+    return square, third, back, weighted, distance, linear
 
 
 @compiled(fastmath=SUMMED)
@@ -172,13 +177,14 @@ def is_near(x, far):
 @compiled()
 @no_type_check
 def measure_block(x, base, near, excess, ratio, k3, sums, tops):
-    """Add the moments of at most BLOCK tokens to sums[4:10] and tops[3]; r − 1, r and k3 are written. Σ(r−1)² and Σk3.
+    """Add the moments of at most BLOCK tokens to sums[3:10] and tops[3]; r − 1, r and k3 are written. Σ(r−1)², Σk3 and Σ(r−1).
 
     `near`: every |x| ≤ NEAR. Where a token does not count, x and so r − 1 are 0, and what `base` holds there does not matter.
     """
     found = near_block(x, excess, ratio, k3) if near else far_block(x, excess, ratio, k3)
     total, peak = _moved_block(base, excess)
-    square, third = f64(found[0]), f64(found[1])
+    square, third = found[0], f64(found[1])
+    sums[3] += found[5]
     sums[4] += square
     sums[5] += third
     sums[6] += f64(found[2])
@@ -186,14 +192,14 @@ def measure_block(x, base, near, excess, ratio, k3, sums, tops):
     sums[8] += f64(found[4])
     sums[9] += f64(total)
     tops[3] = max(tops[3], f64(peak))
-    return square, third
+    return square, third, found[5]
 
 
 @compiled()
 @no_type_check
 def measure_tokens(x, base, far, scratch, sums, tops):
-    """The moments of a row, or of many, whose ratios nobody reads. `scratch`: three blocks. Σ(r−1)² and Σk3."""
-    square = third = 0.0
+    """The moments of a row, or of many, whose ratios nobody reads. `scratch`: three blocks. Σ(r−1)², Σk3 and Σ(r−1)."""
+    square = third = linear = 0.0
     for start in range(0, len(x), BLOCK):
         n = min(BLOCK, len(x) - start)
         room = scratch[:n], scratch[BLOCK : BLOCK + n], scratch[2 * BLOCK : 2 * BLOCK + n]
@@ -202,7 +208,8 @@ def measure_tokens(x, base, far, scratch, sums, tops):
         found = measure_block(here[0], here[1], near, room[0], room[1], room[2], sums, tops)
         square += found[0]
         third += found[1]
-    return square, third
+        linear += found[2]
+    return square, third, linear
 
 
 @compiled()
@@ -213,8 +220,8 @@ def observe_rows(log_r, target, base, trained, offsets, scratch, rows, sums, top
     for row in range(len(rows)):
         start = offsets[row]
         stop = start + last_counted(trained[start : offsets[row + 1]])
-        rows[row, 8], rows[row, 9] = measure_tokens(log_r[start:stop], base[start:stop], far, scratch, sums, tops)
-    sums[3] = sums[2] + sums[5]
+        added = measure_tokens(log_r[start:stop], base[start:stop], far, scratch, sums, tops)
+        rows[row, 8], rows[row, 9], rows[row, 10] = added
     sums[10] += positive_tokens(target, base, trained, tops[6])
 
 
@@ -223,7 +230,6 @@ def observe_rows(log_r, target, base, trained, offsets, scratch, rows, sums, top
 def observe_tokens(log_r, target, base, trained, scratch, sums, tops):
     """The same of all rows at once, where they are short."""
     measure_tokens(log_r, base, f32(tops[0]), scratch, sums, tops)
-    sums[3] = sums[2] + sums[5]
     sums[10] += positive_tokens(target, base, trained, tops[6])
 
 

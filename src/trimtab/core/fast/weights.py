@@ -31,14 +31,14 @@ from trimtab.core.fast.machine import (
 @compiled(fastmath=SUMMED)
 @no_type_check
 def _truncate_block(weight, trained, lower, upper):
-    linear = square = f32(0)
+    linear = square = 0.0
     low, high = TOP, i32(0)  # no weight is negative: its bits are in order
     for i in range(len(weight)):
         mark = -i32(trained[i])
         value = between(weight[i], lower, upper)
         excess = where_marked(value - ONE, mark)
-        linear += excess
-        square += excess * excess
+        linear += f64(excess)
+        square += f64(excess) * f64(excess)
         bits = i32(f32(value).view(i32) & mark)
         weight[i] = bits.view(f32)
         high = max(high, bits)
@@ -49,15 +49,15 @@ def _truncate_block(weight, trained, lower, upper):
 @compiled(fastmath=SUMMED)
 @no_type_check
 def _drop_block(weight, log_r, trained, lower, upper):
-    linear = square = f32(0)
+    linear = square = 0.0
     low, high = TOP, i32(0)
     for i in range(len(weight)):
         mark = -i32(trained[i])
         inside = -i32((log_r[i] >= lower) & (log_r[i] <= upper))
         value = where_marked(weight[i], inside)
         excess = where_marked(value - ONE, mark)
-        linear += excess
-        square += excess * excess
+        linear += f64(excess)
+        square += f64(excess) * f64(excess)
         bits = i32(f32(value).view(i32) & mark)
         weight[i] = bits.view(f32)
         high = max(high, bits)
@@ -78,8 +78,8 @@ def weigh_tokens(weight, log_r, trained, drops, limits, sums, tops):
             found = _drop_block(weight[start:to], log_r[start:to], trained[start:to], limits[2], limits[3])
         else:
             found = _truncate_block(weight[start:to], trained[start:to], limits[0], limits[1])
-        sums[12] += f64(found[0])
-        sums[13] += f64(found[1])
+        sums[12] += found[0]
+        sums[13] += found[1]
         tops[4] = max(tops[4], f64(float_at(found[3])))
         tops[5] = max(tops[5], -f64(float_at(found[2])))
 
@@ -128,14 +128,14 @@ def take_out(x, lower, upper, kept):
 @compiled(fastmath=SUMMED)
 @no_type_check
 def _raw_block(log_r, kept, limit):
-    linear = square = f32(0)
+    linear = square = 0.0
     low, high = TOP, BOTTOM
     for i in range(len(log_r)):
         mark = -i32(kept[i])
         x = between(log_r[i], -limit, limit)
         excess = where_marked(exponential_parts(x)[0], mark)
-        linear += excess
-        square += excess * excess
+        linear += f64(excess)
+        square += f64(excess) * f64(excess)
         order = bits_in_order(x)
         low = min(low, one_of(mark, order, TOP))
         high = max(high, one_of(mark, order, BOTTOM))
@@ -150,8 +150,8 @@ def raw_token_weights(log_r, kept, limit, out):
     for start in range(0, len(log_r), BLOCK):
         to = min(start + BLOCK, len(log_r))
         found = _raw_block(log_r[start:to], kept[start:to], limit)
-        out[0] += f64(found[0])
-        out[1] += f64(found[1])
+        out[0] += found[0]
+        out[1] += found[1]
         out[2] = min(out[2], f64(float_at(found[2])))
         out[3] = max(out[3], f64(float_at(found[3])))
 
@@ -162,7 +162,7 @@ def raw_weights_by_rows(log_r, kept, offsets, rows, out):
     """The same where no token reaches a limit and each row has its moments: a look at tokens only where some of a row were kept."""
     for row in range(len(rows)):
         if rows[row, 3] == rows[row, 0] > 0:
-            out[0] += rows[row, 1] + rows[row, 9]  # r − 1 = ℓ + k3
+            out[0] += rows[row, 10]
             out[1] += rows[row, 8]
             out[2], out[3] = min(out[2], rows[row, 5]), max(out[3], rows[row, 6])
         elif rows[row, 3] > 0:
