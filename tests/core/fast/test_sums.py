@@ -157,3 +157,19 @@ def test_ratios_that_are_all_equal_deviate_by_nothing(
     deviations = {each: float(value) for each, value in metrics.items() if each.endswith("std")}
     assert {"ratio/std", "weight/std", "weight/raw_std"} <= deviations.keys()
     assert max(deviations.values()) <= 1e-7, deviations
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+@pytest.mark.parametrize("width", [1, 70, 1500])
+def test_weights_that_are_all_small_share_the_batch_evenly(
+    level: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every weight is e^−15 (of a sequence, less): (Σw)² / (n · Σw²) is 1, and Σw² is no difference of numbers near 1."""
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    each = torch.full((2, width), -15.0 / width if level == "sequence" else -15.0)
+    mask = torch.ones(2, width, dtype=torch.bool)
+    rule = Correction(weight=Weight.from_settings({"level": level, "upper": 2.0}))
+    metrics = correct(rule, proximal=each - 1.0, behavior=torch.full((2, width), -1.0), mask=mask).metrics
+    assert abs(float(metrics["weight/ess"]) - 1.0) <= 1e-5
+    assert abs(float(metrics["weight/raw_ess"]) - 1.0) <= 1e-5
+    assert abs(float(metrics["weight/mean"]) / 3.059e-07 - 1.0) <= 1e-3

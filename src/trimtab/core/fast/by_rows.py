@@ -158,9 +158,8 @@ def _weigh_row(row, is_open, acts, x, trained, kept, weight, weighs, limits, bar
     else:
         weight[:] = value
     if row[3] > 0:
-        excess = f64(value) - 1.0
-        sums[12] += row[3] * excess
-        sums[13] += row[3] * excess * excess
+        sums[12] += row[3] * f64(value)
+        sums[13] += row[3] * f64(value) * f64(value)
         tops[4] = max(tops[4], f64(value))
         tops[5] = max(tops[5], -f64(value))
     return DONE if value <= MOST else PLAIN

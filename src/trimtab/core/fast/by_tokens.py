@@ -185,8 +185,8 @@ def weigh_chunk(x, part, weight, limits, scratch, out, stays, rows, sums, tops):
         number += rows[row, 3]
     first, second = weight_sums(out)
     sums[11] += number
-    sums[12] += first - number
-    sums[13] += second - 2.0 * first + number
+    sums[12] += first
+    sums[13] += second
     low, high = extremes(out, kept)
     tops[4] = max(tops[4], high)
     tops[5] = max(tops[5], -low)

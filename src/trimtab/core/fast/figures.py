@@ -1,7 +1,7 @@
 """The metrics of a correction from the sums of its pass: the names and meanings of `core/measures.py`, in plain numbers.
 
 `sums` of tokens: 0 masked, 1 valid, 2 Σℓ, 3 Σ(r−1), 4 Σ(r−1)², 5 Σk3, 6 Σk3 reversed, 7 Σ(r−1)ℓ, 8 Σ|ℓ|, 9 Σ|p−q|, 10 log-probs
-above 0, 11 kept, 12 Σ(w−1), 13 Σ(w−1)², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens,
+above 0, 11 kept, 12 Σw, 13 Σw², 14 weighed, 15 beyond the upper bound, 16 beyond the lower one; of rows: 17 with tokens,
 18 with kept tokens, 19–24 perplexities and chi². `tops`: 0 |ℓ|, 1 ℓ, 2 −ℓ, 3 |p−q|, 4 w, 5 −w, 6 log-probs, or 0 where none is
 above, 8 and 9 the log difference of perplexities. Of each gate: 0 tokens, 1 lost, 2 high, 3 low,
 4 units, 5 Σ, 6 Σ², 7 rows, 8 rows lost whole; and two tops.
@@ -63,15 +63,16 @@ def raw_weight_figures(found: RowPass) -> dict[str, float]:
 
 
 def _raw_sums(found: RowPass) -> Any:
-    """Σ(w−1), Σ(w−1)² and the logarithms of the least and the greatest w. Where all are kept, each at its own ratio, the moments say it."""
+    """Σw, Σw² and the logarithms of the least and the greatest w. Where all are kept, each at its own ratio, the moments say it."""
     import numpy as np
 
     from trimtab.core.fast import weights
 
     (level, _, _, limits), (*_, limit) = found.program.weight
     sums, tops = found.sums, found.tops
-    if level == 1 and not limits and sums[11] == sums[1]:  # each weight is the ratio of a trained token
-        return np.array([sums[3], sums[4], -tops[2], tops[1]])
+    square = sums[1] + 2.0 * sums[3] + sums[4]
+    if level == 1 and not limits and sums[11] == sums[1] and square > weights.SMALL * sums[1]:  # each weight is a ratio
+        return np.array([sums[1] + sums[3], square, -tops[2], tops[1]])
     out = np.array([0.0, 0.0, np.inf, -np.inf])
     if level != 1:
         weights.raw_row_weights(found.rows, out)

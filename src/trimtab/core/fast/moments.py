@@ -29,13 +29,6 @@ def _write_summary(out, at, number, total, squares, least, greatest):
 
 @compiled()
 @no_type_check
-def _effective_share(number, linear, squares, trained):
-    """(Σw)² / (trained · Σw²), from Σ(w−1) and Σ(w−1)² of so many weights."""
-    return _per((number + linear) * (number + linear), (number + 2.0 * linear + squares) * trained)
-
-
-@compiled()
-@no_type_check
 def _write_counts(sums, partials, out, at):
     trained, rows = sums[1], sums[17]
     out[at], out[at + 1] = trained, rows
@@ -75,11 +68,10 @@ def _write_perplexities(sums, tops, out, at):
 
 @compiled()
 @no_type_check
-def _write_weight(number, linear, squares, least, greatest, trained, out, at):
-    """Mean, deviation, least, greatest and effective share of a weight."""
-    end = _write_summary(out, at, number, linear, squares, least, greatest)
-    out[at] += 1.0 if number != 0 else 0.0
-    out[end] = _effective_share(number, linear, squares, trained)
+def _write_weight(number, total, squares, least, greatest, trained, out, at):
+    """Mean, deviation, least, greatest and effective share, (Σw)² / (trained · Σw²), of a weight."""
+    end = _write_summary(out, at, number, total, squares, least, greatest)
+    out[end] = _per(total * total, squares * trained)
     return end + 1
 
 
@@ -105,7 +97,7 @@ def write_moments(sums, tops, partials, weighs, gates, out):
 @compiled()
 @no_type_check
 def write_raw_weights(sums, raw, out):
-    """Those of the weight before its bounds. `raw`: Σ(w−1), Σ(w−1)², the logarithms of the least and the greatest w."""
+    """Those of the weight before its bounds. `raw`: Σw, Σw², the logarithms of the least and the greatest w."""
     number = sums[11]
     least, greatest = (math.exp(raw[2]), math.exp(raw[3])) if number != 0 else (0.0, 0.0)
     _write_weight(number, raw[0], raw[1], least, greatest, sums[1], out, 0)

@@ -7,13 +7,12 @@ from __future__ import annotations
 import math
 from typing import no_type_check
 
-from trimtab.core.fast.exponential import exponential_of, exponential_parts
+from trimtab.core.fast.exponential import exponential_of
 from trimtab.core.fast.fold import LOG_MOST
 from trimtab.core.fast.machine import (
     BLOCK,
     BOTTOM,
     INFINITY,
-    ONE,
     SUMMED,
     TOP,
     between,
@@ -27,6 +26,9 @@ from trimtab.core.fast.machine import (
     where_marked,
 )
 
+SMALL = 1e-3
+"""A mean square of ratios below which their sums are not taken from those of r − 1, which hold no digits of so small an r."""
+
 
 @compiled(fastmath=SUMMED)
 @no_type_check
@@ -36,11 +38,11 @@ def _truncate_block(weight, trained, lower, upper):
     for i in range(len(weight)):
         mark = -i32(trained[i])
         value = between(weight[i], lower, upper)
-        excess = where_marked(value - ONE, mark)
-        linear += f64(excess)
-        square += f64(excess) * f64(excess)
         bits = i32(f32(value).view(i32) & mark)
-        weight[i] = bits.view(f32)
+        own = bits.view(f32)
+        weight[i] = own
+        linear += f64(own)
+        square += f64(own) * f64(own)
         high = max(high, bits)
         low = min(low, i32(bits | (TOP & ~mark)))
     return linear, square, low, high
@@ -55,11 +57,11 @@ def _drop_block(weight, log_r, trained, lower, upper):
         mark = -i32(trained[i])
         inside = -i32((log_r[i] >= lower) & (log_r[i] <= upper))
         value = where_marked(weight[i], inside)
-        excess = where_marked(value - ONE, mark)
-        linear += f64(excess)
-        square += f64(excess) * f64(excess)
         bits = i32(f32(value).view(i32) & mark)
-        weight[i] = bits.view(f32)
+        own = bits.view(f32)
+        weight[i] = own
+        linear += f64(own)
+        square += f64(own) * f64(own)
         high = max(high, bits)
         low = min(low, i32(bits | (TOP & ~mark)))
     return linear, square, low, high
@@ -70,7 +72,7 @@ def _drop_block(weight, log_r, trained, lower, upper):
 def weigh_tokens(weight, log_r, trained, drops, limits, sums, tops):
     """Ratios to weights of the trained tokens: held at the bounds or, where `drops`, 0 beyond them; their sums and extremes added.
 
-    `limits`: bounds, and their logarithms. sums[12:14]: Σ(w−1) and Σ(w−1)², which near 1 keep the digits that Σw² loses.
+    `limits`: bounds, and their logarithms. sums[12:14]: Σw and Σw².
     """
     for start in range(0, len(weight), BLOCK):
         to = min(start + BLOCK, len(weight))
@@ -133,9 +135,9 @@ def _raw_block(log_r, kept, limit):
     for i in range(len(log_r)):
         mark = -i32(kept[i])
         x = between(log_r[i], -limit, limit)
-        excess = where_marked(exponential_parts(x)[0], mark)
-        linear += f64(excess)
-        square += f64(excess) * f64(excess)
+        ratio = where_marked(exponential_of(x), mark)
+        linear += f64(ratio)
+        square += f64(ratio) * f64(ratio)
         order = bits_in_order(x)
         low = min(low, one_of(mark, order, TOP))
         high = max(high, one_of(mark, order, BOTTOM))
@@ -145,7 +147,7 @@ def _raw_block(log_r, kept, limit):
 @compiled()
 @no_type_check
 def raw_token_weights(log_r, kept, limit, out):
-    """Add Σ(w−1) and Σ(w−1)² of kept tokens to `out`, and join the logarithms of their least and greatest w to it: their ratio within a
+    """Add Σw and Σw² of kept tokens to `out`, and join the logarithms of their least and greatest w to it: their ratio within a
     limit, before bounds."""
     for start in range(0, len(log_r), BLOCK):
         to = min(start + BLOCK, len(log_r))
@@ -161,9 +163,11 @@ def raw_token_weights(log_r, kept, limit, out):
 def raw_weights_by_rows(log_r, kept, offsets, rows, out):
     """The same where no token reaches a limit and each row has its moments: a look at tokens only where some of a row were kept."""
     for row in range(len(rows)):
-        if rows[row, 3] == rows[row, 0] > 0:
-            out[0] += rows[row, 10]
-            out[1] += rows[row, 8]
+        number = rows[row, 0]
+        square = number + 2.0 * rows[row, 10] + rows[row, 8]  # r² = 1 + 2(r − 1) + (r − 1)²
+        if rows[row, 3] == number > 0 and square > SMALL * number:
+            out[0] += number + rows[row, 10]
+            out[1] += square
             out[2], out[3] = min(out[2], rows[row, 5]), max(out[3], rows[row, 6])
         elif rows[row, 3] > 0:
             low, high = offsets[row], offsets[row + 1]
@@ -177,7 +181,7 @@ def raw_row_weights(rows, out):
     for row in range(len(rows)):
         if rows[row, 3] > 0:
             log = min(rows[row, 7], LOG_MOST)
-            excess = math.expm1(log)
-            out[0] += rows[row, 3] * excess
-            out[1] += rows[row, 3] * excess * excess
+            weight = math.exp(log)
+            out[0] += rows[row, 3] * weight
+            out[1] += rows[row, 3] * weight * weight
             out[2], out[3] = min(out[2], log), max(out[3], log)
