@@ -13,7 +13,7 @@ from typing import Any
 from trimtab.config.presets import PRESETS, preset
 from trimtab.config.words import formulas
 from trimtab.dialects import DIALECTS, Reading, read, write
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.dialect import Dialect, Remark
 from trimtab.errors import ConfigError
 
 PAGE = Path(__file__).parent / "frameworks.md"
@@ -28,7 +28,8 @@ computes as shipped, our value, and what is surprising about it; then what is re
 framework's keys, and every key that is read.
 ℓ is the log-ratio of a token, r = e^ℓ.
 
-A **defect** is never meant, a **surprise** rarely; `documented=True` gives what the documentation promises instead.
+A **defect** is never meant, a **surprise** rarely; `documented=True` gives what the documentation promises instead. Each is said of the
+version that was checked, with the place in the framework's code, and with the release that fixed it where there is one.
 
 """
 
@@ -50,6 +51,7 @@ def section(dialect: Dialect) -> str:
     others = [objective(dialect, name, settings) for name, settings in dialect.examples.objectives.items()]
     if others:
         parts += [table(("option", "our value", "findings"), others), "\n"]
+    parts += ["<details><summary>Every defect and surprise</summary>\n\n", accusations(dialect), "\n</details>\n\n"]
     parts += [table(("refused", "why"), refusals(dialect)), "\n"]
     parts += [table(("passed over", "because it is about"), dialect.examples.passed), "\n"]
     parts += ["<details><summary>Our presets in its keys</summary>\n\n", in_its_keys(dialect), "\n</details>\n\n"]
@@ -63,6 +65,24 @@ def section(dialect: Dialect) -> str:
             "\n</details>\n\n",
         ]
     )
+
+
+def accusations(dialect: Dialect) -> str:
+    """All that `explain` can accuse the framework of, whatever the file: with the versions and the place in its code."""
+    rows = [
+        (each.level, f"`{each.key}`", each.text, versions(dialect, each), f"`{each.source}`" if each.source else "")
+        for each in sorted(dialect.remarks, key=lambda each: each.level)
+        if each.level != "note"
+    ]
+    return table(("", "key", "what", "holds for", "in its code"), rows)
+
+
+def versions(dialect: Dialect, remark: Remark) -> str:
+    """Of which versions a remark holds."""
+    first = (
+        f"{remark.since} and later" if remark.since else dialect.releases[0] if dialect.releases else dialect.version
+    )
+    return f"{first}; fixed in {remark.fixed}" if remark.fixed else first
 
 
 def in_its_keys(dialect: Dialect) -> str:
@@ -133,7 +153,7 @@ def objective(dialect: Dialect, name: str, settings: dict[str, Any]) -> tuple[st
 def findings(reading: Reading) -> str:
     """Surprises and defects, the worst first."""
     worst = sorted((each for each in reading.findings if each.level != "note"), key=lambda each: each.level)
-    return "<br>".join(f"**{each.level}** {each.text}" for each in worst)
+    return "<br>".join(f"**{each.level}** {each.sentence}" for each in worst)
 
 
 def compact(settings: Any) -> str:

@@ -60,6 +60,14 @@ def explain(
     everything: Annotated[
         bool, typer.Option("--all", help="A framework's file: print every remark in full, and where ours departs.")
     ] = False,
+    version: Annotated[
+        str,
+        typer.Option(
+            "--version",
+            metavar="X.Y.Z",
+            help="A framework's file: the release to read it as, where several can be read. The newest if you leave it out.",
+        ),
+    ] = "",
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A framework's file: set one of its keys on top; repeatable."),
@@ -88,7 +96,7 @@ def explain(
     if rule is None:
         from trimtab.cli.theirs import explain_file  # with the frameworks
 
-        explain_file(name, framework, documented, sets or [], everything)
+        explain_file(name, framework, documented, sets or [], everything, version)
         return
     if yaml:
         show.put_raw(to_yaml(rule))

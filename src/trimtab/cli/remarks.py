@@ -37,7 +37,7 @@ class RemarkLine:
 def from_findings(findings: Iterable[Finding]) -> list[RemarkLine]:
     """Findings in the order in which they should be read."""
     ordered = sorted(findings, key=lambda each: WORST_FIRST.index(each.level))
-    return [RemarkLine(each.level, each.key, each.text) for each in ordered]
+    return [RemarkLine(each.level, each.key, each.sentence) for each in ordered]
 
 
 @dataclass(frozen=True)

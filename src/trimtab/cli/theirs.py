@@ -19,14 +19,16 @@ from trimtab.dialects.frameworks import SIGNATURES, dialect_of
 from trimtab.dialects.guess import recognise
 
 
-def explain_file(name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False) -> None:
+def explain_file(
+    name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False, version: str = ""
+) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:
         shown = recognise(Path(name))
         framework = shown.framework
         why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
-    reading = read(framework, Path(name), documented, overrides=sets)
+    reading = read(framework, Path(name), documented, overrides=sets, version=version)
     show.put(*file_page(reading, Path(name), why, everything))
     if reading.refused:
         raise typer.Exit(READ_IN_PART)
@@ -35,8 +37,10 @@ def explain_file(name: str, framework: str | None, documented: bool, sets: list[
 def file_page(reading: Reading, file: Path, why: str = "", everything: bool = False) -> list[RenderableType]:
     """What a framework's file computes, what is wrong with that, the worst first, and then the whole in words."""
     dialect = dialect_of(reading.framework)
+    others = [each for each in dialect.releases if each != reading.version]
+    choice = f" (--version {others[-1]} reads that release)" if others and reading.version in dialect.releases else ""
     found: list[RenderableType] = [
-        Text(f"{file.name}, read as {dialect.title} {reading.version or dialect.version}", style="bold"),
+        Text(f"{file.name}, read as {dialect.title} {reading.version or dialect.version}{choice}", style="bold"),
         *([Text(why, style="dim")] if why else []),
     ]
     rule = reading.correction

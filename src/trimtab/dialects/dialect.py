@@ -42,6 +42,10 @@ class Key:
     """Removed from the version read; still understood."""
     null: Null = "refused"
     """What null means where the default is a value; where the default is null, null says just that."""
+    since: str = ""
+    """The release that brought it, where an earlier one is read too."""
+    was: tuple[str, Any] | None = None
+    """The release that brought the default, and the default before."""
 
     @cached_property
     def label(self) -> str:
@@ -73,8 +77,10 @@ class Given:
         *,
         documented: bool,
         width: int | None,
+        version: str = "",
     ) -> None:
         self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
+        self.version = version or dialect.version
         self._written, self._listed = written, dict(within_lists(written))
         self.places: Mapping[str, str] = {}
         """What the user called each key."""
@@ -91,7 +97,9 @@ class Given:
     def without(self, label: str) -> Given:
         """The same with one key left out."""
         rest = {name: value for name, value in self.values.items() if name != label}
-        found = Given(self.dialect, rest, self._written, documented=self.documented, width=self.width)
+        found = Given(
+            self.dialect, rest, self._written, documented=self.documented, width=self.width, version=self.version
+        )
         found.places, found.problems = self.places, self.problems
         found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
         return found
@@ -99,13 +107,21 @@ class Given:
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
         self.looked_at.add(label)
-        value = self.values.get(label, key.default)
+        value = self.values.get(label, self.default(key))
         if isinstance(value, Unreadable):
             raise value.error
         if isinstance(value, Unknown):
             name = self.places.get(label, key.path)
             raise ConfigError(f"{name} depends on {value}. Pass --set {name}=VALUE.")
         return value
+
+    def since(self, release: str) -> bool:
+        """Whether the release that is read is this one or a later one."""
+        return self.dialect.position(self.version) >= self.dialect.position(release)
+
+    def default(self, key: Key) -> Any:
+        """What the release that is read takes where nothing was said."""
+        return key.default if key.was is None or self.since(key.was[0]) else key.was[1]
 
     @property
     def unread_keys(self) -> list[str]:
@@ -191,10 +207,25 @@ class Remark:
     level: Level
     text: str
     when: Callable[[Given], bool]
+    source: str = ""
+    """Where the framework's code does so: a path in its package and the symbol, `utils/data.py KLEstimator`."""
+    since: str = ""
+    """The first release of which it holds, where an earlier one is read too."""
+    fixed: str = ""
+    """The release that no longer does so, and the change that mended it: `2.0.0, #1454`."""
 
     def finding(self, given: Given) -> Finding:
         """The finding with the user's values filled in."""
-        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)))
+        holds = f"{given.dialect.title} {given.version}" if self.source else ""
+        if self.fixed:
+            holds = f"{holds or f'{given.dialect.title} {given.version}'}; fixed in {self.fixed}"
+        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)), holds, self.source)
+
+    def holds(self, given: Given) -> bool:
+        """Whether it is so in the release that is read, and applies to these settings."""
+        fixed = self.fixed.partition(",")[0]
+        is_there = (not self.since or given.since(self.since)) and (not fixed or not given.since(fixed))
+        return is_there and self.when(given)
 
 
 class _Values(dict[str, Any]):
@@ -229,6 +260,8 @@ class Dialect:
     correction_of: Callable[[Given], Correction | None]
     loss_of: Callable[[Given], LossPart] | None = None
     advantage_of: Callable[[Given], AdvantagePart] | None = None
+    releases: tuple[str, ...] = ()
+    """The releases that can be read where there are several, the oldest first; `version` is the one taken by default."""
     versions: tuple[Version, ...] = ()
     """Older and newer versions whose files show themselves by their keys, the oldest first."""
     remarks: tuple[Remark, ...] = ()
@@ -286,6 +319,21 @@ class Dialect:
     def version_of(self, given: Given) -> Version | None:
         """The version that the keys show where it is not the one read."""
         return next((each for each in self.versions if given.written(*each.keys) is not None), None)
+
+    def position(self, release: str) -> tuple[int, ...]:
+        """Where a release stands among the others: by its numbers; what has none stands where `releases` names it."""
+        if re.fullmatch(r"\d+(\.\d+)*", release):
+            return tuple(map(int, release.split(".")))
+        return (self.releases.index(release),) if release in self.releases else (0,)
+
+    def release(self, asked: str) -> str:
+        """The release to read: the one asked for, which has to be one of those that can be."""
+        known = self.releases or (self.version,)
+        if asked and asked not in known:
+            raise ConfigError(
+                f"version needs a release of {self.title} that is read here, got {asked!r}. Known: {', '.join(known)}."
+            )
+        return asked or self.version
 
     def starts(self, programs: Iterable[str]) -> bool:
         """Whether one of these programs is the framework's."""

@@ -32,6 +32,7 @@ def look_up(
     partial: bool = False,
     whole: bool = False,
     elsewhere: Collection[str] = (),
+    version: str = "",
 ) -> Given:
     """The values of the dialect's keys among flat settings; keys of no concern are passed over, misspelt ones refused.
 
@@ -64,7 +65,7 @@ def look_up(
     if problems and not partial:
         raise problems[0].error
     values |= _unknown_by_section(dialect, settings, values)
-    found = Given(dialect, values | sections, settings, documented=documented, width=width)
+    found = Given(dialect, values | sections, settings, documented=documented, width=width, version=version)
     found.places, found.problems = taken, [*problems, *wrong]
     return found
 

@@ -50,23 +50,25 @@ def read(
     *,
     width: int | None = None,
     overrides: Mapping[str, Any] | Sequence[str] = (),
+    version: str = "",
 ) -> Reading:
     """What a framework computes under these settings, in our terms.
 
     `settings` are its users' own keys: a mapping, a YAML, TOML, JSON, shell or Python file, or command-line words; a whole file
     or the section that matters. `documented`: what its documentation promises instead, where that differs. `width`: how wide the
     padded answers are, for the few reductions that divide by it. `overrides`: keys of the framework's on top of the file, as a
-    mapping or as `KEY=VALUE` words.
+    mapping or as `KEY=VALUE` words. `version`: the release of the framework, where several can be read; else the newest of them.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
     whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
+    version = dialect.release(version)
     found = contents_of(settings, lambda keys: count(dialect.keys, keys))
     keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
-    asked = _look_up(dialect, keys, found, where, documented=documented, width=width)
+    asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
         parents = [each.name for each in found.parents if _matters(dialect, each)]
@@ -156,7 +158,14 @@ def _left_to_defaults(asked: Given, reading: Reading) -> Iterator[Finding]:
 
 
 def _look_up(
-    dialect: Dialect, keys: Mapping[str, Any], found: Contents, where: str, *, documented: bool, width: int | None
+    dialect: Dialect,
+    keys: Mapping[str, Any],
+    found: Contents,
+    where: str,
+    *,
+    documented: bool,
+    width: int | None,
+    version: str = "",
 ) -> Given:
     elsewhere = _beside_sections(dialect, found) if where else ()
     whole = bool(where) and (dialect.is_whole(keys) or dialect.starts(found.programs))
@@ -170,6 +179,7 @@ def _look_up(
             partial=True,
             whole=whole and not only_starts,
             elsewhere=elsewhere,
+            version=version,
         )
     except UnknownNameError:
         if only_starts:
@@ -231,7 +241,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),
-        version=shown.name if shown else dialect.version,
+        version=shown.name if shown else asked.version,
         findings=(*_remarks(asked), *_of_newer(dialect, asked), *bound_findings(asked, rule)),
         refused=tuple(Refusal(name, _with_title(dialect, error)) for name, error in errors.items()),
         said=tuple(asked.path(label) for label in asked.values),
@@ -269,10 +279,14 @@ def _of_newer(dialect: Dialect, asked: Given) -> Iterator[Finding]:
             "changes is not."
         )
         yield Finding(key, "surprise", text)
+    for each in dialect.keys:
+        if each.since and asked.has(each.label) and not asked.since(each.since):
+            text = f"{each.label} came with {dialect.title} {each.since}; {asked.version} is read here, which does not know it."
+            yield Finding(asked.place(each.label), "surprise", text)
 
 
 def _applies(remark: Remark, asked: Given) -> bool:
     try:
-        return remark.when(asked)
+        return remark.holds(asked)
     except ConfigError:  # it looks at a value that is not known; the part that needs it says so
         return False

@@ -21,9 +21,18 @@ class Finding:
     key: str
     level: Level
     text: str
+    holds: str = ""
+    """The version of the framework of which it was checked, and the release that mended it where one did."""
+    source: str = ""
+    """Where the framework's code does so: a path in its package and the symbol."""
 
     def __str__(self) -> str:
-        return f"{self.level}: {self.key}: {self.text}"
+        return f"{self.level}: {self.key}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """The text, and the version of which it holds."""
+        return f"{self.text} ({self.holds}.)" if self.holds else self.text
 
 
 @dataclass(frozen=True)
