@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -19,25 +17,11 @@ import typer
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.installed import EXTRAS, install_command, packages_of, version_of
 from trimtab.train.processor import SAFE_ISA, bf16_product
 
 Mark = Literal["ok", "note", "broken"]
 STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
-WANTED_BY = {
-    "train": "trimtab train, demo and lab",
-    "report": "trimtab report",
-    "fast": "corrections and losses in one pass over the tokens",
-    "check": "trimtab check of estimators that take groups as arrays",
-    "tensorboard": "record.loggers tensorboard",
-    "wandb": "record.loggers wandb",
-    "trackio": "record.loggers trackio",
-    "mlflow": "record.loggers mlflow",
-    "ray": "backend ray",
-}
-
-
-NEEDED = ("torch", "jaxtyping")
-"""What the library needs and the commands about settings do without."""
 
 
 @dataclass(frozen=True)
@@ -114,53 +98,14 @@ def _forms() -> list[Check]:
 
 
 def _extras() -> list[Check]:
-    return [_extra(name, use) for name, use in WANTED_BY.items()]
+    return [_extra(name, use) for name, use in EXTRAS.items()]
 
 
 def _extra(name: str, use: str) -> Check:
     missing = [package for package in packages_of(name) if version_of(package) is None]
     if not missing:
         return Check(f"[{name}]", "ok", "installed")
-    return Check(f"[{name}]", "note", f"missing {', '.join(missing)}", f"For {use}: pip install 'trimtab[{name}]'")
-
-
-def packages_of(extra: str) -> list[str]:
-    """The packages that an extra of trimtab asks for."""
-    lines = importlib.metadata.requires("trimtab") or []
-    found = [
-        re.match(r"[A-Za-z0-9._-]+", line) for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)
-    ]
-    return [match[0] for match in found if match]
-
-
-def extra_for(module: str) -> str | None:
-    """The extra that brings a module, by the names of its package; None: no extra of ours does."""
-    name = module.partition(".")[0].replace("_", "-").lower()
-    return next((extra for extra in WANTED_BY if name in [each.lower() for each in packages_of(extra)]), None)
-
-
-def remedy_for(module: str) -> str | None:
-    """What to install for a module that is missing; None: nothing of ours asks for it."""
-    name = module.partition(".")[0]
-    if name in NEEDED:
-        return f"Install it: pip install {name}"
-    extra = extra_for(name)
-    return None if extra is None else f"Install the extra: pip install 'trimtab[{extra}]'"
-
-
-def check_training() -> None:
-    """Raise what an import would, before processes are started in which it would fail."""
-    for name in ("torch", "transformers", "safetensors", "pyarrow"):
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def version_of(package: str) -> str | None:
-    """Its installed version; None: not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return Check(f"[{name}]", "note", f"missing {', '.join(missing)}", f"For {use}: {install_command(name)}")
 
 
 def _folders() -> list[Check]:
