@@ -8,10 +8,12 @@ import os
 import platform
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +26,23 @@ Mark = Literal["ok", "note", "broken"]
 STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 
+WARMED = (
+    "off",
+    "token-tis",
+    "icepop",
+    "seq-tis",
+    "seq-mis",
+    "token-mis",
+    "geo-rs",
+    "geo-rs+token-tis",
+    "geo-rs+seq-tis",
+    "k2-rs",
+    "seq-max-k3",
+    "veto",
+)
+"""Rules that between them call every function that is compiled by itself."""
+
+
 @dataclass(frozen=True)
 class Check:
     """One line of the page: what was looked at, how it stands, what was found and what to do about it."""
@@ -34,12 +53,22 @@ class Check:
     remedy: str = ""
 
 
-def doctor() -> None:
+def doctor(
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Compile the fast pass beforehand and keep it on disk, so that no first step waits for it."
+        ),
+    ] = False,
+) -> None:
     """Check this machine and this installation.
 
     Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
     Something that is merely not installed is a note, with the command that installs it. Exit code 1 if something is broken.
     """
+    if warm:
+        show.put(_warm())
+        return
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
     ]
@@ -95,6 +124,49 @@ def _forms() -> list[Check]:
     from trimtab.core.fast.switch import form_in_use
 
     return [Check(f"fast form: {device}", "ok", form_in_use(device)) for device in ("cpu", "cuda")]
+
+
+def _warm() -> str:
+    """Run what the pass is made of, so that all of it lies compiled on disk, and say what it took."""
+    from trimtab.core.fast.switch import form_in_use, has_pass
+
+    if not has_pass("cpu"):
+        return f"Nothing to compile: corrections and losses take {form_in_use()}."
+    from trimtab.core.fast.machine import NOTICE
+
+    NOTICE.said = True  # whoever asks for it knows
+    show.note("compiling the fast pass, about half a minute of one core where nothing is kept yet")
+    began = time.perf_counter()
+    calls = 0
+    for rule, packed, rows, gaps in product(WARMED, (False, True), (4, 80), (False, True)):
+        _call_pass(rule, packed=packed, rows=rows, gaps=gaps)
+        calls += 1
+    return f"The fast pass is compiled and kept on disk: {calls} batches in {time.perf_counter() - began:.1f} s."
+
+
+def _call_pass(rule: str, *, packed: bool, rows: int, gaps: bool) -> None:
+    """A correction and a loss of one batch, padded or packed, short or long, with every metric read."""
+    import torch
+
+    from trimtab import Clip, correct, policy_loss
+
+    draw = torch.Generator().manual_seed(0)
+    shape = (rows * 80,) if packed else (rows, 80)
+    behavior = -torch.rand(shape, generator=draw) - 0.5
+    proximal = behavior + 0.05 * torch.randn(shape, generator=draw)
+    mask = torch.rand(shape, generator=draw) > 0.3 if gaps else torch.ones(shape, dtype=torch.bool)
+    laid: dict[str, Any] = {"behavior": behavior, "proximal": proximal, "mask": mask}
+    if packed:
+        laid["cu_seqlens"] = torch.arange(0, rows * 80 + 1, 80)
+    _ = [each.item() for each in correct(rule, **laid).metrics.values()]
+    for dual, reduction in ((None, "token-mean"), (3.0, "seq-mean-token-sum")):
+        current = (proximal + 0.01).requires_grad_()
+        advantages = torch.randn(shape if packed else (rows,), generator=draw)
+        found = policy_loss(
+            Clip(dual=dual), current=current, correction=rule, advantages=advantages, reduction=reduction, **laid
+        )
+        found.loss.backward()
+        _ = [each.item() for each in found.metrics.values()]
 
 
 def _extras() -> list[Check]:
