@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets.named import as_correction
@@ -162,6 +163,8 @@ def is_whole_batch(rule: Correction, tokens: Tensor, layout: Layout) -> bool:
     if not rule.gates or torch.compiler.is_compiling() or not is_bare(tokens, "cpu") or layout.ranks.whole is not None:
         return False
     if has_pass("cpu") and is_by_kernels(tokens.device):
+        return False
+    if _get_current_dispatch_mode() is not None:  # FakeTensorMode and its like hold no numbers
         return False
     return (len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else len(tokens)) > 1
 
