@@ -106,7 +106,7 @@ A correction needs to be a Correction or a preset's name, got None. Pass "seq-ti
 A correction needs to be a Correction or a preset's name, got []. Pass "seq-tis".
 policy_loss needs a loss such as trimtab.Clip(), got []. See trimtab.config.losses.
 kl needs to be a KlPenalty or its coefficient, got '0.01'. Pass 0.01.
-KlPenalty needs coefficient to be a number, got True. It is: The weight of the term.
+KlPenalty needs coefficient to be a number, got True. coefficient: The weight of the term.
 entropy_bonus needs to be an EntropyBonus or its coefficient, got {}. Pass 0.01.
 denominator needs to be a Denominator, got 3. Pass trimtab.Denominator.of(masks).
 kl_penalty needs to be a KlPenalty or its coefficient, got []. Pass 0.01.

@@ -3,6 +3,7 @@
 TrimtabError
 ├── ConfigError (ValueError)        a setting that cannot mean anything
 │   ├── UnknownNameError            a field, preset or value that does not exist; names the nearest one
+│   ├── UnknownMetricError (KeyError)  a metric that this call does not have; names the nearest one
 │   └── ConfigFileError             a file that cannot be read as settings
 │       └── NotSettingsError        a file of another kind: a workflow, a cluster, a recipe of data
 ├── InputError (ValueError)         tensors that do not fit together; raised before any arithmetic
@@ -18,7 +19,8 @@ ConfigWarning (UserWarning)         a setting that is legal and probably not mea
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 
 class TrimtabError(Exception):
@@ -31,6 +33,13 @@ class ConfigError(TrimtabError, ValueError):
 
 class UnknownNameError(ConfigError):
     """A name that does not exist where it was used."""
+
+
+class UnknownMetricError(UnknownNameError, KeyError):
+    """A metric that this call does not have."""
+
+    def __str__(self) -> str:  # a KeyError shows its argument's repr
+        return Exception.__str__(self)
 
 
 class ConfigFileError(ConfigError):
@@ -69,9 +78,19 @@ class ConfigWarning(UserWarning):
     """A setting that is legal and probably not meant."""
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest known name, or lists them all when none is near."""
+def nearest(name: object, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
+    """A sentence that offers the nearest known name, or lists them all when none is near.
+
+    `meant`: what words of the field stand for, so that a near spelling is not offered that computes something else.
+    """
     names = list(known)
+    word = re.sub(r"[\s_]+", "-", str(name).strip().lower())
+    if word in names:
+        return f"Did you mean {word!r}?"
+    if meant and word in meant:
+        return meant[word]
+    if ends := [each for each in names if each.rpartition("/")[2] == word and "/" in each]:
+        return f"Did you mean {' or '.join(map(repr, ends))}?"
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"

@@ -164,3 +164,13 @@ def test_a_function_that_ends_the_program_is_told_in_one_sentence(folder: Path) 
     ran = run("checked_module:ends")
     assert ran.exit_code == 2
     assert "it ended the program with 3" in " ".join(ran.stderr.split())
+
+
+def test_a_framework_that_is_not_installed_is_answered_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimtab.check.judge.version_named", lambda _: None)
+    ran = CliRunner().invoke(app, ["check", "verl"])
+    assert ran.exit_code == 2
+    assert (
+        "check verl needs the package verl, got an environment without it. Install it: pip install verl==0.9.1"
+        in " ".join(ran.output.split())
+    )

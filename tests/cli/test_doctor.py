@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli import doctor
 from trimtab.cli.app import app
+from trimtab.installed import install_command
 from trimtab.train import processor
 
 ILLEGAL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
@@ -72,7 +73,7 @@ def test_an_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "pyarrow" else present(name))
     code, text = ran()
     assert code == 0
-    assert "[report] note missing pyarrow. For trimtab report: pip install 'trimtab[report]'" in text
+    assert f"[report] note missing pyarrow. For trimtab report: {install_command('report')}" in text
 
 
 @pytest.mark.parametrize(
@@ -87,5 +88,5 @@ def test_a_command_without_its_extra_says_which_in_one_line(command: str, module
     found = CliRunner().invoke(app, [command, *(["somewhere"] if command == "report" else [])])
     assert found.exit_code == 2
     assert found.output.startswith(f"error: {command} needs {module}")
-    assert "pip install 'trimtab[train]'" in found.output
+    assert install_command("train") in found.output
     assert found.output.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Findings on a terminal: one line each, whatever its width, and all of it for who asks."""
+"""Findings on a terminal: what accuses is whole, with its remedy; a note takes one line, and all of it for who asks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from trimtab.cli.remarks import Lines, from_findings, short_key, shorten
 from trimtab.dialects import DIALECTS, Finding, read
+from trimtab.dialects.reading import Level
 
 KEY = "algorithm.rollout_correction.rollout_rs_threshold"
 
@@ -23,10 +24,10 @@ def lines(findings: list[Finding], width: int, *, whole: bool = False, terminal:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_each_finding_of_every_framework_takes_one_line_of_a_terminal(width: int) -> None:
+def test_each_note_of_every_framework_takes_one_line_of_a_terminal(width: int) -> None:
     for name, dialect in DIALECTS.items():
         for settings in (*dialect.examples.corrections.values(), *dialect.examples.objectives.values()):
-            found = list(read(name, settings).findings)
+            found = [each for each in read(name, settings).findings if each.level == "note"]
             shown = lines(found, width)
             assert len(shown) - len(found) in (0, 1)  # and one that says where the rest is
             assert all(len(line) <= width for line in shown)
@@ -39,11 +40,20 @@ def test_the_worst_finding_stands_first() -> None:
 
 def test_all_of_a_finding_is_there_for_who_asks_and_in_a_pipe() -> None:
     text = "The bounds act on the inverse ratio: " + "so r is kept elsewhere, " * 10
-    found = [Finding(KEY, "defect", text)]
+    found = [Finding(KEY, "note", text)]
     assert "--all" in lines(found, 80)[-1]
-    assert " ".join("".join(lines(found, 80, whole=True)).split()).startswith(f"defect: {KEY}: The bounds")
+    assert " ".join("".join(lines(found, 80, whole=True)).split()).startswith(f"note: {KEY}: The bounds")
     (whole,) = lines(found, 10_000, terminal=False)
-    assert whole == f"defect: {KEY}: {text}"
+    assert whole == f"note: {KEY}: {text}"
+
+
+@pytest.mark.parametrize("level", ["defect", "surprise"])
+@pytest.mark.parametrize("width", [60, 100])
+def test_an_accusation_is_whole_on_a_terminal_and_so_is_its_remedy(level: Level, width: int) -> None:
+    text = "The bounds act on the inverse ratio; " * 6 + "write the reciprocal bounds."
+    shown = lines([Finding(KEY, level, text, "verl 0.9.1")], width)
+    assert len(shown) > 1
+    assert " ".join(" ".join(shown).split()) == f"{level}: {KEY}: {text} (verl 0.9.1.)"
 
 
 @given(st.text(alphabet="ab ,;:.", max_size=200), st.integers(3, 200))

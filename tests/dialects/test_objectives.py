@@ -44,7 +44,7 @@ def ours(reading: Reading, x: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         reading.loss,
         current=current,
         proximal=x["proximal"],
-        behavior=x["behavior"],
+        behavior=None if reading.correction is None else x["behavior"],
         reference=reference if reading.kl is not None else None,
         advantages=x["advantages"] * reading.advantage_scale,
         mask=x["mask"],

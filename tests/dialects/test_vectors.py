@@ -100,7 +100,7 @@ def descended(case: Case, reading: Reading, current: Tensor) -> PolicyLoss:
         reading.loss,
         current=current,
         proximal=x.get("proximal"),
-        behavior=x.get("behavior"),
+        behavior=None if correction is None else x.get("behavior"),
         reference=x["behavior"] if reading.kl_to == "behavior" else x.get("reference"),
         advantages=(x["advantages"][:, 0] if by_row else x["advantages"]) * reading.advantage_scale,
         mask=mask,

@@ -52,7 +52,8 @@ def test_an_advantage_that_is_no_number_is_counted(case: str, packed: bool) -> N
     assert float(out.metrics[NAME]) == pytest.approx(share)
     for correction in (None, rule, out):
         current = laid["proximal"].clone().requires_grad_()
-        found = policy_loss(config.Clip(), **laid, current=current, correction=correction)
+        tokens = laid if correction is not None else {name: each for name, each in laid.items() if name != "behavior"}
+        found = policy_loss(config.Clip(), **tokens, current=current, correction=correction)
         assert float(found.metrics[NAME]) == pytest.approx(share)
         assert len(found.metrics) == len(list(found.metrics)) == len(set(found.metrics))
         found.loss.backward()

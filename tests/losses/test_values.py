@@ -13,6 +13,7 @@ from trimtab.config import losses as config
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.core.correct import Corrected
 from trimtab.core.reduce import Denominator
+from trimtab.errors import ConfigWarning
 from trimtab.losses.kl import kl_penalty
 from trimtab.losses.policy import policy_loss
 from trimtab.losses.terms import ratio
@@ -397,8 +398,12 @@ def test_the_anchor_is_the_one_the_correction_names() -> None:
         "mask": torch.ones(1, 1, dtype=torch.bool),
         "advantages": torch.full((1,), -1.0),
     }
-    for rule, value in ((None, 2.0), (preset("off"), 2.0), (preset("bypass-off"), 4.0)):
+    for rule, value in ((preset("off"), 2.0), (preset("bypass-off"), 4.0)):
         assert policy_loss(config.Clip(), correction=rule, **tensors).loss.item() == pytest.approx(value)
+    behavior = tensors.pop("behavior")
+    assert policy_loss(config.Clip(), **tensors).loss.item() == pytest.approx(2.0)
+    with pytest.warns(ConfigWarning, match="behavior log-probs and no correction, so they change nothing"):
+        policy_loss(config.Clip(), **tensors, behavior=behavior)
 
 
 def test_metrics_are_those_of_the_kept_tokens() -> None:

@@ -122,6 +122,12 @@ def check(
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Ruling]:
     """Every law, asked of a subject. `progress` is told each question as it is asked."""
+    if subject.distribution is not None and version_named(subject) is None:
+        tried = f"=={subject.tried[-1]}" if subject.tried else ""
+        raise ConfigError(
+            f"check {subject.name} needs the package {subject.distribution}, got an environment without it. "
+            f"Install it: pip install {subject.distribution}{tried}"
+        )
     missing = not_installed(subject.optional)
     with without(missing, subject.packages), newer_typed_dicts(subject.typed_dicts):
         loaded: dict[Kind, Any] = {kind: _load(asked) for kind, asked in subject.functions.items()}

@@ -212,7 +212,7 @@ class Commands(TyperGroup):
                 show.complain(str(error))
                 raise typer.Exit(2) from None
             except ModuleNotFoundError as error:
-                from trimtab.cli.doctor import remedy_for
+                from trimtab.installed import remedy_for
 
                 if (remedy := remedy_for(error.name or "")) is None:
                     raise

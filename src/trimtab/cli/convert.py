@@ -60,7 +60,7 @@ DocumentedOption = Annotated[
     typer.Option("--documented", help="Read what the documentation promises, where the code does something else."),
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit with code 1 if a finding is a defect.")]
-AllOption = Annotated[bool, typer.Option("--all", help="Print every remark in full, not only its first line.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Print notes in full, not only their first line.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),

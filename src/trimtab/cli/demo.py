@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.doctor import check_training
 from trimtab.cli.live import LiveBar
+from trimtab.installed import check_training
 
 if TYPE_CHECKING:
     from trimtab.lab.demo import DemoOutcome

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from trimtab import __version__
 from trimtab.cli import show
+from trimtab.installed import EXTRAS, install_command, packages_of, version_of
 from trimtab.train.processor import SAFE_ISA, bf16_product
 
 Mark = Literal["ok", "note", "broken"]
 STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
-WANTED_BY = {
-    "train": "trimtab train, demo and lab",
-    "report": "trimtab report",
-    "fast": "corrections and losses in one pass over the tokens",
-    "check": "trimtab check of estimators that take groups as arrays",
-    "tensorboard": "record.loggers tensorboard",
-    "wandb": "record.loggers wandb",
-    "trackio": "record.loggers trackio",
-    "mlflow": "record.loggers mlflow",
-    "ray": "backend ray",
-}
 
 
-NEEDED = ("torch", "jaxtyping")
-"""What the library needs and the commands about settings do without."""
+WARMED = (
+    "off",
+    "token-tis",
+    "icepop",
+    "seq-tis",
+    "seq-mis",
+    "token-mis",
+    "geo-rs",
+    "geo-rs+token-tis",
+    "geo-rs+seq-tis",
+    "k2-rs",
+    "seq-max-k3",
+    "veto",
+)
+"""Rules that between them call every function that is compiled by itself."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,22 @@ class Check:
     remedy: str = ""
 
 
-def doctor() -> None:
+def doctor(
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Compile the fast pass beforehand and keep it on disk, so that no first step waits for it."
+        ),
+    ] = False,
+) -> None:
     """Check this machine and this installation.
 
     Looks at versions, devices, threads, extras and the processor, then compares a few results with values worked out by hand.
     Something that is merely not installed is a note, with the command that installs it. Exit code 1 if something is broken.
     """
+    if warm:
+        show.put(_warm())
+        return
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
     ]
@@ -113,54 +126,58 @@ def _forms() -> list[Check]:
     return [Check(f"fast form: {device}", "ok", form_in_use(device)) for device in ("cpu", "cuda")]
 
 
+def _warm() -> str:
+    """Run what the pass is made of, so that all of it lies compiled on disk, and say what it took."""
+    from trimtab.core.fast.switch import form_in_use, has_pass
+
+    if not has_pass("cpu"):
+        return f"Nothing to compile: corrections and losses take {form_in_use()}."
+    from trimtab.core.fast.machine import NOTICE
+
+    NOTICE.said = True  # whoever asks for it knows
+    show.note("compiling the fast pass, about half a minute of one core where nothing is kept yet")
+    began = time.perf_counter()
+    calls = 0
+    for rule, packed, rows, gaps in product(WARMED, (False, True), (4, 80), (False, True)):
+        _call_pass(rule, packed=packed, rows=rows, gaps=gaps)
+        calls += 1
+    return f"The fast pass is compiled and kept on disk: {calls} batches in {time.perf_counter() - began:.1f} s."
+
+
+def _call_pass(rule: str, *, packed: bool, rows: int, gaps: bool) -> None:
+    """A correction and a loss of one batch, padded or packed, short or long, with every metric read."""
+    import torch
+
+    from trimtab import Clip, correct, policy_loss
+
+    draw = torch.Generator().manual_seed(0)
+    shape = (rows * 80,) if packed else (rows, 80)
+    behavior = -torch.rand(shape, generator=draw) - 0.5
+    proximal = behavior + 0.05 * torch.randn(shape, generator=draw)
+    mask = torch.rand(shape, generator=draw) > 0.3 if gaps else torch.ones(shape, dtype=torch.bool)
+    laid: dict[str, Any] = {"behavior": behavior, "proximal": proximal, "mask": mask}
+    if packed:
+        laid["cu_seqlens"] = torch.arange(0, rows * 80 + 1, 80)
+    _ = [each.item() for each in correct(rule, **laid).metrics.values()]
+    for dual, reduction in ((None, "token-mean"), (3.0, "seq-mean-token-sum")):
+        current = (proximal + 0.01).requires_grad_()
+        advantages = torch.randn(shape if packed else (rows,), generator=draw)
+        found = policy_loss(
+            Clip(dual=dual), current=current, correction=rule, advantages=advantages, reduction=reduction, **laid
+        )
+        found.loss.backward()
+        _ = [each.item() for each in found.metrics.values()]
+
+
 def _extras() -> list[Check]:
-    return [_extra(name, use) for name, use in WANTED_BY.items()]
+    return [_extra(name, use) for name, use in EXTRAS.items()]
 
 
 def _extra(name: str, use: str) -> Check:
     missing = [package for package in packages_of(name) if version_of(package) is None]
     if not missing:
         return Check(f"[{name}]", "ok", "installed")
-    return Check(f"[{name}]", "note", f"missing {', '.join(missing)}", f"For {use}: pip install 'trimtab[{name}]'")
-
-
-def packages_of(extra: str) -> list[str]:
-    """The packages that an extra of trimtab asks for."""
-    lines = importlib.metadata.requires("trimtab") or []
-    found = [
-        re.match(r"[A-Za-z0-9._-]+", line) for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)
-    ]
-    return [match[0] for match in found if match]
-
-
-def extra_for(module: str) -> str | None:
-    """The extra that brings a module, by the names of its package; None: no extra of ours does."""
-    name = module.partition(".")[0].replace("_", "-").lower()
-    return next((extra for extra in WANTED_BY if name in [each.lower() for each in packages_of(extra)]), None)
-
-
-def remedy_for(module: str) -> str | None:
-    """What to install for a module that is missing; None: nothing of ours asks for it."""
-    name = module.partition(".")[0]
-    if name in NEEDED:
-        return f"Install it: pip install {name}"
-    extra = extra_for(name)
-    return None if extra is None else f"Install the extra: pip install 'trimtab[{extra}]'"
-
-
-def check_training() -> None:
-    """Raise what an import would, before processes are started in which it would fail."""
-    for name in ("torch", "transformers", "safetensors", "pyarrow"):
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def version_of(package: str) -> str | None:
-    """Its installed version; None: not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return Check(f"[{name}]", "note", f"missing {', '.join(missing)}", f"For {use}: {install_command(name)}")
 
 
 def _folders() -> list[Check]:

@@ -58,7 +58,7 @@ def explain(
         ),
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="A framework's file: print every remark in full, and where ours departs.")
+        bool, typer.Option("--all", help="A framework's file: print notes in full too, and where ours departs.")
     ] = False,
     version: Annotated[
         str,

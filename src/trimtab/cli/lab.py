@@ -12,10 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab.cli import show
-from trimtab.cli.doctor import check_training
 from trimtab.cli.lab_progress import LabProgress
 from trimtab.cli.write import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
+from trimtab.installed import check_training
 
 if TYPE_CHECKING:
     from trimtab.lab.results import LabResults

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli import show
-from trimtab.cli.doctor import check_training
 from trimtab.cli.lab import Overrides, lab, sound_numbers
 from trimtab.cli.lab_progress import LabProgress
 from trimtab.errors import RecordError
+from trimtab.installed import check_training
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Findings as the command line lists them: the worst first, each on one line, the rest of the sentence under --all."""
+"""Findings as the command line lists them: the worst first and whole, since the remedy ends the sentence; notes on one line each."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def from_findings(findings: Iterable[Finding]) -> list[RemarkLine]:
 
 @dataclass(frozen=True)
 class Lines:
-    """Remarks under one another. A terminal gets one line of each finding, as wide as it is, unless all of it is wanted."""
+    """Remarks under one another. On a terminal a note takes one line, as wide as it is, unless all of it is wanted."""
 
     remarks: Sequence[RemarkLine]
     whole: bool = False
     indent: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """One line each, in a pipe as on a terminal; only a terminal is narrow."""
+        """One line each in a pipe; on a terminal, which is narrow, only notes are cut to one."""
         cut = False
         for each in self.remarks:
-            if self.whole or not console.is_terminal or each.label not in WORST_FIRST:
+            if self.whole or not console.is_terminal or each.label != "note":
                 yield self._line(each, each.key, each.text)
                 continue
             short = self._line(each, short_key(each.key), "")
@@ -61,7 +61,7 @@ class Lines:
             cut = cut or text != each.text
             yield self._line(each, short_key(each.key), text)
         if cut:
-            yield Text(f"{self.indent}…  --all says the rest.", style="dim")
+            yield Text(f"{self.indent}…  --all prints the notes in full.", style="dim")
 
     def _line(self, remark: RemarkLine, key: str, text: str) -> Text:
         name = f"{key}: " if key else ""

@@ -173,7 +173,7 @@ def _is_list(model: type[BaseModel], path: str) -> bool:
 
 def _description(model: type[BaseModel], field: str) -> str:
     info = model.model_fields.get(field)
-    return f"It is: {info.description}" if info and info.description else ""
+    return f"{field}: {info.description}" if info and info.description else ""
 
 
 def _choices(model: type[BaseModel], field: str) -> list[str]:

@@ -69,9 +69,18 @@ def _tensor(name: str, value: object, device: torch.device | None) -> Tensor:
         return _copy(value).to(device)
     except (AttributeError, RuntimeError, TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{name} needs a torch tensor, or numbers in rows of one length, got {_kind(value)}. "
-            "Pad the rows, and wrap them with torch.as_tensor."
+            f"{name} needs a torch tensor, or numbers in rows of one length, got {_kind(value)}. {_remedy(name, value)}"
         ) from None
+
+
+def _remedy(name: str, value: Any) -> str:
+    """What to do: by what was passed."""
+    if isinstance(getattr(value, name, None), Tensor):
+        return f"Pass the tensor in it: its field {name}."
+    first = next(iter(value), None) if isinstance(value, list | tuple) or hasattr(value, "__array__") else None
+    if isinstance(first, str):
+        return f"Ids need to be numbers: {name}=numpy.unique({name}, return_inverse=True)[1] numbers them."
+    return "Pad the rows, and wrap them with torch.as_tensor."
 
 
 def _copy(value: Any) -> Tensor:

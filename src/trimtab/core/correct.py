@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets.named import as_correction
@@ -25,8 +26,10 @@ from trimtab.core.bounds import is_fixed
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
+from trimtab.core.fast.switch import has_pass, is_bare, is_by_kernels
 from trimtab.core.gate import GateResult, gate_result
-from trimtab.core.observe import Metrics, WeightMetrics
+from trimtab.core.layout import Layout, Packed
+from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
 from trimtab.core.once import of_identity
 from trimtab.core.ratio import indicator, is_finite, zero_outside
 from trimtab.core.weight import token_weights, weighing
@@ -138,12 +141,32 @@ def correct(
     quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
     if quick is not None:
         out = quick.found
-        return Corrected(out.weight, out.kept, out.trained, out.log_r, quick.metrics(plain, aged=age is not None), rule)
-    made = plain(mask)
-    kept, trained = made.kept.bool(), made.batch.valid.bool()
-    metrics = Metrics(rule, lambda: made, valued=advantages is not None, aged=age is not None)
-    centered = None if made.centered is None else made.centered.bool()
-    return Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
+        metrics = quick.metrics(plain, aged=age is not None)
+        corrected = Corrected(out.weight, out.kept, out.trained, out.log_r, metrics, rule)
+    else:
+        made = plain(mask)
+        kept, trained = made.kept.bool(), made.batch.valid.bool()
+        metrics = Metrics(rule, lambda: made, valued=advantages is not None, aged=age is not None)
+        centered = None if made.centered is None else made.centered.bool()
+        corrected = Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
+    if (
+        is_whole_batch(rule, corrected.kept, layout)
+        and not bool(corrected.kept.any())
+        and bool(corrected.trained.any())
+    ):
+        say_all_rejected(rule, metrics)
+    return corrected
+
+
+def is_whole_batch(rule: Correction, tokens: Tensor, layout: Layout) -> bool:
+    """Whether a rule that rejects can be asked, at no cost, what it left of a batch: on the host, and of more than one sequence."""
+    if not rule.gates or torch.compiler.is_compiling() or not is_bare(tokens, "cpu") or layout.ranks.whole is not None:
+        return False
+    if has_pass("cpu") and is_by_kernels(tokens.device):
+        return False
+    if _get_current_dispatch_mode() is not None:  # FakeTensorMode and its like hold no numbers
+        return False
+    return (len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else len(tokens)) > 1
 
 
 class Needs(NamedTuple):

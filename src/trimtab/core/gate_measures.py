@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from trimtab.core.add import small_sum_of, sum_of
+from trimtab.core.bounds import is_fixed
 from trimtab.core.decisions import MOST, Decisions, describe, has_tokens, over_ranks, quotient, sum_of_rows, with_prefix
 from trimtab.core.gate import GateResult
 from trimtab.core.layout import Layout
@@ -73,6 +76,40 @@ def gate_rejections(index: int, name: str) -> Measure:
         return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
 
     return section
+
+
+def bounds_that_keep(made: Decisions, share: float) -> list[str]:
+    """For each rejecting gate whose own bounds keep less than that share of its units: the bounds, in words, that would keep it."""
+    return [
+        f"Gate {index} ({found.gate.metric} of each {found.gate.level}) would keep {share:.0%} of these with {bounds}"
+        for index, found in enumerate(made.results)
+        if found.gate.action == "reject" and is_fixed(found.gate) and (bounds := _bounds_that_keep(found, share))
+    ]
+
+
+def _bounds_that_keep(found: GateResult, share: float) -> str:
+    """Bounds in the gate's own keys, rounded outwards; nothing where its bounds keep as much already."""
+    present = has_tokens(found.counted) > 0
+    if not bool(present.any()) or float(found.inside[present].mean()) >= share:
+        return ""
+    outside = (1.0 - share) / (2 if found.gate.lower is not None and found.gate.upper is not None else 1)
+    low, high = (
+        (each[present].exp() if found.gate.metric == "ratio" else each[present]).double()
+        for each in (found.low, found.high)
+    )
+    spare = int(outside * len(low) + 1e-9)  # units that may fall on a side
+    ends = {"lower": low.sort().values[spare].item(), "upper": high.sort(descending=True).values[spare].item()}
+    given = {side: bound for side in ends if (bound := getattr(found.gate, side)) is not None}
+    wider = {
+        side: each for side, each in given.items() if (ends[side] > each if side == "upper" else ends[side] < each)
+    }
+    return " and ".join(f"{side} {_outwards(ends[side], side)} (it is {each:g})" for side, each in wider.items())
+
+
+def _outwards(value: float, side: str) -> str:
+    """A bound with four digits that lets the value in."""
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - 3) if value else 0.0
+    return f"{value + (step if side == 'upper' else -step):.4g}"
 
 
 def _turned_away(found: GateResult, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:

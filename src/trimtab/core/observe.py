@@ -6,6 +6,7 @@ Only valid units count: sequences without tokens never do, tokens without log-pr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +19,7 @@ from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
 from trimtab.core.once import LazyMetrics, of_identity, once
 
+_LOG = logging.getLogger("trimtab")
 Known = Callable[[str], dict[str, Tensor] | None]
 """Sections that were worked out, or can be, without the decisions of the plain form; None: this one cannot."""
 
@@ -50,6 +52,27 @@ class Metrics(LazyMetrics):
             return found
         with torch.no_grad():
             return measure(self.decisions)
+
+
+_SAID: set[Correction] = set()
+"""The rules of which it was said that they rejected a whole batch."""
+
+
+def say_all_rejected(rule: Correction, metrics: Metrics) -> None:
+    """Log, once per rule, that a batch was rejected whole, and which bounds would have kept most of it.
+
+    A loss that is 0 raises nothing and stops a training without a word. It is asked of data on the host only; elsewhere nothing waits.
+    """
+    if rule in _SAID:
+        return
+    _SAID.add(rule)
+    with torch.no_grad():
+        advice = "; ".join(gate_measures.bounds_that_keep(metrics.decisions, 0.9))
+    _LOG.warning(
+        "trimtab: the correction rejected every token of this batch, so its loss and gradient are 0. %s. "
+        "Said once; the metric all_rejected counts on.",
+        advice or "No single gate did: look at gate/…/rejected_tokens",
+    )
 
 
 class WeightMetrics(LazyMetrics):

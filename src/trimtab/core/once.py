@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
+
+from trimtab.errors import UnknownMetricError, nearest
 
 Value = TypeVar("Value")
 _KEPT = 256
@@ -46,6 +48,8 @@ class LazyMetrics(Mapping[str, Tensor]):
         known = self._found.get(name)
         if known is not None:
             return known
+        if name not in self.sections:
+            raise unknown_metric(name, self)
         self._found.update(self.section_of(name))
         return self._found[name]
 
@@ -59,6 +63,25 @@ class LazyMetrics(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.sections)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sections
+
+    def __repr__(self) -> str:
+        """The names by family. Values are left out: reading one may wait for a device."""
+        families: dict[str, list[str]] = {}
+        for name in self:
+            family, _, own = name.rpartition("/")
+            families.setdefault(family, []).append(own)
+        lines = [f"  {f'{family}/: ' if family else ''}{', '.join(names)}" for family, names in families.items()]
+        return "\n".join(
+            [f"{len(self)} metrics, each worked out when it is read: metrics[{next(iter(self))!r}].item()", *lines]
+        )
+
+
+def unknown_metric(name: object, known: Iterable[str]) -> UnknownMetricError:
+    """The error that names the nearest metric."""
+    return UnknownMetricError(f"There is no metric {name!r} here. {nearest(name, known)}")
 
 
 def of_identity(make: Callable[[Any], Value]) -> Callable[[Any], Value]:

@@ -15,7 +15,7 @@ from trimtab.core.add import sum_of
 from trimtab.core.measures import LIMIT, doubtful_tokens, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics, WeightMetrics
-from trimtab.core.once import LazyMetrics
+from trimtab.core.once import LazyMetrics, unknown_metric
 from trimtab.core.ranks import Ranks
 from trimtab.losses.terms import Surrogate, Terms
 
@@ -34,7 +34,14 @@ class PolicyMetrics(LazyMetrics):
         self.correction, self.terms, self.surrogate = correction, terms, surrogate
 
     def __getitem__(self, name: str) -> Tensor:
-        return super().__getitem__(name) if name in self.sections else self.correction[name]
+        if name in self.sections:
+            return super().__getitem__(name)
+        if name not in self.correction:
+            raise unknown_metric(name, self)
+        return self.correction[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sections or name in self.correction
 
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self.correction if name not in self.sections)

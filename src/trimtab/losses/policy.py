@@ -24,8 +24,8 @@ from trimtab.config.presets.named import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, check_group, checked_layout, groups
 from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.correct import Corrected, check_further, check_head, decide, required_log_probs
-from trimtab.core.observe import Metrics, WeightMetrics
+from trimtab.core.correct import Corrected, check_further, check_head, decide, is_whole_batch, required_log_probs
+from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
@@ -97,7 +97,7 @@ def policy_loss(
     bonus = (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
     _check(loss, penalty[0], reference, bonus[0], entropy, mask, context_group)
     reduction = _reduction(loss, reduction)
-    _warn(loss, _rule(correction), reduction)
+    _warn(loss, _rule(correction), reduction, behavior=behavior if correction is None else None)
     if denominator is None and process_group is None and context_group is None:
         _check_not_empty(mask)
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
@@ -114,7 +114,18 @@ def policy_loss(
     tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
     call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head, age)
     quick = one_pass_loss(call, plain_loss)  # the same in one pass, where it fits
-    return PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
+    found = PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
+    _say_if_all_rejected(call, found, mask)
+    return found
+
+
+def _say_if_all_rejected(call: LossCall, found: PolicyLoss, mask: Tensor) -> None:
+    """Where this call is the whole step, log that nothing of it was kept. A micro-batch of one may well be rejected."""
+    rule, seen = call.correction, found.metrics.correction
+    if not isinstance(rule, Correction) or not isinstance(seen, Metrics) or call.denominator is not None:
+        return
+    if is_whole_batch(rule, mask, call.layout) and not found.loss.detach() and seen["all_rejected"]:
+        say_all_rejected(rule, seen)
 
 
 def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
@@ -290,11 +301,20 @@ def _mask(
     return torch.where(correction.trained, mask, torch.zeros_like(mask))
 
 
-def _warn(loss: Objective, rule: Correction | None, reduction: Reduction) -> None:
+UNUSED_BEHAVIOR = (
+    "policy_loss got behavior log-probs and no correction, so they change nothing. Pass correction='token-tis' or another, "
+    "correction='off' to measure only, or leave behavior out."
+)
+
+
+def _warn(loss: Objective, rule: Correction | None, reduction: Reduction, *, behavior: Tensor | None) -> None:
     """Warn the caller of `policy_loss` of what is probably not meant; nothing is said while it is compiled."""
-    if not torch.compiler.is_compiling():
-        for doubt in loss.doubts_beside(rule, reduction):
-            warnings.warn(doubt, ConfigWarning, stacklevel=4)
+    if torch.compiler.is_compiling():
+        return
+    for doubt in loss.doubts_beside(rule, reduction):
+        warnings.warn(doubt, ConfigWarning, stacklevel=4)
+    if behavior is not None:
+        warnings.warn(UNUSED_BEHAVIOR, ConfigWarning, stacklevel=4)
 
 
 def _check_not_empty(mask: Tensor) -> None:

@@ -245,7 +245,7 @@ def areal_loss(
         loss,
         current=logprobs,
         proximal=proximal,
-        behavior=behavior,
+        behavior=None if rule is None else behavior,
         entropy=entropy.detach(),
         mask=mask,
         advantages=input_data["advantages"],

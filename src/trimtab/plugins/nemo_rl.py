@@ -66,7 +66,7 @@ class PolicyLossFn:
             plan.loss or Clip(),
             current=next_token_logprobs,
             proximal=data["prev_logprobs"][:, 1:],
-            behavior=data["generation_logprobs"][:, 1:],
+            behavior=None if plan.correction is None else data["generation_logprobs"][:, 1:],
             reference=None if reference is None else reference[:, 1:],
             mask=mask,
             advantages=data["advantages"][:, 1:],

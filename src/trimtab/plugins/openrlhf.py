@@ -96,7 +96,7 @@ class TrimtabPolicyLoss(PolicyLoss):
             self.objective,
             current=log_probs,
             proximal=old_log_probs,
-            behavior=rollout_log_probs,
+            behavior=None if self.rule is None else rollout_log_probs,
             mask=mask,
             advantages=advantages,
             correction=self.rule,

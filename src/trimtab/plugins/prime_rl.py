@@ -54,7 +54,7 @@ def loss(inputs: Any, **settings: Any) -> Any:
     found = policy_loss(
         objective,
         current=inputs.trainer_logprobs,
-        behavior=inputs.inference_logprobs,
+        behavior=None if plan.correction is None else inputs.inference_logprobs,
         reference=inputs.ref_logprobs,
         mask=inputs.loss_mask,
         advantages=advantages,

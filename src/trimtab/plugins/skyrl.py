@@ -77,7 +77,7 @@ def skyrl_loss(
         cast("Any", loss),
         current=log_probs,
         proximal=old_log_probs,
-        behavior=rollout_logprobs,
+        behavior=None if correction is None else rollout_logprobs,
         mask=log_probs.new_ones(log_probs.shape).bool() if loss_mask is None else loss_mask > 0,
         advantages=advantages,
         correction=correction,

@@ -150,7 +150,7 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
         cast("Any", plan.loss or own.loss),
         current=current,
         proximal=torch.cat(given) if given else current.detach(),
-        behavior=torch.cat(behavior) if behavior else None,
+        behavior=torch.cat(behavior) if behavior and correction is not None else None,
         reference=torch.cat(batch["ref_log_probs"]) if kl is not None else None,
         entropy=entropy,
         mask=mask,

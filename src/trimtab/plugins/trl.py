@@ -192,7 +192,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             cast("Any", loss),
             current=current,
             proximal=current.detach() if proximal is None else proximal,
-            behavior=behavior,
+            behavior=None if correction is None else behavior,
             reference=inputs.get("ref_per_token_logps"),
             entropy=entropy,
             mask=_mask(inputs),

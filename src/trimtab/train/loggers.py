@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsFloat, cast, runtime_checkable
 
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
+from trimtab.installed import install_command
 from trimtab.records.files import write_whole
 
 MEMORY = "loggers.json"
@@ -229,7 +230,7 @@ def _package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"The logger {name} needs its package, got: {error}. Install it: pip install 'trimtab[{name}]'."
+            f"The logger {name} needs its package, got: {error}. Install it: {install_command(name)}"
         ) from error
 
 

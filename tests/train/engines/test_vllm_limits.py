@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.train.engines.vllm_models import LONGEST, policy, rollout
 from trimtab.config.training import Rollout, Train
 from trimtab.errors import ConfigError
+from trimtab.installed import install_command
 from trimtab.train.engines.vllm import limits
 from trimtab.train.engines.vllm.server import command_flags
 
@@ -52,7 +54,7 @@ def test_bf16_is_refused_where_the_processor_ends_it(monkeypatch: pytest.MonkeyP
 
 def test_without_vllm_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"docs/scale.md: pip install 'trimtab\[vllm\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("vllm"))):
         limits.check_run(policy(0).config, rollout())
     limits.check_run(
         policy(0).config, rollout(engine="vllm-server", servers=["http://far:8000"])

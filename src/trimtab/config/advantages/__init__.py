@@ -53,10 +53,22 @@ AnyEstimator = Annotated[
 ESTIMATORS: dict[str, type[Estimator]] = {
     each.model_fields["kind"].default: each for each in get_args(get_args(AnyEstimator)[0])
 }
+MEANT = {
+    "group": "Rewards less the mean of the group, divided by its deviation, are 'grpo'.",
+    "dr-grpo": "GRPO without the deviation is 'grpo' with std=False.",
+    "drgrpo": "GRPO without the deviation is 'grpo' with std=False.",
+    "dapo": "The advantages of DAPO are 'grpo'; its clip is the loss 'clip' with another upper side.",
+    "ppo": "The advantages of PPO are 'gae'.",
+    "reinforce-plus-plus": "Did you mean 'reinforce++'?",
+    "loo": "Did you mean 'rloo' or 'leave-one-out'?",
+    "max-rl": "Did you mean 'maxrl'?",
+    "passk": "Did you mean 'pass@k'?",
+}
+"""What words of the field stand for that are no estimator here."""
 
 
 def estimator(kind: str, **settings: Any) -> Estimator:
     """The estimator of that kind with these settings."""
     if kind not in ESTIMATORS:
-        raise UnknownNameError(f"There is no advantage estimator {kind!r}. {nearest(kind, ESTIMATORS)}")
+        raise UnknownNameError(f"There is no advantage estimator {kind!r}. {nearest(kind, ESTIMATORS, MEANT)}")
     return ESTIMATORS[kind](**settings)

@@ -43,6 +43,18 @@ AnyLoss = (
 ) | (Vespo | Dro | Bapo | Aspo | Fipo)
 Loss = Annotated[AnyLoss, Field(discriminator="kind")]
 """Any loss; as a field of another Config it is read by its `kind`."""
+MEANT = (
+    dict.fromkeys(("ppo", "ppo-clip", "dual-clip", "vanilla", "pg-clip"), "The clipped loss of PPO is 'clip'.")
+    | dict.fromkeys(
+        ("grpo", "dr-grpo", "drgrpo", "rloo", "dapo", "bnpo", "opo", "remax"),
+        "An advantage estimator or a recipe: the loss is 'clip', the advantages trimtab.advantages('grpo'), 'rloo', …",
+    )
+    | dict.fromkeys(
+        ("pg", "policy-gradient", "a2c"),
+        "The plain policy gradient is 'reinforce', weighed by a ratio with gradient 'importance-pg'.",
+    )
+)
+"""What words of the field stand for that are no loss here."""
 LOSSES: dict[str, type[Objective]] = {kind_of(each): each for each in get_args(AnyLoss)}
 """Every loss by name."""
 
@@ -56,5 +68,5 @@ def loss_from(settings: object) -> Objective:
         raise ConfigError(f"A loss needs a kind, got {settings!r}. {nearest('', LOSSES)}")
     kind = str(cast("Mapping[str, Any]", plain)["kind"])
     if kind not in LOSSES:
-        raise UnknownNameError(f"There is no loss {kind!r}. {nearest(kind, LOSSES)}")
+        raise UnknownNameError(f"There is no loss {kind!r}. {nearest(kind, LOSSES, MEANT)}")
     return LOSSES[kind].from_settings(cast("object", plain))

@@ -19,6 +19,20 @@ BYPASS = "bypass-"
 PRESETS: dict[str, Preset] = {
     each.name: each for each in (*OF_TOKENS, *OF_SEQUENCES, *TRUST_REGIONS, *PREFIXES, *CENTERING)
 }
+MEANT = {
+    "tis": "Truncated importance sampling is 'token-tis', by the product over the sequence 'seq-tis'.",
+    "mis": "Masked importance sampling is 'token-mis', by the product over the sequence 'seq-mis'.",
+    "is": "Importance weights are 'token-tis' with upper=null, or with a bound.",
+    "rs": "Sequences are rejected by 'geo-rs', 'k2-rs' or 'k3-rs'.",
+    "geo": "Sequences are rejected by their geometric mean ratio in 'geo-rs'.",
+    "geo-mask": "Sequences are rejected by their geometric mean ratio in 'geo-rs'.",
+    "none": "No correction is 'off'.",
+    "ppo": "The clip of PPO is a loss, 'clip'; two policies without a correction are 'bypass-off'.",
+    "decoupled": "Three policies without weights are 'off'; the clip of PPO is the loss 'clip'.",
+    "bypass": "Two policies without a correction are 'bypass-off'.",
+    "dppo": "The mask of DPPO is 'dppo-tv' or 'dppo-kl'.",
+}
+"""What words of the field stand for that are no preset here."""
 
 
 def preset(name: str, **parameters: Any) -> Correction:
@@ -38,7 +52,7 @@ def preset_with(name: object, parameters: Mapping[str, Any]) -> Correction:
             raise ConfigError(f"Preset {plain!r} needs its own pair of policies, got {name!r}. It has no bypass form.")
         return PRESETS[plain](**parameters).but(policies="bypass")
     known = preset_names() if name.startswith(BYPASS) else PRESETS
-    raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known)}")
+    raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known, MEANT)}")
 
 
 def preset_names() -> list[str]:

