@@ -43,17 +43,13 @@ AnyLoss = (
 ) | (Vespo | Dro | Bapo | Aspo | Fipo)
 Loss = Annotated[AnyLoss, Field(discriminator="kind")]
 """Any loss; as a field of another Config it is read by its `kind`."""
-MEANT = (
-    dict.fromkeys(("ppo", "ppo-clip", "dual-clip", "vanilla", "pg-clip"), "The clipped loss of PPO is 'clip'.")
-    | dict.fromkeys(
-        ("grpo", "dr-grpo", "drgrpo", "rloo", "dapo", "bnpo", "opo", "remax"),
-        "An advantage estimator or a recipe: the loss is 'clip', the advantages trimtab.advantages('grpo'), 'rloo', …",
-    )
-    | dict.fromkeys(
-        ("pg", "policy-gradient", "a2c"),
-        "The plain policy gradient is 'reinforce', weighed by a ratio with gradient 'importance-pg'.",
-    )
-)
+_RECIPE = "An advantage estimator or a recipe: the loss is 'clip', the advantages trimtab.advantages('grpo'), 'rloo', …"
+_GRADIENT = "The plain policy gradient is 'reinforce', weighed by a ratio with gradient 'importance-pg'."
+MEANT: dict[str, str] = {
+    **{word: "The clipped loss of PPO is 'clip'." for word in ("ppo", "ppo-clip", "dual-clip", "vanilla", "pg-clip")},
+    **{word: _RECIPE for word in ("grpo", "dr-grpo", "drgrpo", "rloo", "dapo", "bnpo", "opo", "remax")},
+    **{word: _GRADIENT for word in ("pg", "policy-gradient", "a2c")},
+}
 """What words of the field stand for that are no loss here."""
 LOSSES: dict[str, type[Objective]] = {kind_of(each): each for each in get_args(AnyLoss)}
 """Every loss by name."""
