@@ -12,7 +12,7 @@ from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
-from trimtab.dialects.skyrl.keys import SECTION
+from trimtab.dialects.skyrl.keys import SECTION, A
 from trimtab.dialects.skyrl.loss import two_policies
 from trimtab.errors import ConfigError
 
@@ -102,3 +102,5 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         found |= {"tis_ratio_type": weight.level, CAPS[weight.level]: weight.upper or 1e12}
     full = {f"{SECTION}.{name}": value for name, value in found.items() if value is not None}
     yield full or {f"{SECTION}.tis_ratio_type": None}
+    if rule.policies == "bypass":
+        yield full | {f"{A}.cispo.cispo_anchor": "rollout"}

@@ -30,7 +30,7 @@ KEYS = (
     Key(f"{A}.max_seq_len", number, part="loss"),
     Key(f"{A}.cispo.cispo_eps_clip_low", number, 1.0, part="loss", was=("0.4.0", 0.0)),
     Key(f"{A}.cispo.cispo_eps_clip_high", number, 4.0, part="loss", was=("0.4.0", 5.0)),
-    Key(f"{A}.cispo.cispo_anchor", choice("old", "rollout"), "old", part="loss", since="0.4.0"),
+    Key(f"{A}.cispo.cispo_anchor", choice("old", "rollout"), "old", since="0.4.0"),
     Key(f"{A}.sapo.tau_pos", number, 1.0, part="loss", also=(f"{A}.tau_pos",)),
     Key(f"{A}.sapo.tau_neg", number, 1.05, part="loss", also=(f"{A}.tau_neg",)),
     Key(f"{A}.dppo.dppo_type", choice("binary_tv", "binary_kl"), "binary_tv", part="loss"),
