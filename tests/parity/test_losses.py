@@ -361,7 +361,10 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     agreed(reading, batch, leaf, theirs, advantages=batch.advantages, **counted)
 
 
-def test_every_registered_loss_is_run_or_named_as_not_run() -> None:
+def test_every_registered_loss_of_verl_is_run_or_named_as_not_run() -> None:
     own = {"trimtab"}  # our plug-in registers itself
     assert set(peers.verl_losses()) - own == {*VERL, *NOT_RUN["verl loss"]}
+
+
+def test_every_registered_loss_of_skyrl_is_run_or_named_as_not_run() -> None:
     assert set(peers.skyrl_losses()) == {*SKYRL, *NOT_RUN["skyrl loss"]}
