@@ -100,5 +100,6 @@ def loss(x: LossView) -> dict[str, Tensor]:
     if isinstance(x.loss, ImportancePg):
         return {"importance_ratio": mean(whole.rho, x.valid)}
     found = {"clip_ratio": mean(whole.mark("clip_high", "clip_low"), x.valid)}
-    is_cispo = isinstance(x.loss, Cispo) and x.loss.outside == "clamp"
-    return found | _cispo(whole, x.loss) if is_cispo else found
+    if isinstance(x.loss, Cispo) and x.loss.outside == "clamp":
+        found |= _cispo(whole, x.loss)
+    return found
