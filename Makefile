@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity plugins plugin-commands site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
+.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -28,7 +28,7 @@ test-slow: .venv/ready
 check: .venv/ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target everything
 
-everything: lint types imports test parity plugins site docs examples
+everything: lint types imports test parity parity-skyrl plugins site docs examples
 
 lint: .venv/ready
 	+@echo "== $@"
@@ -60,9 +60,16 @@ site: .venv/ready
 
 # The real frameworks on made-up batches and their recorded outputs, against ours read from their settings; ends with a table
 # of what was compared and a list of what was not.
-parity: .venv-parity/ready
+parity: .venv-parity/ready .venv-skyrl/ready
 	+@echo "== $@"
 	.venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . tests/parity tests/dialects/test_vectors.py
+
+# SkyRL 0.4.0 beside the 0.3.0 of .venv-parity: the same tests, and those of its plug-in, over its files, which come first on the path.
+# It asks for Python 3.12, where torch has no CPU build on the package index; what is run here imports on 3.11 too.
+parity-skyrl: .venv-parity/ready .venv-skyrl/ready
+	+@echo "== $@"
+	PYTHONPATH=$(CURDIR)/.venv-skyrl .venv-parity/bin/python -m pytest -q -c tests/parity/pytest.ini --rootdir . -k skyrl tests/parity
+	PYTHONPATH=$(CURDIR)/.venv-skyrl .venv-parity/bin/python -m pytest -q -c tests/plugins/pytest.ini --rootdir . tests/plugins/test_skyrl.py
 
 # trimtab inside the real frameworks: a step of each with its own correction, with ours in its place, and with none. Each has a process
 # of its own, since they change what they share; ends with how near the steps came and how far the uncorrected one was.
@@ -94,6 +101,10 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py
 	.venv-parity/bin/python benchmarks/train.py --model 24m --who trl lockstep local --steps 2 --rounds 3
+
+# Which frameworks have had a release since the one that is read here; ends with 1 where there is one.
+releases: .venv/ready
+	$(BIN)/python .ci/releases.py
 
 # The built wheel on every Python here, with every extra and every command. `make wheels WHEELS='3.12 --constraint FILE'` narrows it.
 wheels:
@@ -140,6 +151,11 @@ format: .venv/ready
 	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r parity/requirements-no-deps.txt -e .
 	touch .venv-parity/ready
 
+.venv-skyrl/ready: .venv-parity/ready parity/requirements-skyrl.txt
+	rm -rf .venv-skyrl
+	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --target .venv-skyrl -r parity/requirements-skyrl.txt
+	touch .venv-skyrl/ready
+
 .venv-commands/ready: pyproject.toml parity/requirements.txt parity/requirements-commands.txt
 	$(PYTHON) -m venv .venv-commands
 	.venv-commands/bin/python -m pip install --quiet --disable-pip-version-check -r parity/requirements.txt
@@ -152,4 +168,4 @@ format: .venv/ready
 	touch .venv-trl/ready
 
 clean:
-	rm -rf .venv .venv-parity .venv-vllm .venv-commands .venv-trl .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-parity .venv-skyrl .venv-vllm .venv-commands .venv-trl .pytest_cache .ruff_cache .hypothesis dist build

@@ -79,9 +79,9 @@ def accusations(dialect: Dialect) -> str:
 
 def versions(dialect: Dialect, remark: Remark) -> str:
     """Of which versions a remark holds."""
-    first = (
-        f"{remark.since} and later" if remark.since else dialect.releases[0] if dialect.releases else dialect.version
-    )
+    first = remark.since or (dialect.releases or (dialect.version,))[0]
+    if not remark.fixed and (remark.since or len(dialect.releases) > 1):
+        first = f"{first} and later"
     return f"{first}; fixed in {remark.fixed}" if remark.fixed else first
 
 

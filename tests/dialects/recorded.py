@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trimtab.dialects import DIALECTS
+
 FOLDER = Path(__file__).parent.parent / "parity" / "vectors"
 SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
 """Recorded from a proposal; read as the framework it was proposed to."""
@@ -21,12 +23,18 @@ SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
 class Case:
     id: str
     framework: str
+    version: str
     section: str
     config: dict[str, Any]
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
     metrics: dict[str, float] = field(default_factory=dict)
     runtime: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def release(self) -> str:
+        """The release that it was recorded from, where several can be read."""
+        return self.version if self.version in DIALECTS[self.framework].releases else ""
 
 
 @cache
@@ -41,6 +49,7 @@ def cases(family: str) -> list[Case]:
                 Case(
                     id=row["id"],
                     framework=SPOKEN.get(row["framework"], row["framework"]),
+                    version=row["version"],
                     section=row["section"],
                     config=row["config"],
                     inputs={name: stored[key] for name, key in row["inputs"].items()},

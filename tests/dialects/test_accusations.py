@@ -16,7 +16,6 @@ PLACE = re.compile(r"[\w./-]+\.\w+:\d+(-\d+)?( [\w.]+)?")
 WITHOUT_SOURCES = {
     "verl",
     "areal",
-    "skyrl",
     "trl",
     "openrlhf",
     "ms-swift",

@@ -76,7 +76,7 @@ EXPECTED: dict[str, Expected] = {
     "skyrl/estimator_after.sh": Expected(
         {"trainer.algorithm.eps_clip_high": 0.27, "trainer.algorithm.use_kl_loss": False},
         ("advantage",),
-        ("came after 0.3.0",),
+        ("no release up to 0.4.0",),
     ),
     "verl/recipe_of_ones_own.sh": Expected(
         {"algorithm.adv_estimator": "grpo", f"{A}.clip_ratio_high": 0.3}, said=("no program of verl itself",)
@@ -214,7 +214,7 @@ EXPECTED: dict[str, Expected] = {
             "trainer.algorithm.use_kl_loss": True,
             "trainer.algorithm.kl_loss_coef": 0.002,
         },
-        said=("divided by the number of tokens",),
+        said=("divided by the counts of loss_reduction",),
     ),
     "slime/job_in_a_file.sh": Expected(
         {

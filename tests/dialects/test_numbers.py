@@ -62,7 +62,7 @@ def test_skyrl_s_masks_compare_proximal_with_behavior_under_a_loss_that_divides_
     close(found["is_ratio_max"], 2.7182818)  # of proximal over behavior
     refused = read("skyrl", {"policy_loss_type": loss, "off_policy_correction": {"tis_ratio_type": "token"}}).refused
     assert [each.part for each in refused] == ["correction"]
-    assert "tis_ratio_type cannot be said" in refused[0].text
+    assert "tis_ratio_type is not supported" in refused[0].text
 
 
 @pytest.mark.parametrize(

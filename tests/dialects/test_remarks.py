@@ -176,7 +176,48 @@ SKYRL: list[Row] = [
         {"generator": {"sampling_params": {"top_p": 0.9}}, "tis_ratio_type": "token"},
         "top_p",
         "surprise",
-        "no sampling mask",
+        "drawn from a part of the vocabulary",
+    ),
+    (
+        "skyrl",
+        {
+            "generator": {
+                "sampling_params": {"top_p": 0.9, "top_k": 20},
+                "inference_engine": {"enable_return_sample_support_set": True},
+            },
+            f"{A}.enable_sample_support_replay": True,
+        },
+        "enable_sample_support_replay",
+        "note",
+        "pass those ids as `support`",
+    ),
+    (
+        "skyrl",
+        {f"{A}.enable_sample_support_replay": True, "tis_ratio_type": "token"},
+        "enable_return_sample_support_set",
+        "surprise",
+        "stops before it starts: replay",
+    ),
+    (
+        "skyrl",
+        {"trainer": {"algorithm": {"use_tis": True, "tis_imp_ratio_cap": 2.0}}, "tis_ratio_type": "sequence"},
+        "use_tis",
+        "surprise",
+        "overrides tis_ratio_type",
+    ),
+    (
+        "skyrl",
+        {f"{A}.policy_loss_type": "kl_cov", "tis_ratio_type": "token"},
+        "policy_loss_type",
+        "surprise",
+        "not supported with kl_cov",
+    ),
+    (
+        "skyrl",
+        {"policy_loss_type": "cispo", "cispo": {"cispo_eps_clip_low": 0.0}},
+        "cispo_eps_clip_low",
+        "surprise",
+        "the default before 0.4.0",
     ),
     (
         "skyrl",
@@ -197,12 +238,11 @@ SKYRL: list[Row] = [
     ("skyrl", {"advantage_estimator": "grpo"}, "advantage_estimator", "note", "raw reward"),
     ("skyrl", {"zero_variance_filter": True}, "zero_variance_filter", "note", "rewards agree"),
     ("skyrl", {"policy_loss_type": "regular"}, "use_kl_loss", "note", "Left out"),
-    ("skyrl", {"policy_loss_type": "cispo", "cispo_anchor": "rollout"}, "cispo_anchor", "note", "younger"),
     ("skyrl", {"policy_loss_type": "gspo"}, "policy_loss_type", "note", "own gradient"),
     ("skyrl", {"loss_reduction": "token_mean_legacy"}, "loss_reduction", "surprise", "micro-batches"),
     ("skyrl", {"loss_reduction": "sequence_mean"}, "loss_reduction", "note", "without tokens"),
     ("skyrl", {"advantage_estimator": "reinforce++"}, "advantage_estimator", "surprise", "starts anew"),
-    ("skyrl", {"advantage_estimator": "gae"}, "advantage_estimator", "surprise", "critic values"),
+    ("skyrl", {"advantage_estimator": "gae", "lambd": 0.95}, "advantage_estimator", "surprise", "critic values"),
 ]
 TRL: list[Row] = [
     (

@@ -126,7 +126,7 @@ VERSIONS = [
     ("areal", {"actor": {"behave_imp_weight_cap": 3.0}}, "before #1088"),
     ("areal", {"actor": {"use_cispo_loss": True, "eps_clip_higher": 0.2}}, "after 1.0.4"),
     ("skyrl", {"trainer": {"algorithm": {"use_tis": True, "tis_imp_ratio_cap": 2.0}}}, "before #849"),
-    ("skyrl", {"tis_ratio_type": "token"}, "0.3.0"),
+    ("skyrl", {"tis_ratio_type": "token"}, "0.4.0"),
     ("trl", {"vllm_importance_sampling_cap": 2.0}, "before clip_max"),
     ("openrlhf", {"algo.advantage.enable_vllm_is_correction": True}, "before 0.11.2"),
     ("slime", {"use_score_centering": True}, "after 624b824a, and vime"),

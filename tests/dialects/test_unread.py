@@ -115,7 +115,7 @@ def test_plain_sampling_and_that_of_evaluations_need_no_word(sampling: dict[str,
 def test_sampling_that_a_framework_has_a_rule_for_is_told_by_that_rule_alone() -> None:
     cut = {"trainer.algorithm.eps_clip_low": 0.2, "generator.sampling_params.top_p": 0.9}
     assert told("skyrl", cut, SAMPLED) == []
-    assert told("skyrl", cut, "no sampling mask") != []
+    assert told("skyrl", cut, "drawn from a part of the vocabulary") != []
 
 
 # ── masks, rewards, replayed routes ──

@@ -40,7 +40,7 @@ def corrected(case: Case, rule: Correction) -> Corrected:
 
 @named("correction")
 def test_a_correction_read_from_a_framework_gives_its_weights_its_mask_and_its_scalars(case: Case) -> None:
-    reading = read(case.framework, case.config)
+    reading = read(case.framework, case.config, version=case.release)
     assert reading.correction is not None
     out = corrected(case, reading.correction)
     assert torch.equal(out.kept, case.outputs["kept"])
@@ -56,7 +56,7 @@ METRICS = [case for case in cases("metrics") if "current" not in case.inputs]
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in METRICS])
 def test_the_scalars_a_framework_logs_come_out_under_its_names(case: Case) -> None:
-    reading = read(case.framework, case.config)
+    reading = read(case.framework, case.config, version=case.release)
     assert reading.correction is not None
     same_scalars(reading, corrected(case, reading.correction).metrics, case.metrics, case.inputs, "recorded")
 
@@ -115,7 +115,7 @@ def descended(case: Case, reading: Reading, current: Tensor) -> PolicyLoss:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.id}-loss") for case in LOSSES])
 def test_a_loss_read_from_a_framework_gives_its_number_its_gradient_and_its_scalars(case: Case) -> None:
-    reading = read(case.framework, case.config, width=case.inputs["mask"].shape[-1])
+    reading = read(case.framework, case.config, width=case.inputs["mask"].shape[-1], version=case.release)
     current = case.inputs["current"].clone().requires_grad_()
     found = descended(case, reading, current)
     found.loss.backward()
@@ -135,7 +135,7 @@ OF_THE_LOSS = [case for case in cases("metrics") if "current" in case.inputs]
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in OF_THE_LOSS])
 def test_the_scalars_a_loss_logs_come_out_under_its_names(case: Case) -> None:
-    reading = read(case.framework, {"token_level_loss": True, **case.config})
+    reading = read(case.framework, {"token_level_loss": True, **case.config}, version=case.release)
     same_scalars(
         reading, descended(case, reading, case.inputs["current"]).metrics, case.metrics, case.inputs, "recorded"
     )
@@ -164,7 +164,7 @@ def rewards_of(case: Case, reading: Reading) -> Tensor:
 def test_an_advantage_read_from_a_framework_gives_its_numbers(case: Case) -> None:
     if case.id in NOT_REPRODUCED:
         pytest.skip(NOT_REPRODUCED[case.id])
-    x, reading = case.inputs, read(case.framework, case.config)
+    x, reading = case.inputs, read(case.framework, case.config, version=case.release)
     assert reading.advantage is not None
     rewards = rewards_of(case, reading)
     mask = x.get("mask", torch.ones(len(rewards), 1).bool())

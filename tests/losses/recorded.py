@@ -196,7 +196,9 @@ SKYRL: dict[str, Callable[[dict[str, Any]], config.Objective]] = {
         low=s["eps_clip_low"], high=s["eps_clip_high"], level="sequence-token", log_upper=10.0, scope="trained"
     ),
     "cispo": lambda s: config.Cispo(
-        lower=1 - s["cispo"]["cispo_eps_clip_low"], upper=1 + s["cispo"]["cispo_eps_clip_high"], log_limit=20.0
+        lower=1 - s.get("cispo", {}).get("cispo_eps_clip_low", 1.0),  # 0.4.0's
+        upper=1 + s.get("cispo", {}).get("cispo_eps_clip_high", 4.0),
+        log_limit=20.0,
     ),
     "sapo": lambda s: config.Sapo(tau_positive=s["sapo"]["tau_pos"], tau_negative=s["sapo"]["tau_neg"], log_limit=20.0),
     "importance_sampling": lambda s: config.ImportancePg(),
@@ -207,15 +209,16 @@ SKYRL: dict[str, Callable[[dict[str, Any]], config.Objective]] = {
 }
 
 
-def _skyrl_rule(s: dict[str, Any]) -> Correction:
-    """Stages in SkyRL's order, each on what the one before left."""
+def _skyrl_rule(s: dict[str, Any], two: bool) -> Correction:
+    """Stages in SkyRL's order, each on what the one before left; beside a loss anchored at the rollout they keep their pair."""
     gates: list[Gate] = []
+    pair: dict[str, Any] = {"pair": "proximal/behavior"} if two else {}
     if "outlier_token_is_threshold_low" in s:
         low, high = s["outlier_token_is_threshold_low"], s["outlier_token_is_threshold_high"]
-        gates.append(Gate(metric="ratio", level="sequence", agg="every", lower=low, upper=high, limit=TOKEN_20))
+        gates.append(Gate(metric="ratio", level="sequence", agg="every", lower=low, upper=high, limit=TOKEN_20, **pair))
     if "token_mask_is_threshold_low" in s:
         low, high = s["token_mask_is_threshold_low"], s["token_mask_is_threshold_high"]
-        gates.append(Gate(metric="ratio", lower=low, upper=high, scope="kept", limit=TOKEN_20))
+        gates.append(Gate(metric="ratio", lower=low, upper=high, scope="kept", limit=TOKEN_20, **pair))
     weight = {
         None: lambda: Weight(level="one"),
         "token": lambda: Weight(level="token", upper=s["token_tis_ratio_clip_high"], limit=TOKEN_20),
@@ -223,16 +226,17 @@ def _skyrl_rule(s: dict[str, Any]) -> Correction:
     }[s.get("tis_ratio_type")]()
     if s.get("sequence_mask_metric") == "geometric":
         bounds = {"lower": s["geo_mask_low"], "upper": s["geo_mask_high"]}
-        gates.append(Gate(metric="ratio", level="sequence", scope="kept", limit=GATHERED_20, **bounds))
-    return Correction(gates=tuple(gates), weight=weight)
+        gates.append(Gate(metric="ratio", level="sequence", scope="kept", limit=GATHERED_20, **bounds, **pair))
+    return Correction(policies="bypass" if two else "decoupled", gates=tuple(gates), weight=weight)
 
 
 def skyrl(case: Case) -> dict[str, Any]:
     s, mask = case.settings, case.inputs["mask"]
     name, rows = s["policy_loss_type"], len(mask)
-    correction: Correction | None = BYPASS if name in ("rollout_is", "dppo") else None  # anchored at the rollout
+    two = name in ("rollout_is", "dppo") or s.get("cispo", {}).get("cispo_anchor") == "rollout"
+    correction: Correction | None = BYPASS if two else None
     if "off_policy_correction" in s:
-        correction = _skyrl_rule(s["off_policy_correction"])
+        correction = _skyrl_rule(s["off_policy_correction"], two)
     mode, group = s["loss_reduction"], None
     if mode == "prompt_mean":
         group = case.inputs["group"]

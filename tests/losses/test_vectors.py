@@ -19,6 +19,7 @@ READERS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "verl-loss": verl,
     "areal-loss": areal,
     "skyrl-loss": skyrl,
+    "skyrl-0.4.0-loss": skyrl,
     "trl-loss": trl,
     "openrlhf-loss": openrlhf,
     "prime-rl-correction": prime_rl,
@@ -42,7 +43,7 @@ def test_the_recorded_loss_and_gradient_come_out(read: Callable[[Case], dict[str
 
 
 def test_no_recorded_loss_is_left_out() -> None:
-    assert len(RECORDED) == 38 + 24 + 20 + 18 + 11 + 8
+    assert len(RECORDED) == 38 + 24 + 20 + 6 + 18 + 11 + 8
 
 
 @pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
@@ -70,6 +71,7 @@ BY_TOKEN = (config.Clip, config.Cispo, config.DppoTv, config.DppoKl)
 COUNTED_ELSEWHERE = {
     "skyrl-loss-017": "before rejection",
     "skyrl-loss-019": "before rejection",
+    "skyrl-0.4.0-loss-005": "before rejection",
     "openrlhf-loss-005": "drift from proximal, though its ratio divides by behavior",
     "verl-loss-017": "the mean of |log ρ|",
     "verl-loss-018": "the mean of |log ρ|",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import typing
@@ -40,9 +41,10 @@ def test_skyrl_s_own_batch(change: made.Change, tmp_path: Path, monkeypatch: pyt
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch, pad_training_input_batch
     from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
 
-    tokenizer: Any = types.SimpleNamespace(pad_token_id=0)
-    sequences, attention, response, rewards, masks, log_probs, _ = convert_prompts_responses_to_batch_tensors(
-        tokenizer,
+    first = next(iter(inspect.signature(convert_prompts_responses_to_batch_tensors).parameters))
+    padding: dict[str, Any] = {"tokenizer": types.SimpleNamespace(pad_token_id=0), "pad_token_id": 0}  # 0.3.0, 0.4.0
+    sequences, attention, response, rewards, masks, log_probs, *_ = convert_prompts_responses_to_batch_tensors(
+        padding[first],
         [made.PROMPT, made.PROMPT],
         made.RESPONSES,
         [[0.0] * len(row) for row in made.RESPONSES],

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import math
 from typing import Any
 
 import peers
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -148,6 +152,7 @@ def test_areal(settings: Settings, batch: Batch) -> None:
     agreed(read("areal", settings), batch, leaf, theirs)
 
 
+SKYRL_RELEASE = importlib.metadata.version("skyrl")
 SKYRL = ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling", "rollout_is", "dppo"]
 
 
@@ -161,7 +166,7 @@ def skyrl(draw: st.DrawFn) -> Settings:
         "eps_clip_high": clip["high"],
         "clip_ratio_c": draw(numbers(1.2, 4)),
         "max_seq_len": 32,
-        "cispo": {"cispo_eps_clip_low": draw(numbers(0, 0.9)), "cispo_eps_clip_high": draw(numbers(0.05, 4))},
+        "cispo": {"cispo_eps_clip_low": draw(numbers(0, 1)), "cispo_eps_clip_high": draw(numbers(0.05, 4))},
         "sapo": {"tau_pos": draw(numbers(0.5, 2)), "tau_neg": draw(numbers(0.5, 2))},
         "dppo": {
             "dppo_type": draw(st.sampled_from(["binary_tv", "binary_kl"])),
@@ -169,9 +174,14 @@ def skyrl(draw: st.DrawFn) -> Settings:
             "delta_high": draw(numbers(0.01, 0.3)),
         },
     }
+    if draw(st.booleans()):
+        found["cispo"] = {}  # the defaults of the release
+    if SKYRL_RELEASE != "0.3.0":
+        found["cispo"]["cispo_anchor"] = draw(st.sampled_from(["old", "rollout"]))
+    two = kind in ("rollout_is", "dppo") or (kind == "cispo" and found["cispo"].get("cispo_anchor") == "rollout")
     if kind != "importance_sampling" and draw(st.booleans()):
         correction = draw(skyrl_correction())
-        if kind in ("rollout_is", "dppo"):  # their ratio divides by behavior, a weight would compare with proximal
+        if two:  # their ratio divides by behavior, a weight would compare with proximal
             correction.pop("tis_ratio_type", None)
         found["off_policy_correction"] = correction
     return found
@@ -184,7 +194,27 @@ def test_skyrl(settings: Settings, batch: Batch) -> None:
     rest = dict(settings)
     tensors = (leaf, batch.proximal, batch.per_token, batch.mask, batch.behavior)
     theirs = peers.skyrl_loss(rest.pop("policy_loss_type"), *tensors, **rest)
-    agreed(read("skyrl", settings), batch, leaf, theirs)
+    agreed(read("skyrl", settings, version=SKYRL_RELEASE), batch, leaf, theirs)
+
+
+def test_skyrls_cispo_divides_by_behavior_where_it_is_anchored_there_and_then_refuses_a_weight() -> None:
+    if SKYRL_RELEASE == "0.3.0":
+        with pytest.raises(ValueError, match="cispo_anchor"):  # a key that it does not know
+            skyrl_cispo({"cispo_anchor": "rollout"}, None)
+        return
+    near, far = (skyrl_cispo({"cispo_anchor": anchor}, None)[1]["cispo/ratio_mean"] for anchor in ("old", "rollout"))
+    assert near == pytest.approx(1.0)
+    assert far == pytest.approx(2.0)
+    skyrl_cispo({"cispo_anchor": "old"}, "token")
+    with pytest.raises(ValueError, match="double-count"):
+        skyrl_cispo({"cispo_anchor": "rollout"}, "token")
+
+
+def skyrl_cispo(cispo: Settings, level: str | None) -> peers.Loss:
+    """Current is proximal and twice behavior."""
+    current = torch.full((2, 3), -1.0)
+    tensors = (current, current, torch.ones(2, 3), torch.ones(2, 3).bool(), current - math.log(2))
+    return peers.skyrl_loss("cispo", *tensors, cispo=cispo, off_policy_correction={"tis_ratio_type": level})
 
 
 @st.composite
@@ -331,7 +361,10 @@ def test_swift(settings: Settings, batch: Batch) -> None:
     agreed(reading, batch, leaf, theirs, advantages=batch.advantages, **counted)
 
 
-def test_every_registered_loss_is_run_or_named_as_not_run() -> None:
+def test_every_registered_loss_of_verl_is_run_or_named_as_not_run() -> None:
     own = {"trimtab"}  # our plug-in registers itself
     assert set(peers.verl_losses()) - own == {*VERL, *NOT_RUN["verl loss"]}
+
+
+def test_every_registered_loss_of_skyrl_is_run_or_named_as_not_run() -> None:
     assert set(peers.skyrl_losses()) == {*SKYRL, *NOT_RUN["skyrl loss"]}

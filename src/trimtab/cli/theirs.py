@@ -38,7 +38,8 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     """What a framework's file computes, what is wrong with that, the worst first, and then the whole in words."""
     dialect = dialect_of(reading.framework)
     others = [each for each in dialect.releases if each != reading.version]
-    choice = f" (--version {others[-1]} reads that release)" if others and reading.version in dialect.releases else ""
+    is_chosen = others and reading.version in dialect.releases
+    choice = f"; --version {' or '.join(others)} reads it as that release does" if is_chosen else ""
     found: list[RenderableType] = [
         Text(f"{file.name}, read as {dialect.title} {reading.version or dialect.version}{choice}", style="bold"),
         *([Text(why, style="dim")] if why else []),

@@ -107,7 +107,7 @@ class Given:
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
         self.looked_at.add(label)
-        value = self.values.get(label, self.default(key))
+        value = self.values.get(label, self.default(key)) if self.since(key.since) else self.default(key)
         if isinstance(value, Unreadable):
             raise value.error
         if isinstance(value, Unknown):
@@ -116,8 +116,8 @@ class Given:
         return value
 
     def since(self, release: str) -> bool:
-        """Whether the release that is read is this one or a later one."""
-        return self.dialect.position(self.version) >= self.dialect.position(release)
+        """Whether the release that is read is this one or a later one; it is for no release at all."""
+        return not release or self.dialect.position(self.version) >= self.dialect.position(release)
 
     def default(self, key: Key) -> Any:
         """What the release that is read takes where nothing was said."""

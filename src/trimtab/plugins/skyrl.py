@@ -25,7 +25,7 @@ from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require
 
-TRIED = ("0.3.0",)
+TRIED = ("0.3.0", "0.4.0")
 require("SkyRL", "skyrl", *TRIED)
 
 from omegaconf import OmegaConf  # noqa: E402

@@ -6,6 +6,7 @@ import io
 import pickle
 import sys
 import types
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ def skyrl(folder: Path, change: Change = same, of: Rollouts = SMALL) -> Path:
     buffer = io.BytesIO()
     torch.save(torch.from_numpy(columns["advantages"]).bfloat16(), buffer)
     held["advantages"] = {"format": "torch", "data": buffer.getvalue()}
+    word = StrEnum("TensorFormat", {"NUMPY": "numpy", "TORCH": "torch"})  # since 0.4.0
+    for key in ("sequences", "advantages"):
+        held[key]["format"] = word(held[key]["format"])
     state = {"batch_dict": held, "batch_size": 1 + len(of.rows), "device": None}
     state["metadata"] = {"response_length": most, "pad_size": 1}
 
@@ -89,6 +93,7 @@ def skyrl(folder: Path, change: Change = same, of: Rollouts = SMALL) -> Path:
     path = folder / "dumped_data" / "global_step_7_training_input.pkl"
     path.parent.mkdir()
     names = {"TrainingInputBatch": TrainingInputBatch, "_rebuild_tensor_batch": _rebuild_tensor_batch}
+    names |= {"TensorFormat": word}
     with Foreign("skyrl.backends.skyrl_train.training_batch", **names):
         path.write_bytes(pickle.dumps(Shim()))
     return path

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from trimtab.config.losses import ImportancePg
+from trimtab.config.losses import Cispo, ImportancePg
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.views import CorrectionView, GateView, LossView, Table, deviation, fill, mean
+from trimtab.diagnostics.logged.views import (
+    CorrectionView,
+    GateView,
+    LossView,
+    Table,
+    deviation,
+    fill,
+    greatest,
+    least,
+    mean,
+)
 
 LIMIT = 20.0
 
@@ -70,9 +82,24 @@ def correction(x: CorrectionView) -> dict[str, Tensor]:
     return found | _cap_effects(x)
 
 
+def _cispo(x: LossView, bounds: Cispo) -> dict[str, Tensor]:
+    """The ratio that cispo bounds, which SkyRL logs since 0.4.0."""
+    ratio = x.rho.clamp(math.exp(-LIMIT), math.exp(LIMIT))
+    held = ratio.clamp(bounds.lower or 0.0, bounds.upper)
+    return {
+        "cispo/ratio_mean": mean(ratio, x.valid),
+        "cispo/ratio_clamped_mean": mean(held, x.valid),
+        "cispo/ratio_max": greatest(ratio, x.valid),
+        "cispo/ratio_min": least(ratio, x.valid),
+    }
+
+
 def loss(x: LossView) -> dict[str, Tensor]:
-    """Clipping counts the tokens before rejection."""
+    """Clipping counts the tokens before rejection, and so do ratios."""
     whole = x.before_rejection()
     if isinstance(x.loss, ImportancePg):
         return {"importance_ratio": mean(whole.rho, x.valid)}
-    return {"clip_ratio": mean(whole.mark("clip_high", "clip_low"), x.valid)}
+    found = {"clip_ratio": mean(whole.mark("clip_high", "clip_low"), x.valid)}
+    if isinstance(x.loss, Cispo) and x.loss.outside == "clamp":
+        found |= _cispo(whole, x.loss)
+    return found

@@ -16,8 +16,8 @@ ESTIMATORS: Table = {
 }
 
 
-LATER = {"gdpo": "it came after 0.3.0 and normalises each reward by itself"}
-"""Estimators that came after the version read here, and what they do."""
+LATER = {"gdpo": "no release up to 0.4.0 has it; it normalises each reward by itself"}
+"""Estimators of SkyRL that are in no release read here, and what they do."""
 
 
 def advantage_of(given: Given) -> AdvantagePart:

@@ -1,4 +1,4 @@
-"""SkyRL 0.3.0: `trainer.algorithm.off_policy_correction`.
+"""SkyRL: `trainer.algorithm.off_policy_correction`.
 
 Stages run in a fixed order, each on the mask the one before left: veto, token mask, weight, sequence mask.
 """
@@ -12,7 +12,7 @@ from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
-from trimtab.dialects.skyrl.keys import SECTION
+from trimtab.dialects.skyrl.keys import SECTION, A
 from trimtab.dialects.skyrl.loss import two_policies
 from trimtab.errors import ConfigError
 
@@ -25,25 +25,35 @@ STAGES = {"sequence every": "outlier_token_is_threshold", "token None": "token_m
 
 
 def correction_of(given: Given) -> Correction | None:
-    """Veto, token mask, weight, sequence mask. None where the cap turns every weight negative: nothing can say that."""
+    """Veto, token mask, weight, sequence mask. None where use_tis turns every weight negative, for which there is no rule here."""
     refuse(
         given["score_centering"] not in (None, False),
         "SkyRL score_centering",
         "SkyRL#2244 proposes it and no release has it. Leave it out",
     )
     level, cap = tis_level_and_cap(given)
-    if level is not None and cap <= 0:
-        return None
     two = two_policies(given)
     if two and level is not None:
-        raise ConfigError(
-            f"SkyRL policy_loss_type {given['policy_loss_type']} with tis_ratio_type cannot be said: the ratio of the loss divides by "
-            "behavior, the weight compares with proximal. Keep the masks, drop tis_ratio_type."
-        )
+        _refuse_two_weights(given)
+    if level is not None and cap <= 0:
+        refuse(not given["use_tis"], f"SkyRL {CAPS[level]} {cap:g}", "no weight is above 0 then. Set a cap above 1")
+        return None
     gates = _masks(given, "proximal/behavior" if two else None)
     if level is None:
         return Correction(policies="bypass" if two else "decoupled", gates=gates, weight=Weight(level="one"))
     return Correction(gates=gates, weight=weight_of(level, upper=cap, scope="kept", limit=limit(SAFETY, level)))
+
+
+def _refuse_two_weights(given: Given) -> None:
+    """A loss that divides by behavior beside a weight that compares proximal with behavior."""
+    name = given["policy_loss_type"]
+    if name == "cispo":
+        why = "SkyRL stops with an error, since the ratio of the loss is the whole correction already"
+    else:
+        why = "the ratio of the loss divides by behavior, the weight compares with proximal"
+    raise ConfigError(
+        f"SkyRL policy_loss_type {name} with tis_ratio_type is not supported: {why}. Keep the masks, drop tis_ratio_type."
+    )
 
 
 def _masks(given: Given, pair: str | None) -> Gates:
@@ -57,8 +67,8 @@ def _masks(given: Given, pair: str | None) -> Gates:
 
 
 def tis_level_and_cap(given: Given) -> tuple[str | None, float]:
-    """What the weight is gathered over, none where there is no weight, and its cap."""
-    if given["use_tis"] and not given.is_on("tis_ratio_type"):
+    """What the weight is gathered over, none where there is no weight, and its cap; use_tis overrides the keys that replaced it."""
+    if given["use_tis"]:
         return "token", given["tis_imp_ratio_cap"]
     level = given["tis_ratio_type"]
     return level, given[CAPS[level]] if level else 0.0
@@ -92,3 +102,5 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         found |= {"tis_ratio_type": weight.level, CAPS[weight.level]: weight.upper or 1e12}
     full = {f"{SECTION}.{name}": value for name, value in found.items() if value is not None}
     yield full or {f"{SECTION}.tis_ratio_type": None}
+    if rule.policies == "bypass":
+        yield full | {f"{A}.cispo.cispo_anchor": "rollout"}

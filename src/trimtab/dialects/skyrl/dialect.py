@@ -12,7 +12,8 @@ from trimtab.dialects.skyrl.remarks import REMARKS
 
 DIALECT = Dialect(
     SIGNATURE,
-    version="0.3.0",
+    version="0.4.0",
+    releases=("0.3.0", "0.4.0"),
     versions=(Version("before #849", ("use_tis", "tis_imp_ratio_cap")),),
     keys=KEYS,
     correction_of=correction_of,

@@ -19,6 +19,9 @@ HINTS = Hints(
         ("use_kl_in_reward", "kl_estimator_type"),
         ("advantage_estimator", "grpo_norm_by_std"),
     ),
-    seeds={"max_seq_len": 1024.0},
+    seeds={
+        "max_seq_len": 1024.0,
+        "cispo_eps_clip_low": 0.5,
+    },  # its default leaves the lower side open, which is no number
     reads={"advantage": ("kl_loss_coef", "kl_estimator_type")},
 )

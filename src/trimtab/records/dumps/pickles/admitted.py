@@ -48,6 +48,13 @@ def _state(kind: Any, state: Any) -> Any:
     return state
 
 
+def _word(text: Any = "") -> str:
+    """A member of an enumeration of words, such as how SkyRL saved a tensor."""
+    if not isinstance(text, str):
+        raise RecordError("it makes a word of something else than one")
+    return text
+
+
 def _tensor_of_subclass(function: Any, kind: Any, arguments: Any, state: Any) -> Any:
     """A tensor of a subclass: how it is rebuilt is itself one of the stand-ins."""
     if not isinstance(function, StandIn) or not isinstance(arguments, tuple):
@@ -97,6 +104,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "tensordict._reductions._make_td": _tensordict,
         "tensordict._reductions._rebuild_tensordict_files_consolidated": tensors.consolidated,
         "skyrl.backends.skyrl_train.training_batch._rebuild_tensor_batch": _state,
+        "skyrl.backends.skyrl_train.training_batch.TensorFormat": _word,
         "skyrl_train.training_batch._rebuild_tensor_batch": _state,
     }
 
