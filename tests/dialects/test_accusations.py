@@ -22,7 +22,6 @@ WITHOUT_SOURCES = {
     "ms-swift",
     "slime",
     "nemo-rl",
-    "roll",
     "prime-rl",
     "open-instruct",
     "miles",

@@ -89,7 +89,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
         "off",
     ),
     ("nemo-rl", {"grpo": {"seq_logprob_error_threshold": 1.5}}, "seq_logprob_error_threshold", "surprise", "denominator"),
-    ("roll", {"train_infer_correction": {"filters": []}, "loss_agg_mode": "token-mean"}, "loss_agg_mode", "defect", "ignores"),
+    ("roll", {"filters": [{"enabled": True}], "loss_agg_mode": "token-mean"}, "loss_agg_mode", "defect", "ignores"),
     ("prime-rl", {"type": "default"}, "type", "surprise", "uncapped"),
     ("open-instruct", {"rho_mask_sequence_level": True}, "rho_mask_sequence_level", "defect", "packed"),
     ("verl", {"clip_ratio": 0.3, "clip_ratio_c": 3.0}, "clip_ratio", "surprise", "not read"),

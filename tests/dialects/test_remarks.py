@@ -381,10 +381,13 @@ ROLL: list[Row] = [
     ),
     (
         "roll",
-        {"pg_clip": 0.2, "reward_normalization": {"method": "mean_std"}},
-        "method",
+        {
+            "pretrain": "m",
+            "actor_train": {"pg_variant": "tis", "worker_cls": "roll.pipeline.rlvr.actor_worker.ActorWorker"},
+        },
+        "pg_variant",
         "surprise",
-        "that baseline",
+        "trains with PPO's clip",
     ),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
     ("roll", {"pg_clip": 0.2, "max_len_mask": True}, "max_len_mask", "note", "fill the width leave the loss mask"),
@@ -398,7 +401,7 @@ ROLL: list[Row] = [
     ("roll", {"pg_clip": 0.2, "error_max_len_clip": True}, "error_max_len_clip", "note", "Wrong answers"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
     ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),
-    ("roll", {"adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
+    ("roll", {"exp_name": "x", "adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
     ("roll", {"add_token_level_kl": True, "target_kl": 0.1}, "target_kl", "note", "starts"),
     ("roll", {"entropy_loss_coef": 0.1}, "entropy_loss_coef", "note", "keeps the tokens"),
 ]
