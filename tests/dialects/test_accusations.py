@@ -17,16 +17,11 @@ WITHOUT_SOURCES = {
     "verl",
     "areal",
     "skyrl",
-    "trl",
-    "openrlhf",
-    "ms-swift",
     "slime",
     "nemo-rl",
     "prime-rl",
-    "open-instruct",
     "miles",
     "tinker",
-    "tunix",
 }
 """Frameworks whose remarks do not name their places yet."""
 
