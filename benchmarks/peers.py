@@ -596,7 +596,7 @@ def _trl_trainer(trainer: type, config: Any, **attributes: Any) -> Any:
         "epsilon_high": config.epsilon if config.epsilon_high is None else config.epsilon_high,
         "current_gradient_accumulation_steps": config.gradient_accumulation_steps,
         "aux_loss_enabled": False,
-        "_entropy_bonus_enabled": False,
+        "_entropy_bonus_enabled": getattr(config, "entropy_coef", 0.0) != 0,
         "_metrics": {"train": collections.defaultdict(list)},
     }
     return _bare(trainer, **vars(config) | derived | attributes)

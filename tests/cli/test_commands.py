@@ -71,7 +71,7 @@ def test_explain_says_everything_about_a_preset():
     for line in (
         "gate 1: keep sequence if 0.99 ≤ e^(mean ℓ) ≤ 1.01",
         "gate 2: keep token if r ≤ 2",
-        "needs log-probs of behavior and proximal; no advantages",
+        "needs log-probs of behavior and proximal",
         "divided by the count before rejection: a rejected token does not raise the step of the others",
         "a token with ratio 3 (0.3 → 0.9) rejected by gate 2 (3 > 2)",
         "AReaL token_action: mask (#1218; one pair of bounds for both stages)",

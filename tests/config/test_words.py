@@ -27,7 +27,7 @@ def test_the_two_stage_rule_in_words():
         "Loss",
     ]
     assert found["Log-ratio"]["formula"] == "ℓ = log proximal − log behavior of each trained token; r = e^ℓ"
-    assert found["Log-ratio"]["needs"] == "log-probs of behavior and proximal; no advantages"
+    assert found["Log-ratio"]["needs"] == "log-probs of behavior and proximal"
     first = found["Gate 1 · ratio of each sequence"]
     assert first["tests"] == "the geometric mean of the ratios, over the tokens of each sequence"
     assert first["passes if"] == "0.99 ≤ e^(mean ℓ) ≤ 1.01"
@@ -36,6 +36,27 @@ def test_the_two_stage_rule_in_words():
     assert found["Weight"]["formula"] == "w = r where kept, 0 where rejected"
     assert found["Weight"]["beyond"] == "no bounds of its own; gate 2 keeps it at or below 2"
     assert found["Loss"]["divided by"].startswith("the count before rejection")
+
+
+@pytest.mark.parametrize(
+    ("rule", "weighs", "needs"),
+    [
+        (Correction(weight=Weight(level="one")), None, "log-probs of behavior and proximal"),
+        (preset("geo-rs"), None, "log-probs of behavior and proximal"),
+        (preset("token-tis"), "the policy-gradient term", "log-probs of behavior and proximal"),
+        (
+            preset("opsm"),  # it zeroes, which the KL term is spared
+            "the policy-gradient term",
+            "log-probs of behavior, proximal and current; advantages (per token or per sequence)",
+        ),
+    ],
+)
+def test_what_is_weighed_is_said_where_something_is_and_advantages_where_they_are_needed(
+    rule: Correction, weighs: str | None, needs: str
+):
+    found = {part.title: dict(part.lines) for part in passages(rule)}
+    assert found["Loss"].get("weighs") == weighs
+    assert found["Log-ratio"]["needs"] == needs
 
 
 def test_the_formulas_of_a_rule_stand_in_the_order_in_which_they_act():

@@ -32,6 +32,11 @@ def told(framework: str, settings: dict[str, Any] | Path) -> list[str]:
         ("open-instruct", {"beta": 0.0, "use_fp8_kv_cache": True}, "use_fp8_kv_cache"),
         ("slime", {"eps_clip": 0.2, "hf_checkpoint": "/root/Own-30B-FP8/", "ref_load": "/root/own"}, "hf_checkpoint"),
         ("prime-rl", {"trainer.loss.type": "ipo", "model.name": "own/model-AWQ"}, "model.name"),
+        ("ms-swift", {"epsilon": 0.2, "quant_method": "bnb", "quant_bits": 4, "bnb_4bit_compute_dtype": "bfloat16",
+                      "bnb_4bit_quant_type": "nf4"}, "quant_method, quant_bits, bnb_4bit_quant_type"),
+        ("trl", {"epsilon": 0.2, "load_in_4bit": True, "use_peft": True}, "load_in_4bit"),
+        ("ms-swift", {"epsilon": 0.2, "quant_bits": "8"}, "quant_bits"),
+        ("openrlhf", {"eps_clip": 0.2, "ds.load_in_4bit": True}, "ds.load_in_4bit"),
     ],
 )  # fmt: skip
 def test_few_bits_are_named(framework: str, settings: dict[str, Any], named: str) -> None:
@@ -51,6 +56,10 @@ def test_a_variable_that_is_not_set_hides_nothing_beside_it(path: str, named: li
     script = tmp_path / "run.sh"
     script.write_text(f"python3 train.py --hf-checkpoint {path} --eps-clip 0.2 --advantage-estimator grpo\n")
     assert told("slime", script) == named
+
+
+def test_how_a_base_would_be_quantised_is_no_word_that_it_is() -> None:
+    assert told("trl", {"epsilon": 0.2, "bnb_4bit_quant_type": "nf4", "load_in_4bit": False}) == []
 
 
 def test_a_section_that_is_switched_off_and_the_bits_of_a_judge_need_no_word() -> None:
@@ -76,6 +85,14 @@ def test_a_section_that_is_switched_off_and_the_bits_of_a_judge_need_no_word() -
         ("model.name", "own/fp8less-model"),
         ("reward_model.path", "own/judge-fp8"),
         ("teacher_model", "own/teacher-fp8"),
+        ("checkpointing.checkpoint_dir", "results/grpo-own-fp8-rollouts"),
+        ("logger.log_dir", "logs/own-fp8"),
+        ("model_save_path", "out/own-int4"),
+        ("load_in_4bit", False),
+        ("bnb_4bit_compute_dtype", "bfloat16"),
+        ("quant_bits", 16),
+        ("optim", "paged_adamw_8bit"),
+        ("optim_bits", 8),
     ],
 )
 def test_sixteen_bits_and_more_optimizers_and_what_is_off_are_not_meant(key: str, value: Any) -> None:

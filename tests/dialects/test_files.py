@@ -39,7 +39,7 @@ EXPECTED: dict[str, Expected] = {
     ),
     "slime/rewards_of_a_function.sh": Expected(
         {"advantage_estimator": "grpo", "eps_clip": 0.25, "n_samples_per_prompt": 4},
-        said=("custom_reward_post_process_path", "is not read here"),
+        said=("custom_reward_post_process_path", "judging by the name"),
     ),
     "slime/its_own_teacher.sh": Expected({"eps_clip": 0.25}, ("advantage",), ("is its own teacher", "opsd_beta")),
     "openrlhf/logprobs_of_the_sampler.sh": Expected(
@@ -50,7 +50,7 @@ EXPECTED: dict[str, Expected] = {
             "use_kl_loss": True,
             "kl_estimator": "k2",
         },
-        said=("use_vllm_logprobs", "is not read here"),
+        said=("use_vllm_logprobs", "judging by the name"),
     ),
     "ms-swift/defaults.sh": Expected(
         {"use_vllm": True, "num_generations": 8}, said=("beta is 0.04", "so ms-swift's defaults hold")
@@ -264,7 +264,7 @@ EXPECTED: dict[str, Expected] = {
             "actor.recompute_logprob": True,
             "actor.behav_imp_weight_cap": 4.0,
         },
-        said=("ppo.kl_ctl", "is not read here"),
+        said=("ppo.kl_ctl", "judging by the name"),
     ),
     "nemo-rl/orphan_with_a_detail.yaml": Expected(
         {

@@ -9,7 +9,7 @@ import pytest
 from trimtab.dialects import read
 from trimtab.dialects.filtered import speaks_of_groups
 
-GROUPS, BY_NAME = "which groups of answers reach the step", "By the name this concerns"
+GROUPS, BY_NAME = "which groups of answers reach the step", "Not interpreted: judging by the name"
 
 
 def told(framework: str, settings: dict[str, Any], words: str = GROUPS) -> list[str]:

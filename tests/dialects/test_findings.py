@@ -89,7 +89,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
         "off",
     ),
     ("nemo-rl", {"grpo": {"seq_logprob_error_threshold": 1.5}}, "seq_logprob_error_threshold", "surprise", "denominator"),
-    ("roll", {"train_infer_correction": {"filters": []}, "loss_agg_mode": "token-mean"}, "loss_agg_mode", "defect", "ignores"),
+    ("roll", {"filters": [{"enabled": True}], "loss_agg_mode": "token-mean"}, "loss_agg_mode", "defect", "ignores"),
     ("prime-rl", {"type": "default"}, "type", "surprise", "uncapped"),
     ("open-instruct", {"rho_mask_sequence_level": True}, "rho_mask_sequence_level", "defect", "packed"),
     ("verl", {"clip_ratio": 0.3, "clip_ratio_c": 3.0}, "clip_ratio", "surprise", "not read"),
@@ -100,7 +100,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("areal", {"mask_no_eos_with_zero": True}, "mask_no_eos_with_zero", "defect", "longest row"),
     ("skyrl", {"advantage_estimator": "maxrl"}, "advantage_estimator", "surprise", "flips signs"),
     ("trl", {"loss_type": "cispo", "epsilon_high": 5.0}, "epsilon_high", "surprise", "ratio itself"),
-    ("trl", {"loss_type": "grpo", "delta": 2.0}, "delta", "surprise", "both signs"),
+    ("trl", {"loss_type": "grpo", "delta": 1.1}, "delta", "surprise", "positive too"),
     ("nemo-rl", {"normalize_rewards": True}, "use_leave_one_out_baseline", "surprise", "never divided"),
 ]  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_a_kl_that_goes_with_a_refused_part_is_named() -> None:
 
 
 def test_names_of_an_algorithm_are_worth_a_word_whatever_stands_beside_them() -> None:
-    by_name = "By the name"
+    by_name = "judging by the name"
     assert told("slime", {"advantage_estimator": "grpo", "fipo_decay_rate": 32.0}, by_name) == ["fipo_decay_rate"]
     assert told("slime", {"advantage_estimator": "grpo", "weight_decay_ratio": 0.1}, by_name) == []
     cross = {
@@ -91,13 +91,13 @@ def test_names_of_an_algorithm_are_worth_a_word_whatever_stands_beside_them() ->
 
 def test_advantages_from_elsewhere_and_losses_by_a_switch_are_named() -> None:
     plain = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.clip_ratio": 0.2}
-    assert told("verl", {**plain, "atropos.use_atropos_advantages": True}, "By the name") == [
+    assert told("verl", {**plain, "atropos.use_atropos_advantages": True}, "judging by the name") == [
         "atropos.use_atropos_advantages"
     ]
-    assert told("verl", {**plain, "actor_rollout_ref.actor.use_own_loss": True}, "By the name") == [
+    assert told("verl", {**plain, "actor_rollout_ref.actor.use_own_loss": True}, "judging by the name") == [
         "actor_rollout_ref.actor.use_own_loss"
     ]
-    assert told("verl", {**plain, "logging.log_advantages": True}, "By the name") == []
+    assert told("verl", {**plain, "logging.log_advantages": True}, "judging by the name") == []
 
 
 def test_a_loss_by_a_switch_of_old_is_not_read_as_the_default() -> None:
@@ -110,16 +110,21 @@ def test_a_loss_by_a_switch_of_old_is_not_read_as_the_default() -> None:
 def test_shaping_by_length_that_is_not_read_is_named_and_not_where_it_is_off() -> None:
     section = "reward_model.overlong_buffer"
     plain = {"algorithm.adv_estimator": "grpo", f"{section}.len": 512}
-    assert told("verl", {**plain, f"{section}.enable": True}, "By the name") == [f"{section}.len, {section}.enable"]
-    assert told("verl", {**plain, f"{section}.enable": False}, "By the name") == []
-    assert told("verl", {"algorithm.adv_estimator": "grpo", "data.filter_overlong_prompts": True}, "By the name") == []
+    assert told("verl", {**plain, f"{section}.enable": True}, "judging by the name") == [
+        f"{section}.len, {section}.enable"
+    ]
+    assert told("verl", {**plain, f"{section}.enable": False}, "judging by the name") == []
+    assert (
+        told("verl", {"algorithm.adv_estimator": "grpo", "data.filter_overlong_prompts": True}, "judging by the name")
+        == []
+    )
 
 
 def test_distillation_without_a_sampler_says_what_it_is(tmp_path: Path) -> None:
     file = script(tmp_path, "torchrun -m openrlhf.cli.train_kd --pretrain m --teacher_model t --kd_coef 0.4\n")
     said = [str(each) for each in read(framework_of(file), file).findings]
     assert any("distils a teacher" in each for each in said)
-    assert any("kd_coef" in each and "By the name" in each for each in said)
+    assert any("kd_coef" in each and "judging by the name" in each for each in said)
 
 
 def test_a_word_that_any_command_has_shows_no_framework(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_a_part_is_written_under_the_keys_that_say_it(
         ("trl", {"loss": CLIP.but(dual=3.0)}, "the loss: it has no key for the dual clip (3)"),
         ("openrlhf", {"loss": losses.Sapo()}, "the loss: it has no sapo, only clip, gspo"),
         (
-            "trl",
+            "ms-swift",
             {"loss": CLIP, "entropy": EntropyBonus(coefficient=0.01)},
             "it has no key for the entropy bonus (coefficient 0.01)",
         ),

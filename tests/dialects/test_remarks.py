@@ -257,12 +257,20 @@ TRL: list[Row] = [
     ("trl", {"max_staleness": 4, "epsilon": 0.2}, "max_staleness", "note", "AsyncGRPO"),
     ("trl", {"loss_type": "dapo", "beta": 0.1}, "use_bias_correction_kl", "note", "multiplied by the ratio"),
     ("trl", {"mask_truncated_completions": True}, "mask_truncated_completions", "note", "still vote"),
-    ("trl", {"loss_type": "bnpo"}, "loss_type", "surprise", "by itself"),
+    ("trl", {"loss_type": "bnpo"}, "loss_type", "surprise", "one micro-batch"),
+    ("trl", {"entropy_coef": 0.01}, "entropy_coef", "note", "under every loss_type"),
+    (
+        "trl",
+        {"loss_type": "dapo", "entropy_coef": 0.01, "use_adaptive_entropy": True},
+        "use_adaptive_entropy",
+        "note",
+        "each step moves it by 0.005 within [0.0, 1.0], up where the entropy is at most 0.2",
+    ),
     ("trl", {"scale_rewards": "group"}, "scale_rewards", "note", "1e-4"),
 ]
 E = {"algo.advantage.estimator": "rloo"}
 OPENRLHF: list[Row] = [
-    ("openrlhf", {"init_kl_coef": 0.01, "generate_max_len": 1024}, "lambd", "surprise", "began with 0.95"),
+    ("openrlhf", {"init_kl_coef": 0.01, "generate_max_len": 1024}, "lambd", "note", "before 0.7.0 it was 0.95"),
     (
         "openrlhf",
         {"use_kl_estimator_k3": True, "init_kl_coef": 0.01},
@@ -299,10 +307,9 @@ SWIFT: list[Row] = [
     ("ms-swift", {"loss_type": "dapo"}, "beta", "note", "Left out"),
     ("ms-swift", {"advantage_estimator": "rloo"}, "kl_in_reward", "note", "by default"),
     ("ms-swift", {"overlong_filter": True}, "overlong_filter", "note", "Megatron"),
-    ("ms-swift", {"loss_type": "grpo"}, "loss_type", "surprise", "by itself"),
     ("ms-swift", {"loss_type": "cispo", "epsilon_high": 5.0}, "epsilon_high", "surprise", "ratio itself"),
     ("ms-swift", {"loss_type": "bnpo"}, "loss_type", "surprise", "under Megatron"),
-    ("ms-swift", {"loss_type": "dapo", "delta": 2.0}, "delta", "surprise", "both signs"),
+    ("ms-swift", {"loss_type": "dapo", "delta": 1.1}, "delta", "surprise", "positive too"),
 ]
 MIS = {"use_tis": True, "tis_batch_normalize": False}
 SLIME: list[Row] = [
@@ -421,10 +428,13 @@ ROLL: list[Row] = [
     ),
     (
         "roll",
-        {"pg_clip": 0.2, "reward_normalization": {"method": "mean_std"}},
-        "method",
+        {
+            "pretrain": "m",
+            "actor_train": {"pg_variant": "tis", "worker_cls": "roll.pipeline.rlvr.actor_worker.ActorWorker"},
+        },
+        "pg_variant",
         "surprise",
-        "that baseline",
+        "trains with PPO's clip",
     ),
     ("roll", {"dual_clip_loss": True}, "dual_clip_loss", "surprise", "cannot be set"),
     ("roll", {"pg_clip": 0.2, "max_len_mask": True}, "max_len_mask", "note", "fill the width leave the loss mask"),
@@ -438,7 +448,7 @@ ROLL: list[Row] = [
     ("roll", {"pg_clip": 0.2, "error_max_len_clip": True}, "error_max_len_clip", "note", "Wrong answers"),
     ("roll", {"actor_train": {"pg_variant": "cispo", "cispo_epsilon_low": 0.2}}, "pg_variant", "defect", "always hold"),
     ("roll", {"adv_estimator": "gae"}, "adv_estimator", "surprise", "critic values"),
-    ("roll", {"adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
+    ("roll", {"exp_name": "x", "adv_estimator": "grpo"}, "adv_estimator", "defect", "NaN"),
     ("roll", {"add_token_level_kl": True, "target_kl": 0.1}, "target_kl", "note", "starts"),
     ("roll", {"entropy_loss_coef": 0.1}, "entropy_loss_coef", "note", "keeps the tokens"),
 ]
@@ -496,7 +506,7 @@ OPEN_INSTRUCT: list[Row] = [
         "still vote",
     ),
     ("open-instruct", {OI: "standard"}, OI, "note", "biased"),
-    ("open-instruct", {OI: "max_rl"}, OI, "surprise", "flips signs"),
+    ("open-instruct", {OI: "max_rl"}, OI, "note", "flips signs"),
     ("open-instruct", {"loss_fn": "dapo"}, "beta", "note", "Left out"),
 ]
 NOT_MILES = ("use_score_centering", "rollout_top_p")

@@ -11,7 +11,7 @@ from trimtab.dialects import read
 from trimtab.dialects.unread import concerns
 
 BY_NAME, AGE, SAMPLED, GIVEN = (
-    "By the name this concerns",
+    "Not interpreted: judging by the name",
     "how old samples may be",
     "Answers are sampled with",
     "environment",
@@ -327,3 +327,15 @@ def test_a_file_that_leaves_a_part_to_the_defaults_says_which(tmp_path: Path, wo
 def test_a_file_that_says_both_or_a_section_alone_leaves_nothing_to_tell(tmp_path: Path) -> None:
     assert told("verl", script(tmp_path, RUN), "sets nothing of") == []
     assert told("verl", {"rollout_is": "token"}, "sets nothing of") == []
+
+
+def test_names_that_environments_share_are_listed_once_and_the_weight_of_one_reward_is_nobodys_concern() -> None:
+    envs = {
+        f"custom_envs.env{place}.{name}": 0.5 for place in range(6) for name in ("format_penalty", "overlong_penalty")
+    }
+    rest = {"rewards.math.format_reward_weight": 0.1, "rewards.math.accuracy_reward_weight": 0.9, "is_pure_opd": True}
+    found = [each for each in read("roll", {"pg_clip": 0.2, **envs, **rest}).findings if BY_NAME in each.text]
+    assert [each.key for each in found] == ["custom_envs.env0.overlong_penalty and 5 more of this name, is_pure_opd"]
+    assert found[0].text == (
+        "Not interpreted: judging by the name, this may change the correction, the loss or the advantages."
+    )

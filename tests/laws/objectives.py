@@ -37,7 +37,7 @@ LOSSES: list[Objective] = [
     config.DppoTv(low=0.05, high=0.05, ratio_cap=3.0),
     config.DppoKl(low=0.02, high=0.02, gradient="ratio"),
     config.Topr(),
-    config.Topr(level="token"),
+    config.Topr(level="token", positive=2.0, negative=0.5),
     config.Vespo(),
     config.Vespo(weights="inside"),
     config.Dro(),

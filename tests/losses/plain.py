@@ -171,10 +171,11 @@ def topr(loss: config.Topr, row: list[Token], rows: Rows) -> list[float]:
     ratios = [token.frozen_ratio for token in row]
     if loss.level == "sequence":
         ratios = [math.prod(ratios)] * len(row)
-    return [
-        -token.advantage * token.now * (1.0 if token.advantage >= 0 else held(ratio, loss.lower, loss.upper))
+    factors = [
+        loss.positive if token.advantage >= 0 else loss.negative * held(ratio, loss.lower, loss.upper)
         for token, ratio in zip(row, ratios, strict=True)
     ]
+    return [-token.advantage * token.now * factor for token, factor in zip(row, factors, strict=True)]
 
 
 def vespo(loss: config.Vespo, row: list[Token], rows: Rows) -> list[float]:

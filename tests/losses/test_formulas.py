@@ -58,6 +58,7 @@ VARIANTS: list[Objective] = [
     config.Topr(),
     config.Topr(lower=0.5, upper=1.5),
     config.Topr(level="token"),
+    config.Topr(positive=2.0, negative=0.5),
     config.Vespo(),
     config.Dro(),
     config.Bapo(target=0.1, lower=0.9, lower_max=0.95, upper=1.1),

@@ -110,6 +110,15 @@ BY_HAND: dict[str, tuple[Objective, list[float], list[float], list[float] | None
     "topr, held": (config.Topr(), [3.0, 2.0, 0.5], [1, -1, -1], None, 1.0 - 1.0 - 1.0, [-1, 1, 1]),
     # by token, each its own: min(3, 1) and ½
     "topr, token": (config.Topr(level="token"), [3.0, 3.0, 0.5], [1, -1, -1], None, 1.0 - 1.0 - 0.5, [-1, 1, 0.5]),
+    # a weight for either sign: 3 where A > 0, ½·1 and ½·½ where A < 0
+    "topr, weighed": (
+        config.Topr(level="token", positive=3.0, negative=0.5),
+        [3.0, 3.0, 0.5],
+        [1, -1, -1],
+        None,
+        3.0 - 0.5 - 0.25,
+        [-3, 0.5, 0.25],
+    ),
     # w = 2·1 = 2. A >= 0: φ = e³·2²·e^−6 = 4e^−3.  A < 0: φ = e²·2³·e^−4 = 8e^−2
     "vespo": (
         config.Vespo(),

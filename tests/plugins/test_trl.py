@@ -220,22 +220,35 @@ def test_a_rule_over_the_whole_step_is_decided_once_and_cut_with_the_batch(model
     assert split.gradient.abs().max() > 0
 
 
-def test_a_rollout_function_without_vllm_is_corrected_too(model: Path, tmp_path: Path):
-    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        words = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
-        sampler = trainer.__dict__.setdefault("stand_in", Sampler())
-        _, completions, log_probs, _ = sampler.generate(words)
-        return {
-            "prompt_ids": words,
-            "completion_ids": completions,
-            "logprobs": [[x[0] for x in row] for row in log_probs],
-        }
+def sampled_by_the_model(prompts: list[str], trainer: Any) -> dict[str, Any]:
+    words = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
+    sampler = trainer.__dict__.setdefault("stand_in", Sampler())
+    _, completions, log_probs, _ = sampler.generate(words)
+    return {
+        "prompt_ids": words,
+        "completion_ids": completions,
+        "logprobs": [[x[0] for x in row] for row in log_probs],
+    }
 
+
+def test_a_rollout_function_without_vllm_is_corrected_too(model: Path, tmp_path: Path):
     def step(plan: Any) -> Step:
-        return run(model, _with_rollout(rollout), tmp_path, plan, use_vllm=False, max_steps=1)
+        return run(model, _with_rollout(sampled_by_the_model), tmp_path, plan, use_vllm=False, max_steps=1)
 
     on, off = step("token-tis"), step(None)
     assert (on.gradient - off.gradient).abs().max() > 1e-3 * off.gradient.abs().max() > 0
+
+
+def test_where_trl_scores_nothing_before_the_step_the_remedy_is_the_key_that_is_off(model: Path, tmp_path: Path):
+    plan = {"correction": "geo-rs+token-tis", "advantage": {"kind": "grpo"}}
+    without = {"use_vllm": False, "max_steps": 1, "steps_per_generation": 2}
+    with pytest.raises(
+        ConfigError, match=r"needs proximal log-probs before the step, got none.*by default: set use_vllm\."
+    ):
+        run(model, _with_rollout(sampled_by_the_model), tmp_path, plan, **without)
+    run(
+        model, _with_rollout(sampled_by_the_model), tmp_path, plan, **without, gradient_accumulation_steps=1
+    )  # no multiple
 
 
 def _with_rollout(rollout: Any) -> Any:

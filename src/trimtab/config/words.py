@@ -137,7 +137,7 @@ CENTERED_WHERE = (
 
 
 def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
-    """What the weight multiplies and what the loss is divided by."""
+    """What the weight multiplies, where it is not 1, and what the loss is divided by."""
     denominator = {
         "trained": "the count before rejection: a rejected token does not raise the step of the others",
         "kept": "the count after rejection: the step of the survivors grows as others are rejected",
@@ -146,7 +146,9 @@ def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
         "policy": "the policy-gradient term",
         "policy+kl": "the policy-gradient term and the KL-to-reference term",
     }
-    lines = (("weighs", weighs[rule.applies_to]), ("divided by", denominator))
+    lines = (("divided by", denominator),)
+    if rule.weighs or any(gate.action == "zero" for gate in rule.gates):
+        lines = (("weighs", weighs[rule.applies_to]), *lines)
     if rule.centering is None:
         return lines
     return (*lines, ("centered", CENTERED), ("where", CENTERED_WHERE))
@@ -155,7 +157,7 @@ def loss_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
 def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     """Which policies are compared, and what must be given."""
     target, base = rule.pair.split("/")
-    advantages = "and advantages (per token or per sequence)" if rule.needs_advantages else "no advantages"
+    advantages = "; advantages (per token or per sequence)" if rule.needs_advantages else ""
     mode = {
         "decoupled": "decoupled: the trainer's own log-probs at the start of the step stand between sampler and update",
         "bypass": "bypass: two policies only, the one being trained against the one that sampled",
@@ -163,7 +165,7 @@ def log_ratio_lines(rule: Correction) -> tuple[tuple[str, str], ...]:
     return (
         ("formula", f"ℓ = log {target} − log {base} of each trained token; r = e^ℓ"),
         ("policies", mode),
-        ("needs", f"log-probs of {_list(rule.needs)}; {advantages}{_further_needs(rule)}"),
+        ("needs", f"log-probs of {_list(rule.needs)}{advantages}{_further_needs(rule)}"),
     )
 
 

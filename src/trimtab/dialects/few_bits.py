@@ -11,18 +11,24 @@ from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import OTHERS, is_of_others, is_switched_off, words_of
 
-FEW = re.compile(r"(?:nv|mx)?(?:fp|int)[468]\w*|w\d+a\d+|e4m3\w*|e5m2\w*|(?:fp8|int8)_\w+|qat|quantization|quantized")
+FEW = re.compile(
+    r"(?:nv|mx)?(?:fp|int)[468]\w*|nf4|[48]bit|w\d+a\d+|e4m3\w*|e5m2\w*|(?:fp8|int8)_\w+|qat|qlora|quantization|quantized"
+)
 """Words of a name, or values, that speak of fewer than 16 bits or of weights made so."""
 PRECISIONS = {"dtype", "precision", "quantization", "quant", "type"}
 """And names whose values may."""
 SENT = {"serialized_weight_sync_mode"}
 """Names that send weights to the sampler in the form of another precision."""
+METHODS = {"bnb", "bitsandbytes", "gptq", "awq", "hqq", "eetq", "quanto"}
+"""Values of `quant_method` that are no precision but come to one."""
+OUTPUTS = {"dir", "directory", "folder", "output", "outputs", "save", "log", "logs", "results"}
+"""Names of what a run writes: what it is called says nothing of how it computes."""
 MODELS = {"checkpoint", "model", "pretrain"}
 """And names whose values are models, which may be called for their precision."""
 CALLED = re.compile(r"(?:nv|mx)?fp[468]|int[48]|awq|gptq|w\d+a\d+")
 PASSED = {
     "optimizer", "optim", "adam", "moment", "moments", "grad", "grads", "lora", "peft", "save", "checkpoint", "ckpt", "router", "mtp",
-    "reduce", "allreduce", "comm", "log", "draft", "bnb", "dispatch",
+    "reduce", "allreduce", "comm", "log", "draft", "dispatch",
 }  # fmt: skip
 """Words beside which it is not the forward pass that is meant."""
 PLAIN = ("", "none", "null", "auto", "false", "0", "bf16", "bfloat16", "fp16", "float16", "half", "fp32", "float32")
@@ -33,9 +39,15 @@ def speaks_of_bits(key: str, value: Any) -> bool:
     said = (value.written or value.name if isinstance(value, Unknown) else str(value)).lower()
     if value in (None, False, 0, {}, []) or said in PLAIN:
         return False
+    words = set(words_of(key))
+    if OUTPUTS & words:
+        return False
     if _names_model(key):
         return _is_called_so(said)
-    words = set(words_of(key))
+    if words >= {"quant", "bits"}:
+        return said in ("1", "2", "3", "4", "5", "6", "8")
+    if words >= {"quant", "method"}:
+        return said in METHODS or FEW.fullmatch(said) is not None
     if PASSED & set(re.split(r"[._]", key.lower())):
         return False
     named = any(FEW.fullmatch(word) for word in words) or key.rpartition(".")[2] in SENT
@@ -60,7 +72,7 @@ def bits_findings(asked: Given) -> Iterator[Finding]:
         for key in asked.unread_keys
         if speaks_of_bits(key, asked.value_written(key)) and not is_of_others(key) and not is_switched_off(asked, key)
     ]
-    if named:
+    if any("bnb" not in words_of(key) for key in named):  # bnb_4bit_* says how, and another key whether
         yield Finding(
             ", ".join(named),
             "note",

@@ -141,6 +141,21 @@ COMMON = {
 SECTIONS = {"loss", "distill", "distillation", "opd", "mopd", "opsd", "icepop", "tis", "mis", "correction", "overlong"}
 """Words of a section every key of which is worth a word, unless it is switched off."""
 MOST_NAMED = 12
+OF_ONE_REWARD = {
+    "format",
+    "accuracy",
+    "language",
+    "tool",
+    "tools",
+    "style",
+    "action",
+    "actions",
+    "think",
+    "thinking",
+    "invalid",
+}
+"""What a single reward looks at: its weight is the reward function's own affair, and nothing the advantage is made of."""
+WEIGHED = {"penalty", "reward", "rewards", "weight", "weights", "coef", "coeff", "scale", "score"}
 
 
 def unread_findings(asked: Given) -> Iterator[Finding]:
@@ -150,17 +165,33 @@ def unread_findings(asked: Given) -> Iterator[Finding]:
         key
         for key in asked.unread_keys
         if not _is_told_apart(asked, key)
+        and not _is_of_one_reward(key)
         and _says_something(asked, key)
         and (concerns(key) or _inside(asked, key) or _is_of(key, chosen))
     ]
     if named:
-        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        yield Finding(
-            ", ".join(named[:MOST_NAMED]) + more,
-            "note",
-            "By the name this concerns a correction, a ratio, a clip, a KL, log-probs, a mask, a loss, rewards, an advantage or a teacher; "
-            "it is not read here, so what it does is not in this reading.",
-        )
+        yield Finding(_listed(named), "note", UNREAD)
+
+
+UNREAD = "Not interpreted: judging by the name, this may change the correction, the loss or the advantages."
+
+
+def _listed(keys: list[str]) -> str:
+    """The keys, each name once: the environments of one file share theirs."""
+    named: dict[str, list[str]] = {}
+    for key in keys:
+        named.setdefault(key.rpartition(".")[2], []).append(key)
+    once = [
+        same[0] if len(same) == 1 else f"{same[0]} and {len(same) - 1} more of this name" for same in named.values()
+    ]
+    more = f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else ""
+    return ", ".join(once[:MOST_NAMED]) + more
+
+
+def _is_of_one_reward(key: str) -> bool:
+    """Whether a key weighs one reward among others, as `format_penalty` does."""
+    words = set(words_of(key))
+    return bool(OF_ONE_REWARD & words and WEIGHED & words)
 
 
 def _is_told_apart(asked: Given, key: str) -> bool:

@@ -24,14 +24,17 @@ def cispo(loss: Cispo, terms: Terms) -> Surrogate:
 
 
 def topr(loss: Topr, terms: Terms) -> Surrogate:
-    """−A·log current, times sg(bounded r) where A < 0; r = ρ of the token, or its product over the sequence."""
+    """−A·log current, times sg(bounded r) where A < 0; r = ρ of the token, or its product over the sequence.
+
+    Either sign of A has a weight of its own.
+    """
     if loss.level == "sequence":
         whole = terms.layout.total(terms.log_ratio_over(loss.scope).detach())
         rho = ratio(terms.layout.spread(whole)).expand(terms.kept.shape)
     else:
         rho = ratio(terms.log_ratio.detach())
     falls = below(terms.advantages, 0.0)
-    factor = 1.0 + falls * (rho.clamp(loss.lower, loss.upper) - 1.0)
+    factor = loss.positive + falls * (loss.negative * rho.clamp(loss.lower, loss.upper) - loss.positive)
     marks = {
         "clip_high": lambda: above(rho, loss.upper) * falls,
         "clip_low": lambda: below(rho, loss.lower) * falls,

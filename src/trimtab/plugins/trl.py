@@ -28,7 +28,7 @@ from trimtab.losses.policy import policy_loss
 from trimtab.plugins.logged import PREFIX, chosen
 from trimtab.plugins.presence import require
 from trimtab.plugins.record import recorder_of
-from trimtab.plugins.trl_checks import LOSS, check_trainer, refuse_plan
+from trimtab.plugins.trl_checks import LOSS, SAMPLED, SCORED, check_trainer, refuse_plan
 
 TRIED = ("1.16.0",)
 require("TRL", "trl", *TRIED)
@@ -137,12 +137,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         """What the rule says of this generation batch, on all ranks."""
         proximal, behavior = output.get("old_per_token_logps"), output.get("sampling_per_token_logps")
         if proximal is None or behavior is None:
-            missing = "proximal" if proximal is None else "behavior"
-            refuse_plan(
-                f"{missing} log-probs before the step",
-                "none",
-                "TRL scores samples beforehand where vllm_importance_sampling_correction is on.",
-            )
+            missing, remedy = ("proximal", SCORED) if proximal is None else ("behavior", SAMPLED)
+            refuse_plan(f"{missing} log-probs before the step", "none", remedy)
         return correct(
             rule,
             proximal=proximal,

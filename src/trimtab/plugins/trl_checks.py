@@ -15,6 +15,11 @@ from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
 from trimtab.plugins.record import recorder_of
 
 COUNTS = "TRL counts the tokens of a generation batch before the loss is called."
+SAMPLED = "Set use_vllm, or pass a rollout_func that returns logprobs."
+SCORED = (
+    "TRL scores samples before the step where use_vllm and vllm_importance_sampling_correction are on, and the second is by default: set "
+    "use_vllm. Without vLLM it does where gradient_accumulation_steps is no multiple of steps_per_generation times num_iterations."
+)
 WEIGHT = Hook(
     place="TRL's trimtab",
     keys=frozenset({"correction", "advantage", "shaping", "record"}),
@@ -72,7 +77,7 @@ def _check_rule(trainer: Any, rule: Correction | None) -> None:
     if rule is None:
         return
     if "behavior" in rule.needs and not trainer.use_vllm and trainer.rollout_func is None:
-        refuse_plan("log-probs of the sampler", "none", "Set use_vllm, or pass a rollout_func that returns logprobs.")
+        refuse_plan("log-probs of the sampler", "none", SAMPLED)
     if rule.needs_whole_step and "current" in rule.needs:
         refuse_plan("a decoupled correction", "normalize or a batch gate under bypass", "A step is not seen whole.")
     if rule.needs_whole_step and trainer.args.steps_per_generation != trainer.args.gradient_accumulation_steps:

@@ -103,6 +103,8 @@ class Topr(Objective):
         default="sequence",
         description="What r is: the product of ρ over the sequence, as in the paper, or each token's own ρ, as in ROLL.",
     )
+    positive: Number = Field(default=1.0, ge=0, description="What the loss is multiplied by where A >= 0.")
+    negative: Number = Field(default=1.0, ge=0, description="What the loss is multiplied by where A < 0.")
     scope: Over = "kept"
 
 

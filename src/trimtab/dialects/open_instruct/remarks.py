@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Remark
+from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.open_instruct.correction import REMOVED, is_early, says_correction
+
+
+def _masks(given: Given) -> bool:
+    """Whether the mask has a bound; 0 is none."""
+    return bool(given["rho_mask_upper_bound"] or given["rho_mask_lower_bound"])
+
 
 REMARKS = (
     Remark(
@@ -13,9 +19,10 @@ REMARKS = (
         "Ours judges each response.",
         lambda given: (
             given["use_rho_correction"]
-            and (given["rho_mask_sequence_level"] or given["rho_mask_tv_divergence"])
+            and (given["rho_mask_sequence_level"] or (given["rho_mask_tv_divergence"] and _masks(given)))
             and not given.documented
         ),
+        source="open_instruct/grpo_utils.py:372 _sequence_level_mean",
     ),
     Remark(
         "rho_mask_sequence_level",
@@ -27,9 +34,7 @@ REMARKS = (
         "rho_mask_upper_bound",
         "note",
         "Masked tokens weigh 0 and stay in the denominator.",
-        lambda given: (
-            given["use_rho_correction"] and bool(given["rho_mask_upper_bound"] or given["rho_mask_lower_bound"])
-        ),
+        lambda given: given["use_rho_correction"] and _masks(given),
     ),
     Remark(
         "rho_mask_lower_bound",
@@ -38,6 +43,7 @@ REMARKS = (
         lambda given: (
             given["use_rho_correction"] and given["rho_mask_tv_divergence"] and given["rho_mask_lower_bound"] > 0
         ),
+        source="open_instruct/grpo_utils.py:426 compute_rho_correction",
     ),
     Remark(
         "use_vllm_logprobs",
@@ -58,6 +64,7 @@ REMARKS = (
         "With cispo the ratio is bounded above by 1 + clip_higher and clip_lower is not read; verl, slime, NeMo-RL and ROLL also bound "
         "it below, TRL and ms-swift bound it by epsilon_high itself.",
         lambda given: given["loss_fn"] == "cispo",
+        source="open_instruct/grpo_utils.py:515 compute_grpo_loss",
     ),
     Remark(
         "mask_truncated_completions",
@@ -79,7 +86,7 @@ REMARKS = (
     ),
     Remark(
         "advantage_normalization_type",
-        "surprise",
+        "note",
         "max_rl divides by the group's mean reward, so it flips signs where that is negative; ours gives 0 there.",
         lambda given: given["advantage_normalization_type"] == "max_rl",
     ),
@@ -89,6 +96,7 @@ REMARKS = (
         "No correction is named, so today's default holds: each ratio is cut at {rho_clamp_upper_bound}. Earlier versions began "
         "without one, and with clip_higher 0.2; --set use_rho_correction=false reads the file so.",
         lambda given: given.whole and not says_correction(given) and not is_early(given),
+        source="open_instruct/grpo_utils.py:104-133 GRPOExperimentConfig",
     ),
     Remark(
         "kl_estimator",

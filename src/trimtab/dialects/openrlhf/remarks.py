@@ -17,20 +17,25 @@ REMARKS = (
         "With policy_loss_type gspo only on or off is read: the ratio becomes current/behavior, and mode, gating and threshold "
         "are ignored; use ppo to apply them.",
         lambda given: _on(given) and given["policy_loss_type"] == "gspo",
+        source="models/loss.py:192 PolicyLoss.forward",
     ),
     Remark(
         "is_correction_level",
         "surprise",
         "At level seq the survivors keep their own token ratios as weights, unbounded; use level token with mode clip to bound "
         "them.",
-        lambda given: correction_options(given)[:2] == ("seq", "mask"),
+        lambda given: correction_options(given)[:2] == ("seq", "mask") and given["policy_loss_type"] != "gspo",
+        source="models/loss.py:239 PolicyLoss.forward",
     ),
     Remark(
         "is_correction_gating",
         "surprise",
         "binary_kl is one direction only, KL(behavior ‖ proximal), where KPop takes the larger of both, and at token level float32 "
-        "rounding below 0 rejects on-policy tokens; prefer level seq, or tv.",
-        lambda given: _on(given) and correction_options(given)[2] == "binary_kl",
+        "rounding below 0 rejects tokens that are all but on policy; prefer level seq, or tv.",
+        lambda given: (
+            _on(given) and correction_options(given)[2] == "binary_kl" and given["policy_loss_type"] != "gspo"
+        ),
+        source="models/loss.py:229 PolicyLoss.forward",
     ),
     Remark(
         "is_correction_threshold",
@@ -65,20 +70,29 @@ REMARKS = (
     Remark(
         "is_correction_type",
         "defect",
-        "is_correction_type acts only with is_correction_enable, which is not set, so nothing is corrected; add it.",
+        "is_correction_type is a flag of 0.10.4 to 0.11.1, where it acts only with is_correction_enable: that is not set, so nothing is "
+        "corrected there. 0.11.2 knows neither; write is_correction_level.",
         lambda given: given.has("is_correction_type") and not given.is_on("is_correction_enable"),
+        source="cli/train_ppo_ray.py:261",
     ),
     Remark(
         "use_icepop",
         "defect",
-        "use_icepop acts only with enable_vllm_is_correction, which is not set, so nothing is corrected; add it.",
+        "use_icepop is a flag of versions before 0.9.10, where it acts only with enable_vllm_is_correction: that is not set, so nothing is "
+        "corrected there. 0.11.2 knows neither; write is_correction_level.",
         lambda given: given.is_on("use_icepop") and not given.is_on("enable_vllm_is_correction"),
+        source="cli/train_ppo_ray.py:261",
     ),
     Remark(
         "loss_agg_mode",
         "surprise",
         "gspo forces a mean per sequence; loss_agg_mode {loss_agg_mode} is ignored.",
-        lambda given: given["policy_loss_type"] == "gspo" and given.has("loss_agg_mode"),
+        lambda given: (
+            given["policy_loss_type"] == "gspo"
+            and given.has("loss_agg_mode")
+            and given["loss_agg_mode"] == "token-mean"
+        ),
+        source="models/loss.py:152 PolicyLoss.__init__",
     ),
     Remark(
         "clip_range",
@@ -93,6 +107,7 @@ REMARKS = (
         "surprise",
         "gamma {gamma} is set to 1 for {estimator}; only gae and reinforce read it.",
         lambda given: given["gamma"] != 1 and given["estimator"] not in ("gae", "reinforce"),
+        source="trainer/ppo_utils/experience_maker.py:310 RemoteExperienceMaker.compute_advantages_and_returns",
     ),
     Remark(
         "init_coef",
@@ -106,8 +121,8 @@ REMARKS = (
     ),
     Remark(
         "lambd",
-        "surprise",
-        "Left out, lambd is {lambd}; earlier versions began with 0.95. --set lambd=0.95 reads that.",
+        "note",
+        "Left out, lambd is {lambd}; before 0.7.0 it was 0.95, which --set lambd=0.95 reads.",
         lambda given: (
             given.speaks_of("advantage")
             and given["estimator"] == "gae"
@@ -132,6 +147,7 @@ REMARKS = (
         "surprise",
         "The KL loss is a token mean whatever loss_agg_mode says.",
         lambda given: bool(given["use_loss"]) and given["loss_agg_mode"] != "token-mean",
+        source="trainer/ray/ppo_actor.py:331 ActorPPOTrainer.training_step",
     ),
     Remark(
         "estimator",

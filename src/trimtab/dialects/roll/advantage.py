@@ -8,6 +8,7 @@ from trimtab.config.advantages import WHITEN, Estimator, Gae, Normalise, Reinfor
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.roll.keys import NORM, has_environments
 from trimtab.errors import ConfigError
 
 KL = {"kl": "k1", "abs": "abs", "mse": "k2", "k3": "k3"}
@@ -58,18 +59,42 @@ def _clip(given: Given) -> dict[str, Any]:
 
 
 def _norm(given: Given) -> Normalise | None:
-    mean, std = given["norm_mean_type"], given["norm_std_type"]
-    if given["adv_estimator"] == "grpo":
-        mean, std = "group", "group"
+    mean, std = norm_types(given)
     refuse("running" in (mean, std), "ROLL norm_mean_type or norm_std_type running", "it depends on earlier batches")
     refuse(
         std == "group" and mean != "group",
         f"ROLL norm_mean_type {mean} with norm_std_type group",
-        "the rewards come out as a table of groups times rows. Set norm_mean_type to group",
+        "its rewards come out as a table of groups times rows in RLVR, and as 0 in the agentic pipelines where a group agrees. Set "
+        "norm_mean_type to group",
     )
     if mean is None and std is None:
         return None
     return Normalise(mean=mean, std=std, eps=1e-6, eps_at="std")
+
+
+def norm_types(given: Given) -> tuple[Any, Any]:
+    """Over what the mean and the deviation of the rewards are taken; None for neither."""
+    if has_environments(given):
+        return _agentic_types(given)
+    if given["adv_estimator"] == "grpo":
+        return "group", "group"
+    return given["norm_mean_type"], given["norm_std_type"]
+
+
+def _agentic_types(given: Given) -> tuple[Any, Any]:
+    """What the section says; `method`, the older spelling, where the types are left out. The estimator plays no part."""
+    grouping, method = given[f"{NORM}.grouping"], given[f"{NORM}.method"]
+    unit = "batch" if grouping == "batch" else "group"
+    mean = given[f"{NORM}.norm_mean_type"] or (unit if method in ("mean", "mean_std", "asym_clip") else None)
+    std = given[f"{NORM}.norm_std_type"] or (unit if method in ("mean_std", "asym_clip") else None)
+    if grouping == "batch":
+        return mean and "batch", std and "batch"
+    refuse(
+        "group" in (mean, std) and grouping != "traj_group_id",
+        f"ROLL {NORM}.grouping {grouping}",
+        "it compares the answers of more than one prompt, or of the steps within one. Use traj_group_id or batch",
+    )
+    return mean, std
 
 
 def _reward_kl(given: Given) -> KlPenalty | None:

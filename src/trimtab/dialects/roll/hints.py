@@ -23,6 +23,8 @@ HINTS = Hints(
         "pg_clip_high": "loss.high",
         "rl_loss_coef": "advantage_scale",
         "advantage_clip": "advantage_clip",
+        "topr_positive_weight": "loss.positive",
+        "topr_negative_weight": "loss.negative",
     },
     frees=("use_pg_clip_range",),
 )

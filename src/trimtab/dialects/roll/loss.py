@@ -8,6 +8,8 @@ from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
+from trimtab.dialects.roll.correction import filters
+from trimtab.dialects.roll.keys import uses_variant
 from trimtab.errors import ConfigError
 
 REDUCTIONS = {name: name for name in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")}
@@ -32,7 +34,7 @@ def _topr(given: Given) -> Objective:
             "ROLL pg_variant topr cannot be said: it looks at the sign of the score, where ours looks at that of the advantage. Both agree "
             "with adv_estimator reinforce and nothing subtracted from rewards or advantages."
         )
-    return ours.Topr(level="token")
+    return ours.Topr(level="token", positive=given["topr_positive_weight"], negative=given["topr_negative_weight"])
 
 
 LOSSES: Table = {
@@ -54,7 +56,7 @@ def loss_of(given: Given) -> LossPart:
         ("length_loss_weight", "rows weigh by their length relative to the batch"),
     ):
         refuse(given[label], f"ROLL {label}", f"{why}. Leave it out")
-    name, scale = given["pg_variant"] or "ppo", given["rl_loss_coef"]
+    name, scale = (given["pg_variant"] if uses_variant(given) else None) or "ppo", given["rl_loss_coef"]
     refuse(name == "kimi15" and scale != 1, "ROLL rl_loss_coef with kimi15", "its pull is no multiple of the advantage")
     if not given.speaks_of("loss"):
         return LossPart()
@@ -73,7 +75,7 @@ def _reduction(given: Given) -> Reduction | None:
     if mode == "seq-mean-token-sum-norm":
         width = given.width or (given["sequence_length"] - 1 if given["sequence_length"] else None)
         return None if width is None else Reduction(mode="token-sum", constant=float(width))
-    if mode == "token-mean" and given["filters"]:
+    if mode == "token-mean" and filters(given):
         return None
     return reduction_of(REDUCTIONS, "ROLL loss_agg_mode", mode)
 

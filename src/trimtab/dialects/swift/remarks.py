@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from trimtab.dialects.dialect import Remark
 from trimtab.dialects.swift.keys import TEACHER, P
+from trimtab.dialects.swift.loss import pays_kl_in_reward
+from trimtab.dialects.trl.loss import caps_below_the_clip
 
 REMARKS = (
     Remark(
         f"{P}_mode",
         "surprise",
         "The weight multiplies the KL term too, so beta acts less where the ratio is small; no other framework does this.",
-        lambda given: given.is_on(f"{P}_mode"),
+        lambda given: given.is_on(f"{P}_mode") and bool(given["beta"]) and not pays_kl_in_reward(given),
+        source="rlhf_trainers/grpo_trainer.py:1067 GRPOTrainer._compute_loss_and_metrics",
     ),
     Remark(
         f"{P}_mode",
@@ -18,6 +21,7 @@ REMARKS = (
         "sequence_mask tests the geometric mean and lets survivors keep their own token ratios, unbounded; TRL's option of the "
         "same name tests and weighs by the product.",
         lambda given: given[f"{P}_mode"] == "sequence_mask",
+        source="rlhf_trainers/grpo_trainer.py:2386 GRPOTrainer._apply_rollout_importance_sampling",
     ),
     Remark(
         f"{P}_mode",
@@ -26,6 +30,7 @@ REMARKS = (
         + P
         + "_threshold}; TRL's option of the same name caps the product.",
         lambda given: given[f"{P}_mode"] == "sequence_truncate",
+        source="rlhf_trainers/grpo_trainer.py:2381 GRPOTrainer._apply_rollout_importance_sampling",
     ),
     Remark(
         f"{P}_threshold",
@@ -39,6 +44,7 @@ REMARKS = (
         "Masked sequences leave the mask, so their KL term and, with loss_type bnpo, their place in the denominator go too; TRL "
         "multiplies the policy term only.",
         lambda given: given.is_on("off_policy_sequence_mask_delta"),
+        source="rlhf_trainers/grpo_trainer.py:1080 GRPOTrainer._compute_loss_and_metrics",
     ),
     Remark(
         "log_rollout_offpolicy_metrics",
@@ -65,30 +71,26 @@ REMARKS = (
         lambda given: bool(given["overlong_filter"]),
     ),
     Remark(
-        "loss_type",
-        "surprise",
-        "{loss_type} averages each micro-batch by itself, so the step depends on how the batch is split; dapo divides by the tokens of "
-        "the whole batch.",
-        lambda given: given.has("loss_type") and given["loss_type"] in ("grpo", "dr_grpo", "sapo"),
-    ),
-    Remark(
         "epsilon_high",
         "surprise",
         "With cispo epsilon_high {epsilon_high} bounds the ratio itself; verl, slime, NeMo-RL and ROLL mean 1 + epsilon_high.",
         lambda given: given["loss_type"] == "cispo",
+        source="rlhf_trainers/grpo_trainer.py:1037 GRPOTrainer._compute_loss_and_metrics",
     ),
     Remark(
         "loss_type",
         "surprise",
         "bnpo divides by the tokens of one micro-batch here and by those of the global batch under Megatron.",
         lambda given: given["loss_type"] == "bnpo",
+        source="rlhf_trainers/grpo_trainer.py:1085 GRPOTrainer._compute_loss_and_metrics",
     ),
     Remark(
         "delta",
         "surprise",
-        "delta caps the ratio of the unclipped branch for both signs of the advantage; dual clip elsewhere caps the loss where it is "
-        "negative.",
-        lambda given: given.is_on("delta"),
+        "delta {delta} is below the clip's upper bound, and caps the ratio where the advantage is positive too; dual clip elsewhere acts "
+        "where it is negative.",
+        caps_below_the_clip,
+        source="rlhf_trainers/grpo_trainer.py:1054 GRPOTrainer._compute_loss_and_metrics",
     ),
     Remark(
         "teacher_model",

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
-from trimtab.dialects.trl.loss import is_rloo
+from trimtab.dialects.trl.keys import is_rloo, refuse_absent
 from trimtab.errors import ConfigError
 
 ROW_WISE = Normalise(unit="sequence", eps=1e-4, eps_at="std")
@@ -20,6 +20,7 @@ SCALES: dict[str, dict[str, Any]] = {
 
 def advantage_of(given: Given) -> AdvantagePart:
     """GRPO's scaling, several rewards normalised each, or RLOO."""
+    refuse_absent(given, "advantage")
     refuse(
         is_rloo(given) and given.has("beta") and given["beta"],
         "TRL RLOOConfig beta",

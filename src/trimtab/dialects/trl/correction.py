@@ -11,16 +11,16 @@ from typing import Any
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.parts import OFF, alone, opsm, weight_of
-from trimtab.dialects.trl.keys import MODES, P
-from trimtab.dialects.trl.loss import is_rloo
+from trimtab.dialects.trl.keys import MODES, P, is_async, is_rloo, refuse_absent
 from trimtab.errors import ConfigError
 
 
 def correction_of(given: Given) -> Correction | None:
-    """A weight where vLLM samples, and a gate where the sequence mask is on."""
+    """A weight where vLLM samples, and a gate where the sequence mask is on; RLOOConfig and AsyncGRPOConfig have neither."""
+    refuse_absent(given, "correction")
     delta, sampled = given["off_policy_mask_threshold"], not given.has("use_vllm") or given["use_vllm"]
     gates = (opsm(delta, pair="current/behavior" if sampled else "current/proximal"),) if delta is not None else ()
-    if given.has("max_staleness"):
+    if is_async(given):
         return OFF.but(policies="bypass")
     if is_rloo(given):
         return OFF
@@ -39,6 +39,8 @@ def correction_of(given: Given) -> Correction | None:
 
 def is_weighed(given: Given) -> bool:
     """Whether vLLM samples and its ratio weighs."""
+    if is_rloo(given) or is_async(given):
+        return False
     speaks = given["use_vllm"] or given.has(
         *(f"{P}_{name}" for name in ("correction", "mode", "clip_max", "clip_min", "cap"))
     )
@@ -68,6 +70,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         yield {"max_staleness": 4}  # a key of AsyncGRPOConfig, whose ratio divides by behavior
     if weight is None or weight.level == "one":
         yield found or {f"{P}_correction": False}
+        if not found:
+            yield {"normalize_advantages": False, "use_vllm": False}  # RLOOConfig, which corrects nothing either way
         return
     for mode, (unit, zero) in MODES.items():
         if unit == weight.level and zero == (weight.outside == "zero" or (weight.lower, weight.upper) == (None, None)):

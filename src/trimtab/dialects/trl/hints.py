@@ -13,5 +13,5 @@ HINTS = Hints(
         ("scale_rewards", "multi_objective_aggregation", "normalize_advantages"),
     ),
     seeds={"epsilon_high": 5.0, "reward_weights": (1.0,)},
-    toggles=("beta",),
+    toggles=("beta", "entropy_coef"),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config import losses as ours
-from trimtab.config.losses import KlPenalty, Objective
+from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.dialect import Given
-from trimtab.dialects.objectives import LossPart, reduction_of
+from trimtab.dialects.objectives import LossPart, bonus, reduction_of
+from trimtab.dialects.trl.keys import is_rloo, refuse_absent
 from trimtab.errors import ConfigError
 
 REDUCTIONS = {
@@ -24,9 +25,10 @@ def clip_bounds(given: Given) -> dict[str, Any]:
     return {"low": given["epsilon"], "high": high}
 
 
-def is_rloo(given: Given) -> bool:
-    """Whether these are settings of RLOOConfig, which alone has this key."""
-    return given.has("normalize_advantages")
+def caps_below_the_clip(given: Given) -> bool:
+    """Whether delta bounds the ratio below where the clip does; above that the two are a dual clip."""
+    unclipped = given["loss_type"] in ("cispo", "sapo", "vespo", "real")
+    return bool(given["delta"]) and not unclipped and given["delta"] < 1 + clip_bounds(given)["high"]
 
 
 def _surrogate(given: Given) -> Objective:
@@ -52,7 +54,8 @@ def _surrogate(given: Given) -> Objective:
 
 
 def loss_of(given: Given) -> LossPart:
-    """loss_type chooses surrogate and denominator at once."""
+    """loss_type chooses surrogate and denominator at once; the entropy bonus is a token mean under each of them."""
+    refuse_absent(given, "loss")
     if is_rloo(given):
         raise ConfigError(
             "TRL RLOOConfig's loss cannot be said: it clips the product of the ratios over an answer. Use GRPOConfig with "
@@ -66,6 +69,7 @@ def loss_of(given: Given) -> LossPart:
         loss=_surrogate(given),
         reduction=reduction_of(REDUCTIONS, "TRL loss_type", mode, given["max_completion_length"]),
         kl=_kl(given) if given["beta"] else None,
+        entropy=bonus(given["entropy_coef"], reduction=Reduction(mode="token-mean")),
         rows="all",
     )
 

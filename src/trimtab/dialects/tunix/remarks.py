@@ -19,12 +19,14 @@ REMARKS = (
         lambda given: (
             is_agentic(given) and not is_ppo(given) and given["use_rollout_logps"] and given["sampler_is"] is None
         ),
+        source="rl/agentic/agentic_grpo_learner.py:441 GRPOLearner._process_results",
     ),
     Remark(
         "sampler_is",
         "surprise",
         "sampler_is has no effect with use_rollout_logps false: the weights need the sampler's log-probs. Leave use_rollout_logps out.",
         lambda given: _is_weighed(given) and not given["use_rollout_logps"],
+        source="rl/agentic/agentic_grpo_learner.py:661 GRPOLearner._process_results",
     ),
     Remark(
         "sampler_is",
@@ -38,6 +40,7 @@ REMARKS = (
         "surprise",
         "training_mode is not agentic_grpo, so that Tunix does not read agentic_grpo_config at all; it is read here.",
         lambda given: has_keys_in(given, AGENTIC) and given["training_mode"] != "agentic_grpo",
+        source="cli/grpo_main.py:809 GrpoPipeline._run",
     ),
     Remark(
         "num_iterations",
@@ -46,6 +49,7 @@ REMARKS = (
         lambda given: (
             given.speaks_of("loss") and not is_agentic(given) and not is_ppo(given) and given["num_iterations"] <= 1
         ),
+        source="rl/grpo/grpo_learner.py:302 GRPOLearner._generate_and_compute_advantage",
     ),
     Remark(
         "kl_loss_mode",
@@ -55,12 +59,14 @@ REMARKS = (
         lambda given: (
             given.speaks_of("loss") and not is_ppo(given) and bool(given["beta"]) and given["kl_loss_mode"] == "kl"
         ),
+        source="rl/common.py:152 compute_kl_divergence",
     ),
     Remark(
         "loss_agg_mode",
         "surprise",
         "{loss_agg_mode} divides by the number of answers, not by a norm: no caller hands it one.",
         lambda given: given["loss_agg_mode"] == "sequence-mean-token-sum-norm",
+        source="rl/common.py:584 aggregate_loss",
     ),
     Remark(
         "loss_agg_mode",
@@ -86,6 +92,7 @@ REMARKS = (
         "surprise",
         "algo_variant {algo_variant} is a name and changes nothing: estimator, clip and reduction are keys of their own.",
         lambda given: given.has("algo_variant") and given["algo_variant"] not in (None, "grpo", "agentic_grpo", "ppo"),
+        source="rl/algorithm_config.py:50 AlgorithmConfig.__post_init__",
     ),
     Remark(
         "policy_loss_fn",
@@ -93,6 +100,7 @@ REMARKS = (
         "PPO writes the reward of an answer into an array of whole numbers: 0.7 becomes 0 and −1.6 becomes −1. Scale rewards to whole "
         "numbers; ours keeps them.",
         is_ppo,
+        source="rl/ppo/ppo_learner.py:353 PPOLearner._generate_and_compute_advantage",
     ),
     Remark(
         "kl_method",
