@@ -51,6 +51,12 @@ def test_each_field(settings: dict[str, Any], wanted: list[float]) -> None:
     torch.testing.assert_close(normalised(norm, VALUES, group=GROUP), torch.tensor(wanted, dtype=torch.float64))
 
 
+def test_what_is_not_said_is_an_unbiased_variance_with_1e_8_added() -> None:
+    # 0 and √2·1e-4: deviations ∓1e-4/√2, variance 1e-8, divisor √(2e-8)
+    found = normalised(Normalise(), torch.tensor([0.0, math.sqrt(2) * 1e-4], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([-0.5, 0.5], dtype=torch.float64))
+
+
 @pytest.mark.parametrize(("singleton", "wanted"), [("zero", 0.0), ("raw", 5.0)])
 def test_a_group_of_one(singleton: Any, wanted: float) -> None:
     for more in ({}, {"leave_one_out": True}, {"std": "group", "eps_at": "std", "eps": 0.0}):
