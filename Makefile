@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
+.PHONY: demo test test-plain test-slow mutants check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -23,6 +23,13 @@ test-plain: .venv/ready
 # What takes minutes, such as runs killed again and again at random moments.
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -q -m slow
+
+# Small changes to the code, one at a time, in a copy: one that no test notices is a hole in the tests, or is listed in .ci/mutants.toml
+# with its reason. Half an hour on two cores; a stopped run goes on where it was.
+COUNT ?= 100
+SEED ?= 0
+mutants: .venv/ready
+	$(BIN)/python .ci/mutants.py --count $(COUNT) --seed $(SEED)
 
 # Everything that CI runs, two targets side by side: each says when it begins, and shows what it printed when it has ended.
 check: .venv/ready

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from trimtab.advantage.estimate import advantages
 from trimtab.advantage.normalise import normalised
-from trimtab.config.advantages import Normalise
+from trimtab.config.advantages import Distillation, Estimator, Gae, Gdpo, Normalise, ReMax
 
 VALUES = torch.tensor([0.0, 2.0, 4.0, 10.0], dtype=torch.float64)
 GROUP = torch.tensor([1, 1, 8, 8])
@@ -46,6 +49,12 @@ GROUP = torch.tensor([1, 1, 8, 8])
 def test_each_field(settings: dict[str, Any], wanted: list[float]) -> None:
     norm = Normalise(**({"eps": 0.0} | settings))
     torch.testing.assert_close(normalised(norm, VALUES, group=GROUP), torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_what_is_not_said_is_an_unbiased_variance_with_1e_8_added() -> None:
+    # 0 and √2·1e-4: deviations ∓1e-4/√2, variance 1e-8, divisor √(2e-8)
+    found = normalised(Normalise(), torch.tensor([0.0, math.sqrt(2) * 1e-4], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([-0.5, 0.5], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("singleton", "wanted"), [("zero", 0.0), ("raw", 5.0)])
@@ -99,3 +108,51 @@ def test_float32_keeps_the_digits_of_a_small_spread_on_a_large_mean() -> None:
     values = torch.tensor([4096.0, 4096.0 + 2**-11, 4096.0 + 2**-10])  # exact in float32
     found = normalised(Normalise(eps=0.0), values)
     torch.testing.assert_close(found, torch.tensor([-1.0, 0.0, 1.0]))
+
+
+TENTHS = [[0.3, 0.7], [0.7, 0.6], [0.9, 0.2]]
+"""In float32 three numbers less 0.1 of themselves: differences that are equal but for rounding."""
+
+
+def less(columns: int, by: float = 0.1) -> Tensor:
+    return (torch.tensor(TENTHS, dtype=torch.float64)[:, :columns] - by).float()
+
+
+EQUAL_BUT_FOR_ROUNDING: dict[str, tuple[Estimator, dict[str, Tensor]]] = {
+    "remax": (ReMax(), {"rewards": torch.tensor(TENTHS)[:, 0], "baselines": less(1)[:, 0]}),
+    "gae": (Gae(lam=1.0), {"rewards": torch.tensor(TENTHS)[:, 0], "values": less(1).expand(3, 2)}),
+    "distillation": (Distillation(), {"teacher": -less(2), "proximal": -torch.tensor(TENTHS)}),
+    "gdpo": (
+        Gdpo(weights=(3.0, 1.0), std=False),
+        {"rewards": torch.tensor([[0.1, -0.3], [0.3, -0.9], [0.7, -2.1]])},
+    ),
+}
+
+
+@pytest.mark.parametrize("eps_at", ["std", "variance", "floor"])
+@pytest.mark.parametrize("mean", ["batch", "group", None])
+@pytest.mark.parametrize("name", EQUAL_BUT_FOR_ROUNDING)
+def test_what_differs_by_rounding_only_is_not_divided_by_it(name: str, mean: Any, eps_at: Any) -> None:
+    estimator, given = EQUAL_BUT_FOR_ROUNDING[name]
+    unit = "sequence" if name == "gdpo" else "token"
+    for std in ("batch", "group"):
+        norm = Normalise(mean=mean, std=std, eps=1e-12, eps_at=eps_at, unit=unit)
+        beside = {"mask": torch.ones(3, 2), "group": torch.zeros(3, dtype=torch.int64)}
+        found = advantages(estimator.but(normalise=norm), **given, **beside).advantages
+        # not divided: 0.1 where nothing is subtracted, and nothing of Gdpo's, whose parts cancel
+        wanted = torch.full((3, 2), 0.0 if mean is not None or name == "gdpo" else 0.1)
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0.0 if mean is not None else 1e-6)
+
+
+def test_what_differs_by_more_than_rounding_is_divided_by_it() -> None:
+    # the same baselines, one of them off by 1e-5: advantages 0.1, 0.1 and 0.1 + 1e-5 have deviation 1e-5/√3
+    baselines = less(1)[:, 0].clone()
+    baselines[2] -= 1e-5
+    norm = Normalise(unit="token", eps=0.0)
+    found = advantages(
+        ReMax(normalise=norm),
+        rewards=torch.tensor(TENTHS)[:, 0],
+        baselines=baselines,
+        mask=torch.ones(3, 1),
+    ).advantages.flatten()
+    torch.testing.assert_close(found, torch.tensor([-1.0, -1.0, 2.0]) / math.sqrt(3), rtol=0.02, atol=0.0)

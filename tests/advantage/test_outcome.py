@@ -202,6 +202,27 @@ def test_pass_at_k_is_the_mean_gain_over_subsets(k: int | None, rewards: list[fl
     equal(found, [gain(row) for row in range(len(rewards))])
 
 
+@pytest.mark.parametrize(
+    "rewards", [[0.1, 0.3, 0.3], [0.7, 0.3, 0.7], [0.7, 0.1, -0.2, 0.7], [-0.2, 0.7, 0.1, 0.7, 0.7]]
+)
+@pytest.mark.parametrize("k", [3, None])
+def test_who_gains_nothing_at_k_gets_exactly_nothing(rewards: list[float], k: int | None) -> None:
+    # another row of every subset is as good: what rounding leaves of the difference would later be divided by eps
+    found = rows(PassK(k=k, std=False), rewards, torch.zeros(len(rewards), dtype=torch.int64))
+    best = torch.tensor(rewards) == max(rewards)
+    assert not found[~best].any()
+    assert (found[best] == found[best][0]).all()
+    assert bool(found.any()) == (k == 3 and len(rewards) > 3)  # of a whole group with two best, not even they
+
+
+def test_a_group_that_gains_nothing_is_not_divided_by_a_rounding() -> None:
+    # the gains are 0, 0, 0 and 0, 1, 0: mean 1/6; the first group has no deviation, the second √(1/3)
+    norm = Normalise(mean="batch", std="group", unit="sequence", eps=1e-6, eps_at="std")
+    found = rows(PassK(std=False, normalise=norm), [0.1, 0.3, 0.3, 0.0, 1.0, 0.0], torch.tensor([0, 0, 0, 1, 1, 1]))
+    deviation = math.sqrt(1 / 3) + 1e-6
+    equal(found, [-1 / 6, -1 / 6, -1 / 6, -1 / 6 / deviation, 5 / 6 / deviation, -1 / 6 / deviation])
+
+
 @pytest.mark.parametrize("estimator", [Grpo(), Rloo(), LeaveOneOut(), Opo(), Gpg(), Gpg(factor="nonzero")], ids=str)
 def test_a_group_of_one_gets_zero_or_its_raw_reward_as_asked(estimator: Estimator) -> None:
     group, rewards = torch.tensor([0, 1, 1]), [7.0, 1.0, 0.0]

@@ -78,6 +78,23 @@ def test_a_token_without_a_teachers_log_prob_was_never_trained_and_is_counted() 
     assert lost.trained.tolist() == [[True, True, True], [False, True, False]]
 
 
+def test_a_row_that_failed_or_was_dropped_still_counts_among_the_tokens_that_may_be_unknown() -> None:
+    # four tokens of the mask, one without a teacher; the second row leaves, with and without a token that lacks one
+    given = {"mask": torch.ones(2, 2), "proximal": -torch.ones(2, 2), "group": torch.zeros(2, dtype=torch.int64)}
+    rule = Distillation(base=Grpo())
+    for lost in (0, 1):
+        teacher = -torch.ones(2, 2)
+        teacher[lost, 1] = NAN
+        failed = advantages(rule, teacher=teacher, rewards=torch.tensor([1.0, NAN]), **given)
+        ended = torch.tensor([True, False])
+        dropped = advantages(
+            rule, teacher=teacher, rewards=torch.ones(2), ended=ended, shaping=Shaping(no_eos="drop"), **given
+        )
+        for found in (failed, dropped):
+            assert found.trained[:, 0].tolist() == [True, False]
+            assert found.metrics["unknown_fraction"] == 1 / 4
+
+
 def test_a_missing_token_leaves_every_statistic() -> None:
     """As if the mask had not held it: in a mean over tokens, and in lengths."""
     teacher = TEACHER.clone()

@@ -183,6 +183,19 @@ def test_a_second_scoring_that_is_as_far_off_is_the_trainers_own_noise():
     assert found(batch, batch.proximal) == ["precision"]
 
 
+def test_a_second_scoring_without_a_number_says_nothing_of_noise():
+    batch = made.batch(noise=0.02)
+    assert found(batch, np.full(len(batch.trained), np.nan)) == found(batch)
+
+
+def test_a_few_tokens_that_are_out_of_all_bounds_make_no_other_lag_look_better():
+    # four of forty tokens 60 to 90 below: squared as they are, they would outweigh what any wrong lag leaves
+    batch, rng = made.batch(noise=0.02), np.random.default_rng(3)
+    far = np.tile(np.isin(np.arange(45), [12, 17, 30, 38]), 64)
+    spoilt = np.where(far, -rng.uniform(60, 90, len(far)), batch.proximal).astype(np.float32)
+    assert not {"shift", "retokenised"} & set(found(replace(batch, proximal=spoilt)))
+
+
 def test_rare_jumps_are_heavy_tails():
     batch = made.batch(noise=1e-3)
     rng = np.random.default_rng(7)

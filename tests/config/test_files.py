@@ -113,6 +113,12 @@ def test_a_dotted_override_changes_one_setting(override, expected, written):
     assert load(Correction, written(RULE), [override]) == expected
 
 
+def test_an_override_may_go_sixty_levels_deep_and_no_further(written):
+    for levels, sentence in ((60, "has no field"), (61, "goes more than 60 levels deep")):
+        with pytest.raises(ConfigError, match=sentence):
+            load(Correction, written(RULE), [".".join(["weight", *["a"] * (levels - 1)]) + "=1"])
+
+
 def test_overrides_apply_in_order(written):
     rule = load(Correction, written(RULE), ["weight.upper=5", "weight.upper=7"])
     assert rule.weight == Weight(level="token", upper=7.0)

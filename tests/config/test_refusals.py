@@ -2,10 +2,12 @@
 
 import math
 import re
+import warnings
 
 import pytest
 
 from trimtab import Correction, Gate, Limit, TrimtabError, Weight, preset
+from trimtab.config import losses
 from trimtab.errors import ConfigError, UnknownNameError
 
 HOUSE_FORM = re.compile(r"needs .+, got .+\.( .+[.?])?$")
@@ -161,6 +163,18 @@ def test_a_long_value_is_cut_in_the_message():
 def test_settings_that_are_not_a_mapping_are_refused(settings):
     with pytest.raises(ConfigError, match="Correction needs a mapping of settings, got"):
         Correction.from_settings(settings)
+
+
+def test_bounds_may_meet_each_other_and_what_they_have_to_contain():
+    for bounds in ({"lower": 1.0}, {"upper": 1.0}, {"lower": 1.0, "upper": 1.0}):
+        for kind in (Gate, Weight, losses.Cispo):
+            settings = {"metric": "ratio"} if kind is Gate else {"level": "token"}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = kind(**settings, **({"upper": None} if kind is losses.Cispo else {}) | bounds)
+            assert {name: getattr(made, name) for name in bounds} == bounds
+    assert Gate(metric="k1", lower=0.0, upper=0.0).upper == 0.0
+    assert losses.Bapo(lower=0.8, lower_max=0.8, upper=1.2, upper_max=1.2).lowers == (0.8,)
 
 
 def test_every_refusal_is_a_trimtab_error_and_a_value_error():

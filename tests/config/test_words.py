@@ -142,6 +142,23 @@ VARIANTS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("settings", "when"),
+    [
+        ({}, "only on tokens with negative advantage"),
+        ({"level": "sequence"}, "only on sequences whose mean advantage is negative"),
+        ({"level": "segment"}, "only on turns whose mean advantage is negative"),
+        ({"level": "sequence", "advantage_of": "token"}, "only on tokens with negative advantage"),
+        ({"when": "moving_away"}, "only on tokens that the update pushes further away: advantage × ℓ > 0"),
+        ({"when": "always"}, "always"),
+    ],
+)
+def test_when_a_gate_acts_is_said_of_what_it_looks_at(settings, when):
+    gate = Gate(**({"metric": "ratio", "upper": 1.1, "when": "negative_advantage"} | settings))
+    lines = next(dict(part.lines) for part in passages(Correction(gates=(gate,))) if part.title.startswith("Gate 1"))
+    assert lines["acts"] == when
+
+
 @pytest.mark.parametrize("field", VARIANTS)
 def test_every_choice_of_a_gate_reads_differently(field):
     base = {"metric": "ratio", "level": "sequence", "agg": "mean", "upper": 1.1}

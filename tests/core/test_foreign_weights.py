@@ -45,6 +45,19 @@ def test_a_weight_that_is_no_number_takes_its_token_out_and_is_counted():
     assert made.metrics["weight/mean"] == 1.5
 
 
+def test_weights_in_float64_keep_their_digits():
+    weight = torch.tensor(
+        [[0.1, 1e300, float("inf")]], dtype=torch.float64
+    )  # 1e300 is a number, though none of float32
+    made = trimtab.Corrected.of_weights(weight, mask=torch.ones(1, 3, dtype=torch.bool))
+    assert made.weight.dtype == made.log_r.dtype == torch.float64
+    assert made.weight.tolist() == [[0.1, 1e300, 0.0]]
+    assert made.kept.tolist() == [[True, True, False]]
+    for kind in (torch.float32, torch.bfloat16):
+        made = trimtab.Corrected.of_weights(weight[:, :1].to(kind), mask=torch.ones(1, 1, dtype=torch.bool))
+        assert made.weight.dtype == torch.float32
+
+
 def test_a_rule_beside_them_says_what_is_counted():
     weight, mask = torch.tensor([[1.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool)
     kept, rule = torch.tensor([[True, False]]), trimtab.preset("geo-rs").but(denominator="kept")

@@ -18,6 +18,14 @@ from trimtab.core.observe import Metrics
 from trimtab.core.ranks import ALONE
 from trimtab.errors import InputError
 
+
+@pytest.fixture(autouse=True, params=["1", "0"], ids=["pass", "plain"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value is that of both forms; those that the pass does not take are the plain one's twice."""
+    monkeypatch.setenv("TRIMTAB_FAST", request.param)
+
+
+KEEP_ALL = Correction(gates=(Gate(metric="k1", direction="reverse", bounds={"keep": 1.0}),))
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
 
 
@@ -145,6 +153,16 @@ def test_beyond_its_bounds_a_weight_is_truncated_or_zeroed_and_the_mask_stays() 
     assert zeroed.kept.all()
 
 
+def test_a_bound_that_was_found_beyond_what_is_reported_is_reported_as_the_most() -> None:
+    # ℓ = 200 is kept with all others: the bound is e^200, a number of float64 and beyond the 1e38 of metrics
+    weight = Weight(level="token", bounds={"keep": 1.0})
+    behavior = torch.full((1, 2), -300.0, dtype=torch.float64)
+    proximal = behavior + torch.tensor([[200.0, 1.0]])
+    for rule, name in ((Correction(weight=weight), "weight/upper"), (KEEP_ALL, "gate/0-k1-token/upper")):
+        out = correct(rule, behavior=behavior, proximal=proximal, mask=torch.ones(1, 2))
+        assert float(out.metrics[name]) == pytest.approx(1e38 if name == "weight/upper" else 200.0)
+
+
 def test_a_ratio_that_overflows_takes_the_cap() -> None:
     near(on(preset("token-tis", upper=2.0), [[89.0, 500.0]]).weight, [[2.0, 2.0]])
     free = on(Correction(weight=Weight(level="token")), [[500.0]]).weight
@@ -186,8 +204,9 @@ def test_when_limits_a_gate_to_some_tokens() -> None:
         "moving_away": [0, 1, 1],  # A · ℓ > 0: pushing a ratio that is too high higher still
     }
     for when, kept in wanted.items():
-        out = on(gate(metric="ratio", upper=upper, when=when), rows, advantages=advantages)
-        assert out.kept.int().tolist() == [kept], when
+        for size in (1.0, 0.01):  # the sign of an advantage decides, however small it is
+            out = on(gate(metric="ratio", upper=upper, when=when), rows, advantages=size * advantages)
+            assert out.kept.int().tolist() == [kept], when
 
 
 def test_a_sequence_is_judged_by_its_mean_advantage_unless_tokens_are_asked() -> None:

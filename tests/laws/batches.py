@@ -105,7 +105,7 @@ def gates(draw: st.DrawFn) -> Gate:
         agg = "mean"  # a sum of numbers that are at least 1 leaves any bound on-policy
     action = draw(st.sampled_from(["reject", "zero", "observe"]))
     directions = METRICS[metric].directions
-    limits = [None, Limit(bound=2.0), Limit(bound=20.0)]
+    limits = [None, Limit(bound=0.05), Limit(bound=2.0), Limit(bound=20.0)]
     if agg is not None:
         limits.append(Limit(bound=0.3, at="gathered"))
     limit = draw(st.sampled_from(limits))
@@ -148,9 +148,8 @@ def weights(draw: st.DrawFn) -> Weight | None:
         return Weight(level=level, outside=outside, **both, **varying)
     lower, upper = draw(st.sampled_from([None, 0.3, 0.9])), draw(st.sampled_from([None, 1.1, 2.0]))
     outside = draw(st.sampled_from(["clamp", "zero"])) if (lower, upper) != (None, None) else "clamp"
-    return Weight(
-        level=level, lower=lower, upper=upper, outside=outside, scope=draw(st.sampled_from(["trained", "kept"]))
-    )
+    scope, limit = draw(st.sampled_from(["trained", "kept"])), draw(st.sampled_from([None, Limit(bound=0.05)]))
+    return Weight(level=level, lower=lower, upper=upper, outside=outside, scope=scope, limit=limit)
 
 
 OF_SAMPLED_TOKENS = [name for name in preset_names() if preset(name).centering is None]

@@ -88,6 +88,17 @@ def test_a_rejected_token_has_no_part_in_the_search() -> None:
     assert float(found.loss) == pytest.approx(-1.2)
 
 
+def test_tokens_held_by_the_dual_bound_are_counted() -> None:
+    # A = −1 at ρ = e² = 7.4: above 3, so the first token loses 3 and has no slope; at 2.9 and where A > 0 it is no matter of the bound
+    found, slopes = run(Bapo(), [math.exp(2), 2.9, math.exp(2), 1.0], [-1.0, -1.0, 1.0, 1.0])
+    assert float(found.metrics["policy/clip_dual"]) == 1 / 4
+    assert slopes[0] == 0
+    assert slopes[1] == pytest.approx(2.9)
+    without, slopes = run(Bapo(dual=None), [math.exp(2)], [-1.0])
+    assert "policy/clip_dual" not in without.metrics
+    assert slopes[0] == pytest.approx(math.exp(2))
+
+
 def _on_ranks(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)

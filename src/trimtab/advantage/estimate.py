@@ -82,6 +82,8 @@ class Estimate:
     rows: Float[Tensor, " rows"] | None = None
     returns: Float[Tensor, "*tokens"] | None = None
     whiten: Normalise | None = None
+    size: Float[Tensor, "*tokens"] | None = None
+    """The sizes of what each number is a difference of: their last digits are what it is off by."""
 
 
 @takes_arrays()
@@ -161,7 +163,7 @@ def advantages(
     columns = len(of_rewards.weights) if isinstance(of_rewards, Gdpo) else None
     batch = episodes(given, shaping, estimator.baseline, columns)
     found = _estimate(estimator, shaping, batch)
-    tokens = found.tokens if found.whiten is None else _whiten(found.whiten, found.tokens, batch)
+    tokens = _whitened(found, batch)
     kind = batch.trained.dtype
     return Advantages(
         advantages=tokens * batch.trained,
@@ -218,17 +220,22 @@ def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estima
     task = batch.reward if batch.per_token is None else None
     if isinstance(estimator, Gae):
         tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
-        return Estimate(tokens, returns=returns, whiten=estimator.normalise)
+        values = batch.given.values
+        assert values is not None
+        size = batch.clean(values).abs() + returns.abs()
+        return Estimate(tokens, returns=returns, whiten=estimator.normalise, size=size)
     if isinstance(estimator, ReMax):
         way, greedy = path(batch, "skip"), batch.given.baselines
         assert greedy is not None
         returns = to_go(way, token_rewards(batch, way, task), 1.0)
-        less = torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked
-        return Estimate(returns - batch.spread(less), returns=returns, whiten=estimator.normalise)
+        less = batch.spread(torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked)
+        size = returns.abs() + less.abs()
+        return Estimate(returns - less, returns=returns, whiten=estimator.normalise, size=size)
     if isinstance(estimator, OptimalToken):
         way = path(batch, "skip")
         returns = to_go(way, token_rewards(batch, way, task), 1.0)
-        return Estimate(optimal_token(estimator, batch, returns), returns=returns, whiten=estimator.normalise)
+        found = optimal_token(estimator, batch, returns)
+        return Estimate(found, returns=returns, whiten=estimator.normalise, size=returns.abs())
     if isinstance(estimator, ReinforcePlusPlus):
         way = path(batch, estimator.gaps)
         if estimator.group_mean:
@@ -252,11 +259,12 @@ def _distillation(estimator: Distillation, shaping: Shaping, batch: Episodes) ->
     assert teacher is not None
     assert student is not None
     own = teacher_signal(estimator, teacher, student, batch.trained)
+    size = (batch.clean(teacher).abs() + batch.clean(student).abs()) * estimator.coefficient
     if estimator.base is None:
-        return Estimate(own, whiten=estimator.normalise)
+        return Estimate(own, whiten=estimator.normalise, size=size)
     found = _estimate(estimator.base, shaping, batch)
-    rewarded = found.tokens if found.whiten is None else _whiten(found.whiten, found.tokens, batch)
-    return Estimate(rewarded + own, returns=found.returns, whiten=estimator.normalise)
+    rewarded = _whitened(found, batch)
+    return Estimate(rewarded + own, returns=found.returns, whiten=estimator.normalise, size=size + rewarded.abs())
 
 
 def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
@@ -265,11 +273,14 @@ def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
     columns = batch.reward if batch.reward.ndim == 2 else None
     sample = batch.sample(batch.reward if columns is None else columns[:, 0])
     scores = Scores(sample, lengths, columns, rounding_of(batch.given.rewards.dtype))
-    rows = OUTCOMES[type(estimator)](estimator, scores) * batch.votes
+    found = OUTCOMES[type(estimator)](estimator, scores)
+    parts = (found if found.ndim == 2 else found.unsqueeze(-1)) * batch.votes.unsqueeze(-1)
+    rows, rounding = parts.sum(-1), parts.abs().sum(-1) * torch.finfo(batch.trained.dtype).eps
     norm, extra = estimator.normalise, batch.given.token_rewards
     if norm is not None and (norm.unit == "sequence" or extra is None):
         weight = batch.votes if norm.unit == "sequence" else batch.votes * lengths
-        rows, norm = standardise(norm, Votes(rows, weight, batch.levels)) * batch.votes, None
+        sample = Votes(rows, weight, batch.levels, rounding=rounding if found.ndim == 2 else None)
+        rows, norm = standardise(norm, sample) * batch.votes, None
     tokens = batch.spread(rows)
     if extra is None:
         return Estimate(tokens, rows=rows)
@@ -284,6 +295,13 @@ def _bootstrap(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | No
     return torch.where(truncated & (batch.not_dropped > 0), after.detach().double(), 0.0)
 
 
-def _whiten(norm: Normalise, tokens: Tensor, batch: Episodes) -> Tensor:
-    sample = Votes((tokens * batch.trained).double(), batch.voting.double(), batch.levels, batch.layout)
-    return standardise(norm, sample).to(tokens.dtype)
+def _whitened(found: Estimate, batch: Episodes) -> Float[Tensor, "*tokens"]:
+    """What an estimator found, normalised over tokens where that is asked for."""
+    tokens = found.tokens
+    if found.whiten is None:
+        return tokens
+    size = tokens.abs() if found.size is None else tokens.abs() + found.size
+    rounding = (size * batch.trained).double() * torch.finfo(tokens.dtype).eps
+    values, votes = (tokens * batch.trained).double(), batch.voting.double()
+    sample = Votes(values, votes, batch.levels, batch.layout, rounding)
+    return standardise(found.whiten, sample).to(tokens.dtype)

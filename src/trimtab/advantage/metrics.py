@@ -8,6 +8,8 @@ from torch import Tensor
 from trimtab.advantage.episodes import Episodes
 from trimtab.advantage.normalise import moments
 from trimtab.advantage.teacher import log_gap, teacher_sums
+from trimtab.core.decisions import as_metric
+from trimtab.core.ratio import indicator
 
 
 def reward_metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
@@ -24,17 +26,18 @@ def reward_metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
         found |= _group_metrics(batch)
     if batch.unknown is not None:
         found |= _token_metrics(batch, batch.unknown)
-    return {name: value.float() for name, value in found.items()}
+    return {name: as_metric(value) for name, value in found.items()}
 
 
 def _token_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
     """What share of the tokens could not be read, and two estimates of the KL to a teacher."""
     teacher, student = batch.given.teacher, batch.given.student
-    local = [batch.trained.double().sum(), unknown.double().sum()]
+    masked = indicator(batch.given.mask.detach(), torch.float64)
+    local = [batch.trained.double().sum(), masked.sum(), unknown.double().sum()]
     if teacher is not None and student is not None:
         local += teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
-    trained, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
-    found = {"unknown_fraction": missing / (trained + missing).clamp(min=1.0)}
+    trained, number, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
+    found = {"unknown_fraction": missing / number.clamp(min=1.0)}
     names = ("teacher_k1", "teacher_k3") if distances else ()
     return found | {name: each / trained.clamp(min=1.0) for name, each in zip(names, distances, strict=True)}
 

@@ -38,6 +38,14 @@ class Votes:
     weight: Float[Tensor, "*units"]
     levels: Mapping[Level, Groups]
     layout: Layout | None = None
+    rounding: Float[Tensor, "*units"] | None = None
+    """How far off each value may be by the arithmetic it comes from; None: by its own last digits only."""
+
+    @property
+    def noise(self) -> Float[Tensor, "*units"]:
+        """The square of a difference that says nothing: one of rounding."""
+        own = CONSTANT * self.value.square()
+        return own if self.rounding is None else own + self.rounding.square()
 
     def total(self, level: Level, *terms: Tensor) -> tuple[Tensor, ...]:
         """Sums over each row's level, as seen from the row; one collective for all terms."""
@@ -66,11 +74,11 @@ class Moments:
 
 def moments(sample: Votes, level: Level) -> Moments:
     """Two passes, so that a large mean costs a small spread no digits."""
-    weighted = sample.weight * sample.value
-    number, total, raw = sample.total(level, sample.weight, weighted, weighted * sample.value)
+    weight = sample.weight
+    number, total, noise = sample.total(level, weight, weight * sample.value, weight * sample.noise)
     mean = total / number.clamp(min=1.0)
-    (squares,) = sample.total(level, (sample.value - sample.per_unit(mean)).square_().mul_(sample.weight))
-    return Moments(number, mean, squares, (squares > CONSTANT * raw).double())
+    (squares,) = sample.total(level, (sample.value - sample.per_unit(mean)).square_().mul_(weight))
+    return Moments(number, mean, squares, (squares > noise).double())
 
 
 def standardise(norm: Normalise, sample: Votes) -> Float[Tensor, "*units"]:
@@ -84,9 +92,9 @@ def standardise(norm: Normalise, sample: Votes) -> Float[Tensor, "*units"]:
     spread = found[norm.std]
     variance, varies = spread.variance(norm.unbiased), spread.varies
     if norm.about == "subtracted":
-        squares, raw = sample.total(norm.std, sample.weight * value.square(), sample.weight * sample.value.square())
+        squares, noise = sample.total(norm.std, sample.weight * value.square(), sample.weight * sample.noise)
         variance = squares / (spread.number - (1.0 if norm.unbiased else 0.0)).clamp(min=1.0)
-        varies = (squares > CONSTANT * raw).double()
+        varies = (squares > noise).double()
     spread = replace(spread, varies=varies)
     return value / sample.per_unit(divisor(spread, variance, norm.eps, norm.eps_at, norm.singleton))
 

@@ -1,4 +1,7 @@
-"""The estimators that give a whole sequence one advantage, from the rewards of its group: a table, one row each."""
+"""The estimators that give a whole sequence one advantage, from the rewards of its group: a table, one row each.
+
+One number per row, or (GDPO) several that are added up.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from trimtab.config.advantages import (
     Rloo,
     Singleton,
 )
+from trimtab.core.scan import reverse_scan
 
 ROUNDING = 1e-5
 """Rewards that cancel to less than this share of their sizes cancel: what is left of a float32 reward, centred before it came here."""
@@ -132,14 +136,14 @@ def maxrl(config: MaxRl, scores: Scores) -> Tensor:
 
 
 def gdpo(config: Gdpo, scores: Scores) -> Tensor:
-    """Σ weight · (R_k − mean_k) / (std_k + eps)"""
+    """weight · (R_k − mean_k) / (std_k + eps) of each reward, to be added up"""
     assert scores.columns is not None
     each = leave_one_out if config.leave_one_out else grpo
     parts = [
         weight * each(config, replace(scores, sample=replace(scores.sample, value=column)))
         for weight, column in zip(config.weights, scores.columns.unbind(-1), strict=True)
     ]
-    return torch.stack(parts).sum(0)
+    return torch.stack(parts, -1)
 
 
 def pass_k(config: PassK, scores: Scores) -> Tensor:
@@ -156,25 +160,29 @@ def pass_k(config: PassK, scores: Scores) -> Tensor:
 
 
 def _gain(reward: Tensor, index: Tensor, count: int, k: int | None) -> Tensor:
-    """Ranked from the bottom, row i adds Σ_{j<i} (R_i − R_j) · C(j, k − 2) / C(n − 1, k − 1): j is then the next best."""
+    """Ranked from the bottom, row i adds Σ_{j<i} (R_i − R_j) · C(j, k − 2) / C(n − 1, k − 1): j is then the next best.
+
+    Added up over the steps R_m − R_{m−1}, each as often as a next best lies below it: nothing is subtracted, so that who gains nothing
+    gets exactly 0, and equal rewards exactly the same.
+    """
     order = torch.argsort(reward, stable=True)
     order = order[torch.argsort(index[order], stable=True)]
     ranked, group = reward[order], index[order]
     number = index.new_zeros(count).index_add_(0, index, torch.ones_like(index))
     start = (number.cumsum(0) - number)[group]
     n, place = number[group].double(), torch.arange(len(order), device=order.device) - start
-    above = (ranked - ranked[start]) if len(order) else ranked  # from the group's least, to keep the sums small
     picks = n if k is None else n.clamp(max=k)
     share = torch.exp(_log_choose(place.double(), picks - 2) - _log_choose(n - 1, picks - 1))
     share = torch.where((place >= picks - 2) & (picks >= 2), share, 0.0)
-    gain = above * _below(share, start) - _below(share * above, start)
+    step = torch.where(place > 0, ranked.diff(prepend=ranked[:1]), 0.0)
+    below = _up_to(share, place).roll(1)
+    gain = _up_to(step * below, place)
     return torch.empty_like(gain).index_copy_(0, order, gain)
 
 
-def _below(value: Tensor, start: Tensor) -> Tensor:
-    """The sum over the ranks below, within the group that begins at `start`."""
-    before = value.cumsum(0) - value
-    return before - before[start]
+def _up_to(value: Tensor, place: Tensor) -> Tensor:
+    """The sum over the ranks of a group up to each, itself included; no other group's numbers enter it."""
+    return reverse_scan((place > 0).to(value.dtype).flip(0), value.flip(0)).flip(0)
 
 
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:

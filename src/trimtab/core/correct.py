@@ -31,7 +31,7 @@ from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
 from trimtab.core.once import of_identity
-from trimtab.core.ratio import indicator, is_finite, zero_outside
+from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
 from trimtab.core.weight import token_weights, weighing
 from trimtab.errors import InputError
 
@@ -78,10 +78,11 @@ class Corrected:
                 f"weight needs the shape of mask {tuple(mask.shape)}, got {tuple(weight.shape)}. One weight per token."
             )
         ranks = groups(process_group, None)
-        tokens = batch({}, (), mask, advantages=None, cu_seqlens=cu_seqlens, ranks=ranks)
-        valid = tokens.valid.mul_(is_finite(weight.detach().to(tokens.valid.dtype)))
+        tokens, given = batch({}, (), mask, advantages=None, cu_seqlens=cu_seqlens, ranks=ranks), weight.detach()
+        given = given.to(working_type(given))
+        valid = tokens.valid.to(given.dtype).mul_(is_finite(given))
         stays = valid if kept is None else valid * indicator(kept, valid.dtype)
-        held = zero_outside(weight.detach().to(valid.dtype), stays)
+        held, tokens = zero_outside(given, stays), replace(tokens, valid=valid)
         asked = as_correction("off") if rule is None else rule
         made = Decisions(rule=asked, batch=tokens, results=(), weighing=None, kept=stays, weight=held)
         return cls(held, stays.bool(), valid.bool(), torch.zeros_like(held), WeightMetrics(made), rule)

@@ -200,7 +200,7 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
     """The fraction of tokens whose raw ratio lies beyond a bound of the weight, each side apart."""
     weighed = made.weighing
     assert weighed is not None
-    counted, share = weighed.counted.flatten(), 1.0 if weighed.units is None else made.ranks.row_share
+    counted = weighed.counted.flatten()
     number = small_sum_of(counted)
 
     def beyond(lower: Bound, upper: Bound) -> Tensor:
@@ -209,7 +209,9 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
         return number - small_sum_of(is_inside(weighed.log_raw, lower, upper).flatten().mul_(counted))
 
     sums = (beyond(None, weighed.bounds.upper), beyond(weighed.bounds.lower, None), number)
-    high, low, number = over_ranks(made.ranks, *(each * share for each in sums))
+    high, low, number = over_ranks(
+        made.ranks, *sums
+    )  # of sequences, each as often as it has ranks: shares are the same
     return {"weight/touched_high": quotient(high, number), "weight/touched_low": quotient(low, number)}
 
 

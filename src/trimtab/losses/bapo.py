@@ -43,6 +43,8 @@ def bapo(loss: Bapo, terms: Terms) -> Surrogate:
         "bound_high": lambda: found.upper.expand(now.shape),
         "bound_low": lambda: found.lower.expand(now.shape),
     }
+    if loss.dual is not None:
+        marks["clip_dual"] = lambda: above(now, loss.dual) * below(advantages, 0.0)
     return Surrogate(-gain, marks)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab.core.add import sum_of
+from trimtab.core.decisions import as_metric
 from trimtab.core.measures import LIMIT, doubtful_tokens, missing_advantages
 from trimtab.core.metric import k3
 from trimtab.core.observe import Metrics, WeightMetrics
@@ -81,12 +82,12 @@ def _sums(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
 
 
 def _per(total: Tensor, number: Tensor) -> Tensor:
-    return (total / number.clamp(min=1.0)).float()
+    return as_metric(total / number.clamp(min=1.0))
 
 
 def _loss(share: Tensor, ranks: Ranks) -> dict[str, Tensor]:
     """The loss of this call over all ranks, however gradients are put together."""
-    return {"policy/loss": _sums(ranks, share)[0].float()}
+    return {"policy/loss": as_metric(_sums(ranks, share)[0])}
 
 
 def _fraction(name: str, mark: Callable[[], Tensor], kept: Tensor, ranks: Ranks) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
 from trimtab.losses.onepass import one_pass_loss
 from trimtab.losses.table import OBJECTIVES
-from trimtab.losses.terms import Surrogate, Terms, attach, term_and_coefficient, total
+from trimtab.losses.terms import Surrogate, Terms, attach, gathered, term_and_coefficient, total
 
 BONUS = EntropyBonus(coefficient=1.0)
 """What a bare coefficient multiplies."""
@@ -133,7 +133,9 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
     (penalty, kl_coefficient), (bonus, bonus_coefficient), reduction = call.penalty, call.bonus, call.reduction
     tokens = _batch(call, current)
     check_group(call.group, len(tokens.lengths))
-    terms, seen = _with_decisions(call.correction, _terms_before(tokens, call.anchor, current, call.generator))
+    leaf = current.to(tokens.valid.dtype)
+    leaf = leaf if penalty is None else gathered(leaf)  # a loss alone sends back what is finite already
+    terms, seen = _with_decisions(call.correction, _terms_before(tokens, call.anchor, leaf, call.generator))
     surrogate = OBJECTIVES[type(call.loss)](call.loss, terms)
     parts = {"policy": _policy_part(surrogate, terms, reduction)}
     rule = _rule(call.correction)
@@ -224,7 +226,7 @@ def _policies_of(policies: Mapping[str, Tensor | None], pairs: tuple[str, ...]) 
 def _terms_before(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
     """The terms before a correction: every valid token is kept, at weight 1."""
     valid = tokens.valid
-    return Terms(tokens, anchor, current.to(valid.dtype), valid, valid, tokens.lengths, generator)
+    return Terms(tokens, anchor, current, valid, valid, tokens.lengths, generator)
 
 
 @torch.no_grad()

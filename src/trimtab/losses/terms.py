@@ -129,6 +129,27 @@ def attach(leaf: Tensor, value: Float[Tensor, "*tokens"], counted: Float[Tensor,
     return _Attached.apply(leaf, value, counted)  # pyright: ignore[reportReturnType]
 
 
+class _Gathered(torch.autograd.Function):
+    """A tensor as it is, whose gradient is the largest number where what several terms send back adds up to more."""
+
+    @staticmethod
+    def forward(leaf: Tensor) -> Tensor:
+        return leaf.view_as(leaf)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return torch.nan_to_num(gradients[0])
+
+
+def gathered(leaf: Tensor) -> Tensor:
+    """`leaf`, for terms each of which sends back a finite gradient: their sum is finite too."""
+    return _Gathered.apply(leaf)  # pyright: ignore[reportReturnType]
+
+
 class _Total(torch.autograd.Function):
     """Σ value · scale that is always finite: 0 · inf counts as 0, and no term as more than its part of the largest number."""
 

@@ -45,6 +45,12 @@ def test_zeros_of_columns_that_are_shifted_are_left_for_an_audit_to_see():
     assert missing(found) == [False] * 4
 
 
+def test_one_certain_token_in_hundreds_that_the_trainer_doubts_is_no_shift():
+    # 1 of 200 is less than one in a hundred: the zero stays missing
+    behavior, proximal = [0.0] + [-1e-5] * 200, [-2.0, -1.0] + [-1e-5] * 199
+    assert missing(without_fills(batch(behavior, proximal))) == [True] + [False] * 200
+
+
 @pytest.mark.parametrize("value", [*FILLS, float("-inf"), float("inf"), 3.0])
 def test_a_filler_is_missing_wherever_it_stands(value: float):
     found = without_fills(batch([value, -1.0, value], [-1.0, -1.0, -1.0], trained=[1, 1, 0]))

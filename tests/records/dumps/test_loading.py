@@ -63,6 +63,14 @@ def test_dumps_of_text_are_read_and_say_what_brings_the_rest(tmp_path: Path):
         assert "Recorder" in batch.origin.absent["proximal"]
 
 
+def test_a_conversation_is_kept_as_json(tmp_path: Path):
+    said = [{"role": "user", "content": "1+1="}]
+    swift = {"step": ["7"], "prompt": [said], "completion": ["2"], "Accuracy": [1.0], "advantages": [1]}
+    batch = load([made.jsonl(tmp_path / "completions.jsonl", [swift])])
+    assert batch.text is not None
+    assert batch.text[0] == '[{"role": "user", "content": "1+1="}]2'
+
+
 @pytest.mark.parametrize(
     "runs", [[[-1, 2], [3, 1], [4, 2]], [[3, 1], [4, 2]]]
 )  # over all tokens, or the response alone
@@ -385,6 +393,11 @@ def test_a_file_that_is_no_text_is_read_once_it_has_stopped_growing(tmp_path: Pa
         return change is None
 
     assert [len(batch) for batch in follow(tmp_path, wait=wait)] == [2]
+    other = made.slime_train(tmp_path / "other")
+    path.write_bytes(other.read_bytes())  # whole as well, and not what will stand there
+    other.unlink()
+    steps = iter([lambda: path.write_bytes(whole), lambda: None, lambda: None])
+    assert [batch.finish is not None for batch in follow(tmp_path, wait=wait)] == [True]
 
 
 def test_a_run_of_ours_is_followed_by_its_new_rows(tmp_path: Path):

@@ -159,6 +159,16 @@ def test_a_branch_of_a_trace_is_a_path_and_a_short_stream_knows_nothing_of_the_r
     assert batch.trained.tolist() == [False] * 3 + [True] + [False] * 3
 
 
+def test_the_rewards_of_a_trace_are_added_by_their_weights(tmp_path: Path):
+    nodes = [{"parent": None, "token_ids": [1, 2], "mask": [False, True], "logprobs": [-0.5]}]
+    rewards = {"exact": {"score": 2.0, "weight": 0.25}, "form": {"score": 1.0, "weight": None}}
+    trace = {"id": "t", "nodes": nodes, "info": {}, "rewards": rewards | {"other": {"score": None, "weight": 3.0}}}
+    stream = made.jsonl(tmp_path / "traces" / "stream.jsonl", [{"id": "e", "traces": [trace]}])
+    batch = load([stream])
+    assert batch.reward is not None
+    assert batch.reward.tolist() == [1.5]  # 2/4 + 1, and nothing from what has no score
+
+
 def test_streams_in_sealed_chunks_are_read_in_order(tmp_path: Path):
     import pyarrow as pa
 
