@@ -69,31 +69,40 @@ def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_ru
         _check_turns(config)
         show.put_raw(explained_yaml(config) + "\n")
         return
-    _quiet_libraries()
-    from trimtab.records.run import free_name
-    from trimtab.train.loop import train as run
-
-    name = config.task.name.replace(":", "-")
-    path = resume or out or free_name(Path("runs"), name)
-    try:
-        with Progress(config.steps) as display:
-            result = run(config, path, resume=resume is not None, display=display)
-    except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
-        if (path / "run.json").exists():
-            with suppress(OSError):
-                show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
-        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
-    except InUseError:
-        raise
-    except RunError as error:
-        if not (path / "run.json").exists():  # what is no run has nothing to go on with
-            raise
-        raise type(error)(f"{error}\n{_resume_hint(path)}") from None
+    result, path = _run(config, out, resume)
     page = _write_report(path) if report and result.steps else None
     with suppress(OSError):
         show.put(*_summary(config, result, page))
     if result.stopped:
         raise typer.Exit(128 + ENDS[result.stopped])
+
+
+def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, Path]:
+    """Train; what became of it, and where it is. However often it is asked to stop meanwhile, it ends with one sentence."""
+    from trimtab.train.stop import Stop
+
+    with Stop(waits=False) as stop:
+        path = resume or out
+        try:
+            _quiet_libraries()
+            from trimtab.records.run import free_name
+            from trimtab.train.loop import train as run
+
+            path = path or free_name(Path("runs"), config.task.name.replace(":", "-"))
+            with Progress(config.steps) as display:
+                return run(config, path, resume=resume is not None, display=display, stop=stop), path
+        except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
+            stop.end()
+            if path is not None and (path / "run.json").exists():
+                with suppress(OSError):
+                    show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
+            raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
+        except InUseError:
+            raise
+        except RunError as error:
+            if path is None or not (path / "run.json").exists():  # what is no run has nothing to go on with
+                raise
+            raise type(error)(f"{error}\n{_resume_hint(path)}") from None
 
 
 def _check_turns(config: Train) -> None:
