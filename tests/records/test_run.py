@@ -621,7 +621,9 @@ def test_a_line_of_metrics_without_a_step_is_refused_in_one_sentence(tmp_path: P
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write(line + "\n")
     with RunDirectory.open(run.path) as again:
-        with pytest.raises(RecordError, match=r"needs a whole number as step in each line, got .* in line 2") as refused:
+        with pytest.raises(
+            RecordError, match=r"needs a whole number as step in each line, got .* in line 2"
+        ) as refused:
             again.rewind(5)
         assert "\n" not in str(refused.value)
         (again.path / "metrics.jsonl").unlink()

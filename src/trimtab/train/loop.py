@@ -110,8 +110,7 @@ class Session:
         )
         begun = time.perf_counter() - self.standing.seconds
         self.display.begin(self.run.path, learner.version)
-        for note in self.judge.new_notes():
-            self._note("reward", note)
+        self._tell_of_task()
         self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
@@ -194,6 +193,12 @@ class Session:
         self.run.log(step, metrics)
         self.loggers.log(step, metrics)
         self.display.step(step + 1, metrics)
+
+    def _tell_of_task(self) -> None:
+        """What is left out of the task's prompts, and how responses are scored."""
+        for kind, notes in (("task", self.parts.notes), ("reward", self.judge.new_notes())):
+            for note in notes:
+                self._note(kind, note)
 
     def _note(self, kind: str, message: str) -> None:
         self.run.event(kind, message, step=self.learner.version)
