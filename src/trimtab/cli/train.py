@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -66,11 +67,12 @@ def train_command(
 def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_run: bool, report: bool) -> None:
     config = resumed_config(resume, settings) if resume else config_from(settings)
     if dry_run:
-        _check_turns(config)
+        _check_task(config)
         show.put_raw(explained_yaml(config) + "\n")
         return
     result, path = _run(config, out, resume)
-    page = _write_report(path) if report and result.steps else None
+    with _enough_files():
+        page = _write_report(path) if report and result.steps else None
     with suppress(OSError):
         show.put(*_summary(config, result, page))
     if result.stopped:
@@ -84,13 +86,14 @@ def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, 
     with Stop(waits=False) as stop:
         path = resume or out
         try:
-            _quiet_libraries()
-            from trimtab.records.run import free_name
-            from trimtab.train.loop import train as run
+            with _enough_files():
+                _quiet_libraries()
+                from trimtab.records.run import free_name
+                from trimtab.train.loop import train as run
 
-            path = path or free_name(Path("runs"), config.task.name.replace(":", "-"))
-            with Progress(config.steps) as display:
-                return run(config, path, resume=resume is not None, display=display, stop=stop), path
+                path = path or free_name(Path("runs"), config.task.name.replace(":", "-"))
+                with Progress(config.steps) as display:
+                    return run(config, path, resume=resume is not None, display=display, stop=stop), path
         except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
             stop.end()
             if path is not None and (path / "run.json").exists():
@@ -105,11 +108,25 @@ def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, 
             raise type(error)(f"{error}\n{_resume_hint(path)}") from None
 
 
-def _check_turns(config: Train) -> None:
-    """Refuse a task with turns and an engine without, where the task's problems are at hand; nothing is fetched for a dry run."""
-    from trimtab.train.engines.turns import check_replies
-    from trimtab.train.tasks import is_at_hand, source
+@contextmanager
+def _enough_files() -> Generator[None]:
+    """Where the system gives no more open files, that is said: it can happen anywhere, an import included."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise RunError(
+            f"trimtab train needs more open files than the system lets it have: {error.strerror}. Raise the limit with `ulimit -n`."
+        ) from error
 
+
+def _check_task(config: Train) -> None:
+    """Refuse what the run would refuse of its task; for a dry run nothing is fetched, and nothing of the user's is run."""
+    from trimtab.train.engines.turns import check_replies
+    from trimtab.train.tasks import check_task, is_at_hand, source
+
+    check_task(config.task)
     if is_at_hand(config.task):
         check_replies(config.rollout.engine, source(config.task, config.seed))
 

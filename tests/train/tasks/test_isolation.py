@@ -286,3 +286,50 @@ def test_a_request_and_a_reply_are_json_and_a_reply_is_checked():
     ):
         with pytest.raises(wire.RubbishError):
             reply_of(message)
+
+
+LOUD = """
+import os
+import sys
+
+
+def reward(response):
+    sys.stderr.write("\\x1b]0;pwned\\x07\\x1b[2J" + response + "\\r")
+    os.write(2, b"\\xff" + b"x" * (1 << 20) * (response == "much"))
+    return 1.0
+"""
+
+
+def test_what_a_verifier_prints_is_shown_and_not_obeyed(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("loud.py").write_text(LOUD)
+    with judge(Reward(function="loud:reward")) as judged:
+        assert judged.scores([(problem(), "some words")])[0].reward == 1.0
+    shown = capsys.readouterr().err
+    assert shown == "⟨U+001B⟩]0;pwned⟨U+0007⟩⟨U+001B⟩[2Jsome words\n\ufffd"
+
+
+def test_a_verifier_that_prints_without_end_is_heard_for_a_while_and_never_held_up(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("loud.py").write_text(LOUD)
+    with judge(Reward(function="loud:reward")) as judged:
+        for _ in range(3):
+            assert judged.scores([(problem(), "much")])[0].reward == 1.0
+    shown = capsys.readouterr().err
+    assert process.PRINTED <= len(shown) < process.PRINTED + 200
+    assert shown.endswith(f"… what verifiers print beyond {process.PRINTED} characters is left out\n")
+
+
+HUNGRY = """
+def reward(response):
+    return float(len(bytearray(int(response))) > 0)
+"""
+
+
+def test_code_of_a_response_has_so_much_memory_and_no_more(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("hungry.py").write_text(HUNGRY)
+    with judge(Reward(function="hungry:reward", executes=True)) as judged:
+        little, much = judged.scores([(problem(), str(1 << 20)), (problem(), str(5 << 30))])
+    assert little.reward == 1.0
+    assert "MemoryError" in much.failed

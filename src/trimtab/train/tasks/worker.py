@@ -39,6 +39,8 @@ ENOUGH = 1 - 1e-9
 """A verifier's score from which a response counts as right."""
 LARGEST = (2 - 2**-23) * 2.0**127
 """The greatest float32: the learner's numbers end here."""
+MEMORY = 4 << 30
+"""Bytes that a process that answers one call may take beyond what it begins with."""
 LINGER = 5.0  # seconds in which a process that closed its pipe ends, or is ended
 ERROR = 500  # characters of an error that are told
 Kind = Literal["error", "timeout", "crash", "not finite"]
@@ -149,6 +151,7 @@ def _answer_once(call: Call, problem: Problem, response: str, channel: socket.so
         os.setpgid(0, 0)
         die_with(parent, code=0)
         guard.leave_users()
+        guard.limit_memory(MEMORY)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the terminal is not the response's
         wire.send(channel, _message(_reply(call, problem, response)))
         os._exit(0)
