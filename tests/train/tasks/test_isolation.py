@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -321,15 +322,26 @@ def test_a_verifier_that_prints_without_end_is_heard_for_a_while_and_never_held_
 
 
 HUNGRY = """
-def reward(response):
-    return float(len(bytearray(int(response))) > 0)
+import socket
+
+from trimtab.train.messages import Problem
+from trimtab.train.tasks.worker import forked_reply
+
+
+def taken(problem, response):
+    return float(len(bytearray(int(response)))), True
+
+
+ours, theirs = socket.socketpair()
+for size, memory in ((1 << 20, 1 << 28), (1 << 29, 1 << 28), (1 << 29, None)):
+    print(forked_reply(taken, Problem("", "", ""), str(size), 60.0, theirs, memory))
 """
 
 
-def test_code_of_a_response_has_so_much_memory_and_no_more(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    Path("hungry.py").write_text(HUNGRY)
-    with judge(Reward(function="hungry:reward", executes=True)) as judged:
-        little, much = judged.scores([(problem(), str(1 << 20)), (problem(), str(5 << 30))])
-    assert little.reward == 1.0
-    assert "MemoryError" in much.failed
+def test_code_of_a_response_has_so_much_memory_and_no_more():
+    with python(HUNGRY, stdout=subprocess.PIPE, text=True) as process:
+        printed, _ = process.communicate()
+    little, much, unbound = printed.splitlines()
+    assert little == f"({float(1 << 20)}, True)"
+    assert much == "Failure(kind='error', why='MemoryError: ')"
+    assert unbound == f"({float(1 << 29)}, True)"
