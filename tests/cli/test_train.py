@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,90 @@ def test_a_dry_run_refuses_a_task_with_turns_and_an_engine_without(engine: str, 
 def test_a_dry_run_fetches_nothing_to_look_for_turns() -> None:
     where = ["task.name=file", "task.path=no-one/has-this", "model.path=own", "model.warm_start=null"]
     assert "no-one/has-this" in ran("--dry-run", *where, "rollout.max_tokens=8", "rollout.engine=vllm", "backend=local")
+
+
+MINE = """
+from somewhere import imported
+import operator as other
+
+def reward(response): ...
+
+class Callable: ...
+
+if True:
+    chosen = imported
+
+globals()["made"] = reward
+"""
+
+NOT_THERE = {
+    "a task": (["task.name=chian"], "Task has no name 'chian'. Did you mean 'chain'"),
+    "a task of reasoning-gym without a name": (["task.name=gym"], "Task has no name 'gym'."),
+    "a file": (
+        ["task.name=file", "task.path=no.jsonl", *(OWN := ["model.path=own", "model.warm_start=null"])],
+        "Task needs an existing file, got 'no.jsonl'.",
+    ),
+    "a held-out file": (["task.name=file", "task.path=rows.jsonl", "task.held_out=no.csv", *OWN], "got 'no.csv'"),
+    "no file at all": (["task.name=file", *OWN], "Task needs path with name file, got nothing."),
+    "a file of another kind": (["task.name=file", "task.path=mine.py", *OWN], "needs a file ending in .jsonl"),
+    "a field": (["task.name=file", "task.path=rows.jsonl", *OWN], "rows.jsonl:1 needs the field 'answer'"),
+    "a module": (["task.rewards=[{function: nowhere:reward}]"], "there is no module 'nowhere'"),
+    "a module of a package": (
+        ["task.rewards=[{function: package.inner:reward}]"],
+        "there is no module 'package.inner'",
+    ),
+    "a function": (
+        ["task.rewards=[{function: mine:reword}]"],
+        "Module mine has no function 'reword'. Did you mean 'reward'",
+    ),
+    "an option": (["task.options.syze=3"], "syze"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_THERE)
+def test_a_dry_run_refuses_what_is_not_there(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    (tmp_path / "rows.jsonl").write_text('{"question": "a"}\n')
+    words, message = NOT_THERE[case]
+    found = CliRunner().invoke(app, ["train", "--dry-run", *words])
+    assert found.exit_code == 2
+    assert message in " ".join(found.stderr.split())
+    assert not found.stdout
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "mine:reward", "mine:Callable", "mine:imported", "mine:other", "mine:chosen", "mine:made", "package.inner:anything",
+        "open_ended:anything", "lazy:anything", "operator:eq", "math:sqrt", "itertools:count", "json.decoder:JSONDecoder", "os.path:join",
+        "broken:anything", "maker.late:anything",
+    ],
+)  # fmt: skip
+def test_a_dry_run_runs_no_function_and_accuses_none_that_may_be_there(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE + "raise AssertionError('was run')\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/inner.py").write_text("from os import *\n")
+    (tmp_path / "open_ended.py").write_text("from mine import *\n")
+    (tmp_path / "lazy.py").write_text("def __getattr__(name): ...\n")
+    (tmp_path / "broken.py").write_text("def (\n")
+    (tmp_path / "maker.py").write_text("import sys\nsys.modules['maker.late'] = sys\n")
+    ran("--dry-run", f"task.rewards=[{{function: {function}}}]")
+
+
+def test_a_dry_run_refuses_a_task_before_torch_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom trimtab.cli import main\n"
+        "try:\n    main(['train', '--dry-run', 'task.name=chian'])\n"
+        "except SystemExit as ended:\n    print(ended.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.split() == ["2", "False"]
 
 
 def test_a_setting_of_the_loss_or_the_advantage_alone_changes_the_default_one() -> None:

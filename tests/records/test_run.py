@@ -530,3 +530,100 @@ def test_every_file_has_the_mode_of_the_umask(tmp_path: Path, umask: int, mode: 
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in run.path.rglob("*") if path.is_file()} == {mode}
+
+
+# a run directory from somebody else
+
+PLANTED = (
+    "lock", "metrics.jsonl", "events.jsonl", "run.json", "config.yaml", "report.html", "rollouts", "checkpoints",
+    "samplers", "samplers/sampler-0.log", "samplers/weights", "ranks/rank-1.log",
+)  # fmt: skip
+
+
+def plant(run: Path, name: str, victim: Path) -> None:
+    """A link in place of what the run has there, to what it has there, so that nothing is missing."""
+    place = run / name
+    place.parent.mkdir(exist_ok=True)
+    if place.exists():
+        place.rename(victim)
+    elif place.suffix:
+        victim.write_text("precious\n")
+    else:
+        victim.mkdir()
+    place.symlink_to(victim)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_run_whose_files_are_links_is_refused_and_what_they_lead_to_is_as_it_was(tmp_path: Path, name: str) -> None:
+    with started(tmp_path) as run:
+        run.log(0, {"loss": 1.0})
+        run.event("note", "a")
+    (run.path / "report.html").write_text("page")
+    victim = tmp_path / "victim"
+    plant(run.path, name, victim)
+    before = victim.read_bytes() if victim.is_file() else None
+    with pytest.raises(RecordError, match=rf"got {name} as a link to {victim}. Put a copy") as refused:
+        RunDirectory.open(run.path)
+    assert "\n" not in str(refused.value)
+    assert (victim.read_bytes() if victim.is_file() else None) == before
+
+
+@pytest.mark.parametrize("name", ["lock", "rollouts", "checkpoints"])
+def test_a_new_run_is_not_made_where_a_half_made_one_has_links(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "victim")
+    with pytest.raises(RecordError, match=f"got {name} as a link"):
+        RunDirectory.create(tmp_path / "run", {"steps": 3})
+
+
+def test_what_is_written_beside_its_place_goes_through_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    with started(tmp_path) as run:
+        (run.path / ".writing-run.json").symlink_to(victim)
+        run.remember(world="b")
+        assert run.facts["world"] == "b"
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl"])
+def test_a_link_put_there_while_the_run_goes_on_takes_no_line(tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    run = started(tmp_path)
+    (run.path / name).symlink_to(victim)
+    with pytest.raises(RecordError, match="needs to be a file, got a link"):
+        run.log(0, {"loss": 1.0}) if name == "metrics.jsonl" else run.event("note", "a")
+    (run.path / name).unlink()
+    run.close()
+    assert victim.read_text() == "precious"
+
+
+def test_a_run_directory_may_itself_be_a_link_and_lie_below_one(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "large")
+    with started(tmp_path / "runs") as run:
+        run.log(0, {"loss": 1.0})
+    (tmp_path / "mine").symlink_to(tmp_path / "large/run")
+    (tmp_path / "large/run/checkpoints/best").symlink_to("step-000002")  # a name of the user's own
+    with RunDirectory.open(tmp_path / "mine") as again:
+        again.log(1, {"loss": 1.0})
+    assert [line["step"] for line in RunDirectory.read(tmp_path / "runs/run").metrics()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"loss": 1.0}', '{"step": "7"}', '{"step": 1.5}', '{"step": true}', '{"step": null}']
+)
+def test_a_line_of_metrics_without_a_step_is_refused_in_one_sentence(tmp_path: Path, line: str) -> None:
+    with started(tmp_path) as run:
+        run.log(0, {"loss": 1.0})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with RunDirectory.open(run.path) as again:
+        with pytest.raises(
+            RecordError, match=r"needs a whole number as step in each line, got .* in line 2"
+        ) as refused:
+            again.rewind(5)
+        assert "\n" not in str(refused.value)
+        (again.path / "metrics.jsonl").unlink()

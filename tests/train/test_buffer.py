@@ -46,6 +46,19 @@ def test_a_group_goes_from_waiting_to_trained_and_leaves_nothing() -> None:
     assert buffer.counts == {"waiting": 0, "running": 0, "sampled": 0, "ready": 0, "trained": 1, "dropped": 0}
 
 
+def test_a_group_that_is_withdrawn_gives_its_place_back_and_not_its_number() -> None:
+    buffer = filled(3)
+    buffer.withdraw(1)
+    assert (buffer.admitted, buffer.next, buffer.dropped) == (2, 3, 0)
+    assert [job.group for job in buffer.waiting()] == [0, 2]
+    values, _ = buffer.snapshot()
+    assert values["admitted"] == values["trained"] + values["dropped"] + len(values["entries"])
+    buffer.start([0])
+    for number in (0, 1):
+        with pytest.raises(RunError, match="withdrawn needs to be waiting"):
+            buffer.withdraw(number)
+
+
 def test_the_lowest_numbers_that_are_ready_are_taken_in_order() -> None:
     buffer = filled(5)
     buffer.start(range(5))

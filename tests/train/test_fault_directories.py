@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.runs import lines, weights
-from tests.train.started import Launcher, check_records
+from tests.train.started import Launcher, check_records, surroundings
 from trimtab.records.run import RunDirectory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -142,3 +142,26 @@ def test_a_full_disk_is_said_and_room_lets_the_run_go_on(launcher: Launcher, sma
     again = launcher.train("--resume", "disk/run", f"steps={steps}")
     assert again.code() == 0, again.errors
     assert check_records(small_disk / "run", steps).status == "done"
+
+
+@pytest.mark.parametrize("files", [5, 6, 8])
+def test_too_few_open_files_are_said_in_one_sentence(launcher: Launcher, files: int) -> None:
+    """Which file is the first that the system refuses is not ours to say; a traceback is never the answer."""
+    script = launcher.folder / "few.py"
+    script.write_text(
+        "import resource, sys\nfrom trimtab.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))\nmain(sys.argv[1:])\n"
+    )
+    words = ["train", launcher.settings({"evaluate": None, "steps": 1}), "--out", "run"]
+    done = subprocess.run(
+        [sys.executable, str(script), *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=launcher.folder,
+        env=surroundings(launcher.folder),
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2)
+    if done.returncode:
+        assert "open files" in done.stderr.split("error: ")[1]

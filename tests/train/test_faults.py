@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.cuts import trials
-from tests.train.runs import lines, weights
+from tests.train.runs import SMALL, lines, weights
 from tests.train.started import LIMIT, Launcher, Started, check_records, kinds, until
 from trimtab.records.run import RunDirectory
 
@@ -64,7 +64,7 @@ def test_a_run_whose_samplers_always_die_gives_up_and_can_be_resumed(launcher: L
     killed: set[int] = set()
     while run.ended() is None:
         for pid in set(run.samplers) - killed:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGSEGV)  # a death of its own, which SIGKILL before it is ready would not be
             killed.add(pid)
         time.sleep(0.01)
     assert run.code() == 2
@@ -233,6 +233,46 @@ def test_a_second_ctrl_c_ends_a_run_that_waits(launcher: Launcher) -> None:
     assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
     assert "Traceback" not in run.errors
     assert check_records(launcher.folder / "run", 0).status == "stopped"
+
+
+def test_ctrl_c_held_down_is_one_wish_and_the_run_is_saved(launcher: Launcher) -> None:
+    run = launcher.train(launcher.settings({"evaluate": None}), ENDLESS, "--out", "run", fresh=True)
+    run.after(5)
+    for _ in range(5):
+        run.send(signal.SIGINT)
+        time.sleep(0.01)
+    assert run.code() == 130, run.errors
+    assert "Traceback" not in run.errors
+    assert check_records(launcher.folder / "run", done(launcher.folder / "run")).status == "stopped"
+
+
+def test_a_run_that_ends_is_not_kept_from_saying_how(launcher: Launcher) -> None:
+    """Ctrl-C again and again, until it is over."""
+    (launcher.folder / "mine.py").write_text(HANGING)
+    task = {"rewards": [{"function": "mine:reward"}], "timeout": 500}
+    run = launcher.train(launcher.settings({"task": task, "evaluate": None}), "--out", "run", fresh=True)
+    until(lambda: calls(launcher) >= 1, "the reward function", run)
+    while run.ended() is None:
+        with suppress(ProcessLookupError):
+            run.send(signal.SIGINT)
+        time.sleep(0.02)
+    assert run.code() == 130, run.errors
+    assert "Traceback" not in run.errors
+    assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
+    assert check_records(launcher.folder / "run", 0).status == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_while_it_is_put_together_leaves_the_name_free(
+    launcher: Launcher, number: signal.Signals
+) -> None:
+    slow = {"model": SMALL["model"] | {"warm_start": {"target": 1.0, "max_steps": 100_000}}}
+    run = launcher.train(launcher.settings(slow), "--out", "run", fresh=True)
+    until(lambda: "warm start" in run.errors, "the warm start", run)
+    run.send(number)
+    assert run.code() == 128 + number, run.errors
+    assert "Traceback" not in run.errors
+    assert not (launcher.folder / "run/run.json").exists()
 
 
 HANGING = """

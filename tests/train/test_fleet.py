@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.train.backends.fleet import Fleet
+from trimtab.train.backends.fleet import SPARED, Fleet
 from trimtab.train.messages import Job
 
 
@@ -69,6 +69,32 @@ def test_a_group_that_came_back_has_a_clean_record() -> None:
     fleet.finish(0, [0])
     fleet.deal([job_of(0)])
     assert fleet.lose(0).despair is None
+
+
+def test_each_death_in_a_row_is_followed_by_a_longer_pause_up_to_a_minute_and_a_finished_group_ends_the_row() -> None:
+    fleet = Fleet(1, hold=8, restarts=9)
+    assert [fleet.lose(0).pause for _ in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    fleet.deal([job_of(0)])
+    fleet.finish(0, [0])
+    assert fleet.lose(0).pause == 0
+
+
+def test_a_sampler_ended_from_outside_before_it_was_ready_is_no_strike_for_it_or_its_groups() -> None:
+    fleet = Fleet(1, hold=8, restarts=1)
+    for _ in range(SPARED):
+        fleet.deal([job_of(0)])
+        death = fleet.lose(0, spared=True)
+        assert (death.lost, death.despair) == ((0,), None)
+    assert fleet.lose(0).despair is None  # the first of its own
+    assert fleet.lose(0).despair == "sampler 0 dead 2 times in a row without one"
+
+
+def test_one_that_is_ended_from_outside_every_time_is_given_up_too() -> None:
+    fleet = Fleet(1, hold=8, restarts=3)
+    deaths = [fleet.lose(0, spared=True) for _ in range(SPARED + 1)]
+    assert [death.despair for death in deaths[:-1]] == [None] * SPARED
+    assert deaths[-1].despair == "sampler 0 ended from outside 11 times in a row before it was ready"
+    assert sum(death.pause for death in deaths) == 0 + 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60 + 60
 
 
 @given(seed=st.integers(0, 10**6), seats=st.integers(1, 5))

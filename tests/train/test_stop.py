@@ -40,7 +40,7 @@ def test_a_first_signal_is_a_wish(stop: Stop, number: signal.Signals, reason: st
 def test_a_second_one_interrupts_at_once(
     stop: Stop, monkeypatch: pytest.MonkeyPatch, first: signal.Signals, second: signal.Signals
 ) -> None:
-    monkeypatch.setattr(module, "AGAIN", 0.0)
+    monkeypatch.setitem(module.AGAIN, second, 0.0)
     send(first)
     with pytest.raises(StoppedAtOnceError) as raised:
         send(second)
@@ -48,19 +48,37 @@ def test_a_second_one_interrupts_at_once(
     assert isinstance(raised.value, KeyboardInterrupt)
 
 
-def test_sigterm_sent_twice_at_one_time_is_one_wish(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`timeout` sends it to the process and to its group."""
-    monkeypatch.setattr(module, "AGAIN", 3600.0)
-    send(signal.SIGTERM)
-    send(signal.SIGTERM)
-    assert stop.reason == "terminated"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_of_one_moment_are_one_wish(
+    stop: Stop, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """`timeout` sends to the process and to its group, a launcher passes on what the terminal has sent already, and a terminal that
+    closes sends several."""
+    if number != signal.SIGHUP:
+        monkeypatch.setitem(module.AGAIN, number, 3600.0)
+    for _ in range(5):
+        send(number)
+    assert stop.reason == module.REASONS[number]
 
 
-def test_a_terminal_that_closes_sends_several_and_means_one(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN", 0.0)
-    for _ in range(3):
-        send(signal.SIGHUP)
-    assert stop.reason == "hung up"
+def test_nothing_interrupts_a_run_that_ends(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.AGAIN, signal.SIGINT, 0.0)
+    send(signal.SIGINT)
+    with pytest.raises(StoppedAtOnceError):
+        send(signal.SIGINT)
+    stop.end()
+    for number in module.REASONS:
+        send(number)
+    assert stop.reason == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_while_a_run_is_put_together_a_first_one_interrupts(number: signal.Signals) -> None:
+    with Stop(waits=False) as stop:
+        with pytest.raises(StoppedAtOnceError) as raised:
+            send(number)
+        assert raised.value.number == number
+        assert not stop
 
 
 def test_under_nohup_a_closed_terminal_means_nothing() -> None:

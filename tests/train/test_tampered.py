@@ -186,3 +186,22 @@ def test_a_planted_pickle_is_never_opened(made: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(torch, "load", opened)
     with pytest.raises(CheckpointError):
         train(small(steps=4, evaluate=None), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        '{"schema": 1, "step": Infinity, "files": {}}',
+        '{"schema": 1, "step": NaN, "files": {}}',
+        '{"schema": 1, "step": "2", "files": {}}',
+        '{"schema": 1, "step": 2, "files": {"state.json": {"bytes": Infinity, "sha256": ""}}}',
+        '{"schema": 1, "step": ' + "[" * 100_000 + "]" * 100_000 + ', "files": {}}',
+    ],
+    ids=["infinite", "not a number", "text", "an infinite size", "nested deeply"],
+)
+def test_a_manifest_that_cannot_be_read_is_a_damaged_checkpoint(made: Path, tmp_path: Path, manifest: str) -> None:
+    shutil.copytree(made, tmp_path / "run")
+    (tmp_path / "run/checkpoints/step-000002/manifest.json").write_text(manifest)
+    assert train(small(steps=1, evaluate=None, checkpoint={"every": 1}), tmp_path / "run", resume=True).steps == 1
+    events = (tmp_path / "run/events.jsonl").read_text()
+    assert "is damaged and skipped for the checkpoint before it: manifest.json cannot be read." in events

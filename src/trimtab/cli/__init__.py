@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 
@@ -12,4 +13,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with briefly():
         from trimtab.cli.app import app
 
-    app(args=None if arguments is None else list(arguments), prog_name="trimtab")
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="trimtab")
+    except KeyboardInterrupt:  # one more, while the first was being answered
+        raise SystemExit(130) from None
+    except SystemExit as ended:
+        if (
+            isinstance(ended.code, int) and ended.code > 128
+        ):  # it ends because it was asked to: asking again adds nothing
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise

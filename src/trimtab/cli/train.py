@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -66,41 +67,66 @@ def train_command(
 def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_run: bool, report: bool) -> None:
     config = resumed_config(resume, settings) if resume else config_from(settings)
     if dry_run:
-        _check_turns(config)
+        _check_task(config)
         show.put_raw(explained_yaml(config) + "\n")
         return
-    _quiet_libraries()
-    from trimtab.records.run import free_name
-    from trimtab.train.loop import train as run
-
-    name = config.task.name.replace(":", "-")
-    path = resume or out or free_name(Path("runs"), name)
-    try:
-        with Progress(config.steps) as display:
-            result = run(config, path, resume=resume is not None, display=display)
-    except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
-        if (path / "run.json").exists():
-            with suppress(OSError):
-                show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
-        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
-    except InUseError:
-        raise
-    except RunError as error:
-        if not (path / "run.json").exists():  # what is no run has nothing to go on with
-            raise
-        raise type(error)(f"{error}\n{_resume_hint(path)}") from None
-    page = _write_report(path) if report and result.steps else None
+    result, path = _run(config, out, resume)
+    with _enough_files():
+        page = _write_report(path) if report and result.steps else None
     with suppress(OSError):
         show.put(*_summary(config, result, page))
     if result.stopped:
         raise typer.Exit(128 + ENDS[result.stopped])
 
 
-def _check_turns(config: Train) -> None:
-    """Refuse a task with turns and an engine without, where the task's problems are at hand; nothing is fetched for a dry run."""
-    from trimtab.train.engines.turns import check_replies
-    from trimtab.train.tasks import is_at_hand, source
+def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, Path]:
+    """Train; what became of it, and where it is. However often it is asked to stop meanwhile, it ends with one sentence."""
+    from trimtab.train.stop import Stop
 
+    with Stop(waits=False) as stop:
+        path = resume or out
+        try:
+            with _enough_files():
+                _quiet_libraries()
+                from trimtab.records.run import free_name
+                from trimtab.train.loop import train as run
+
+                path = path or free_name(Path("runs"), config.task.name.replace(":", "-"))
+                with Progress(config.steps) as display:
+                    return run(config, path, resume=resume is not None, display=display, stop=stop), path
+        except KeyboardInterrupt as error:  # a second request to stop, or one before the run began
+            stop.end()
+            if path is not None and (path / "run.json").exists():
+                with suppress(OSError):
+                    show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
+            raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
+        except InUseError:
+            raise
+        except RunError as error:
+            if path is None or not (path / "run.json").exists():  # what is no run has nothing to go on with
+                raise
+            raise type(error)(f"{error}\n{_resume_hint(path)}") from None
+
+
+@contextmanager
+def _enough_files() -> Generator[None]:
+    """Where the system gives no more open files, that is said: it can happen anywhere, an import included."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise RunError(
+            f"trimtab train needs more open files than the system lets it have: {error.strerror}. Raise the limit with `ulimit -n`."
+        ) from error
+
+
+def _check_task(config: Train) -> None:
+    """Refuse what the run would refuse of its task; for a dry run nothing is fetched, and nothing of the user's is run."""
+    from trimtab.train.engines.turns import check_replies
+    from trimtab.train.tasks import check_task, is_at_hand, source
+
+    check_task(config.task)
     if is_at_hand(config.task):
         check_replies(config.rollout.engine, source(config.task, config.seed))
 

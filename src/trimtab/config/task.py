@@ -90,5 +90,5 @@ class Task(Config):
     allow_eval: Flag = Field(
         default=False,
         description="Whether a task of reasoning-gym may run responses as Python code, which some do to score them: in a process forked "
-        "for each, without the environment and the network, but with your rights to files.",
+        "for each, without keys and tokens of the environment and without the network, but with your rights to files.",
     )

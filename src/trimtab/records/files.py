@@ -18,6 +18,8 @@ from trimtab.errors import RecordError, TrimtabError
 
 TEMPORARY = ".writing-"
 """How the name of a file begins that is not finished; what a killed process leaves of it means nothing."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""Of opening a file of ours: where a link has its name, what the link leads to is not ours to change. Windows has no such flag."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -58,6 +60,8 @@ def disk_error(path: Path, error: OSError, kind: type[TrimtabError] = RecordErro
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return kind(f"{path} needs room on its disk: {reason}. Make room, then resume the run.")
+    if error.errno == errno.ELOOP:
+        return kind(f"{path} needs to be a file, got a link. What it leads to is left alone: put a file in its place.")
     if error.errno == errno.ENOENT and not path.parent.is_dir():
         return kind(f"{path} needs its folder, got it removed or moved meanwhile. Nothing more is written there.")
     return kind(f"{path} cannot be written: {reason}. Mend that, then resume the run.")
@@ -68,7 +72,7 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
     """A file to be written that appears under its name when all of it is on disk, and not at all otherwise."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     try:
-        with temporary.open("wb") as handle:
+        with open(_new_file(temporary), "wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -80,6 +84,13 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
     except BaseException:
         _forget(temporary)
         raise
+
+
+def _new_file(path: Path) -> int:
+    """A file that was not there before: neither what a killed process left under this name nor a link is written through."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -101,7 +112,7 @@ def make_folder(path: Path) -> Path:
 def sync_file(path: Path) -> None:
     """Have what a file holds survive a power cut; one that is not there holds nothing."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR | NO_LINK)
     except FileNotFoundError:
         return
     try:
@@ -124,7 +135,7 @@ def sync_folder(folder: Path) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Add one whole line, or leave the file as it was."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK, 0o666)
     except OSError as error:
         raise disk_error(path, error) from error
     try:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trimtab.errors import InUseError
-from trimtab.records.files import disk_error
+from trimtab.records.files import NO_LINK, disk_error
 
 try:
     import fcntl
@@ -25,7 +25,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
         except OSError as error:
             raise disk_error(path, error) from error
         try:

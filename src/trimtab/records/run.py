@@ -16,6 +16,7 @@ from typing import Any, SupportsFloat
 
 import pyarrow as pa
 
+from trimtab.config.base import excerpt
 from trimtab.errors import RecordError
 from trimtab.records.files import (
     TEMPORARY,
@@ -32,6 +33,7 @@ from trimtab.records.files import (
 from trimtab.records.lock import Lock, is_held
 from trimtab.records.rollouts import Rollouts
 from trimtab.records.run_files import (
+    check_no_links,
     check_unused,
     checkpoint_step,
     run_facts,
@@ -69,6 +71,7 @@ class RunDirectory:
         try:
             make_folder(path)
             check_unused(path)
+            check_no_links(path)
         except OSError as error:
             raise disk_error(path, error) from error
         lock = Lock(path / "lock")
@@ -91,6 +94,7 @@ class RunDirectory:
         """A run to be resumed. Lines a kill has torn are cut off."""
         path = Path(path)
         run_facts(path)
+        check_no_links(path)
         lock = Lock(path / "lock")
         try:
             run = cls(path, run_settings(path), lock)
@@ -181,8 +185,9 @@ class RunDirectory:
         Checkpoints of later steps, which were damaged or passed over, are set aside under another name.
         """
         self._check_open()
+        self._check_steps()
         with self._turn, _disk_errors(self.path):
-            lines = keep_lines(self.path / "metrics.jsonl", lambda line: int(line["step"]) < step)
+            lines = keep_lines(self.path / "metrics.jsonl", lambda line: line["step"] < step)
             rows = self._rollouts.rewind(step)
             aside = [set_aside(path) for path in sorted(self.checkpoints.glob("*")) if checkpoint_step(path) > step]
         message = f"Back to step {step}: {lines} lines of metrics and {rows} rollouts of later steps went."
@@ -239,6 +244,16 @@ class RunDirectory:
         self._check_open()
         with self._turn:
             append_line(self.path / name, json_line(line))
+
+    def _check_steps(self) -> None:
+        """An error where a line of metrics does not say of which step it is: what to keep of such a file is not guessed."""
+        path = self.path / "metrics.jsonl"
+        for number, line in enumerate(lines_of(path), 1):
+            step = line.get("step")
+            if not isinstance(step, int) or isinstance(step, bool):
+                raise RecordError(
+                    f"{path} needs a whole number as step in each line, got {excerpt(step)} in line {number}. Delete that line."
+                )
 
     def _check_open(self) -> None:
         if self._lock is None:

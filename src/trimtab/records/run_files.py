@@ -19,6 +19,10 @@ from trimtab.records.schema import SCHEMA
 
 _OURS = {"lock", "config.yaml", "rollouts", "checkpoints"}
 """What a run that was killed while being made may have left, before its run.json."""
+_LOGS = ("samplers", "samplers/weights", "ranks")
+"""Folders whose files are appended to, or written in place."""
+_FILES = ("lock", "run.json", "config.yaml", "metrics.jsonl", "events.jsonl", "report.html")
+_WRITTEN = ("rollouts", "checkpoints", *_LOGS, *_FILES)
 
 
 def check_unused(path: Path) -> None:
@@ -29,6 +33,20 @@ def check_unused(path: Path) -> None:
     foreign = sorted(name for name in names - _OURS if not name.startswith(TEMPORARY))
     if foreign:
         raise RecordError(f"{path} needs to be a new or empty folder, got one that holds {foreign[0]}. Choose another.")
+
+
+def check_no_links(path: Path) -> None:
+    """An error where a link has a name that a run writes to: a directory from somebody else would have it write anywhere.
+
+    The directory itself may be reached through one, and so may all above it.
+    """
+    logs = [each for name in _LOGS for each in (path / name).glob("*") if not (path / name).is_symlink()]
+    for each in [*(path / name for name in _WRITTEN), *logs]:
+        if each.is_symlink():
+            raise RecordError(
+                f"{path} needs files and folders of its own, got {each.relative_to(path)} as a link to {os.readlink(each)}. "
+                "Put a copy of what it leads to in its place."
+            )
 
 
 def run_facts(path: Path) -> dict[str, Any]:

@@ -6,14 +6,15 @@ admit what may begin ─► give it to the samplers ─► have what comes back 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from trimtab.config.base import excerpt
 from trimtab.config.training import Train
 from trimtab.errors import RunError
 from trimtab.train.entries import Entry
 from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.judging import JudgedGroup
-from trimtab.train.messages import Group
+from trimtab.train.messages import Group, Job
 from trimtab.train.parts import Parts
 from trimtab.train.sample_faults import SampleFaults
 from trimtab.train.staleness import room
@@ -27,6 +28,9 @@ QUIET = 900.0
 SOON = 0.02
 """Seconds between two looks at what is being judged."""
 
+TOLD, HOPELESS = 3, 200
+"""Prompts without room for a response: how many are told of, and how many in a row end the run."""
+
 
 class BatchSource:
     """The run's side of sampling. The buffer is that of the run's standing, the back-end and the judges are its parts."""
@@ -35,6 +39,7 @@ class BatchSource:
         self._config, self._parts, self._standing, self._note = config, parts, standing, note
         self._faults = SampleFaults()
         self._evaluation: Evaluation | None = None
+        self._told_long = self._long_in_a_row = 0
         self._in_step = config.backend == "lockstep"
         """Whether a batch may not depend on which verifier was quicker."""
         self.stop = Stop()
@@ -123,6 +128,30 @@ class BatchSource:
             assert entry is not None
             parts.judge.submit(group, entry.problem, parts.policy.texts_of(group))
 
+    def _pass_over(self, jobs: Sequence[Job]) -> bool:
+        """Withdraw those whose prompts leave no room for a response, which costs their groups and not the run. Whether there were any."""
+        limit, buffer = self._parts.limit, self._standing.buffer
+        long = [job for job in jobs if limit is not None and len(job.prompt) >= limit]
+        for job in long:
+            entry = buffer.entry(job.group)
+            assert entry is not None
+            self._told_long += 1
+            if self._told_long <= TOLD:
+                more = " Further ones are left out without a word." if self._told_long == TOLD else ""
+                self._note(
+                    "task",
+                    f"Group {job.group} is left out: its prompt has {len(job.prompt)} tokens, and the model has room for {limit} with "
+                    f"the response ({excerpt(entry.problem.id)}).{more}",
+                )
+            buffer.withdraw(job.group)
+        self._long_in_a_row = self._long_in_a_row + len(long) if len(long) == len(jobs) else 0
+        if self._long_in_a_row > HOPELESS:
+            raise RunError(
+                f"Task needs prompts shorter than the {limit} tokens that the model has room for, got {self._long_in_a_row} in a row that "
+                "are longer. Set the task's options so that they get shorter, or take a model with more positions."
+            )
+        return bool(long)
+
     def _finish(self, judged: JudgedGroup) -> None:
         """Take in the scores of a group. Without them it is sampled again when the run goes on."""
         if judged.scores is not None:
@@ -133,12 +162,15 @@ class BatchSource:
     def _admit(self) -> None:
         """Let in what the staleness rule allows, and give it to the samplers that have room."""
         rollout, buffer, parts = self._config.rollout, self._standing.buffer, self._parts
-        allowed = room(
-            self._version, rollout.groups, rollout.max_staleness, buffer.admitted, buffer.trained, buffer.dropped
-        )
-        for problem, job in parts.make(range(buffer.next, buffer.next + allowed)):
-            buffer.admit(problem, job)
-        jobs = buffer.waiting(parts.backend.room())
+        while True:
+            allowed = room(
+                self._version, rollout.groups, rollout.max_staleness, buffer.admitted, buffer.trained, buffer.dropped
+            )
+            for problem, job in parts.make(range(buffer.next, buffer.next + allowed)):
+                buffer.admit(problem, job)
+            jobs = buffer.waiting(parts.backend.room())
+            if not self._pass_over(jobs):
+                break
         if jobs:
             buffer.start((job.group for job in jobs), self._version)
             parts.backend.give(jobs)

@@ -88,6 +88,15 @@ class Buffer:
         self._next = job.group + 1
         self.admitted += 1
 
+    def withdraw(self, number: int) -> None:
+        """A waiting group that cannot be sampled goes, as if it had not been admitted; its number is not used again."""
+        entry = self._entries.get(number)
+        if entry is None or entry.state is not State.WAITING:
+            raise RunError(f"A group to be withdrawn needs to be waiting, got group {number}, which is not.")
+        self._counts[State.WAITING] -= 1
+        self.admitted -= 1
+        del self._entries[number]
+
     def waiting(self, most: int | None = None) -> list[Job]:
         """Jobs to be given to a sampler, lowest number first; no more than `most`."""
         wanted = self._counts[State.WAITING] if most is None else min(most, self._counts[State.WAITING])

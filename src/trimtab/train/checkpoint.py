@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from trimtab.config.bounded import json_data
 from trimtab.errors import CheckpointError
 from trimtab.records.files import disk_error, sync_folder
 from trimtab.train.card import CARD
@@ -121,9 +123,9 @@ def restore(path: Path, *, learner: Callable[[Path], None]) -> Saved:
 def flaw_of(path: Path, *, sums: bool = True) -> str | None:
     """What is wrong with a checkpoint, None if nothing; without `sums` only names and sizes are looked at."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-        schema, step, files = manifest["schema"], int(manifest["step"]), dict[str, Any](manifest["files"])
-        expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
+        manifest = json_data((path / "manifest.json").read_bytes())
+        schema, step, files = manifest["schema"], index(manifest["step"]), dict[str, Any](manifest["files"])
+        expected = {str(name): (index(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
     except FileNotFoundError:
         return "manifest.json is missing"
     except (OSError, ValueError, KeyError, TypeError):

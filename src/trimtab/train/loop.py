@@ -41,24 +41,34 @@ class Result:
     """What stopped it early; None: it went to the end."""
 
 
-def train(config: Train, path: Path, *, resume: bool = False, display: Display | None = None) -> Result:
-    """Train, and leave a run directory. With `resume`, go on from its newest checkpoint."""
+def train(
+    config: Train, path: Path, *, resume: bool = False, display: Display | None = None, stop: Stop | None = None
+) -> Result:
+    """Train, and leave a run directory. With `resume`, go on from its newest checkpoint.
+
+    `stop`: whoever listens to signals already; without one it is done here.
+    """
     shown = Guarded(display or Silent())
     settle_process(config.runnable().threads)
     with ExitStack() as stack:
+        stop = stop or stack.enter_context(Stop())
+        stop.waits = False
         stack.enter_context(rare_collections())
         run = RunDirectory.open(path) if resume else RunDirectory.create(path, config.model_dump(mode="json"))
         stack.enter_context(run)
+        stack.callback(stop.end)  # nothing keeps the run directory from saying how the run ended
         try:
             session = Session(config, run, shown, stack)
         except BaseException:
+            stop.end()
             if not resume:
                 run.discard()  # settings that cannot be run leave no run behind, and the name free
             raise
-        stop = stack.enter_context(Stop())
+        stop.waits = True
         try:
             result = session.go(stop, resume=resume)
         except BaseException as error:
+            stop.end()
             with suppress(RecordError):  # a full disk does not take this either; the error itself says more
                 run.event("stopped", str(error) or "interrupted at once", step=session.learner.version)
             raise
@@ -100,8 +110,7 @@ class Session:
         )
         begun = time.perf_counter() - self.standing.seconds
         self.display.begin(self.run.path, learner.version)
-        for note in self.judge.new_notes():
-            self._note("reward", note)
+        self._tell_of_task()
         self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
@@ -184,6 +193,12 @@ class Session:
         self.run.log(step, metrics)
         self.loggers.log(step, metrics)
         self.display.step(step + 1, metrics)
+
+    def _tell_of_task(self) -> None:
+        """What is left out of the task's prompts, and how responses are scored."""
+        for kind, notes in (("task", self.parts.notes), ("reward", self.judge.new_notes())):
+            for note in notes:
+                self._note(kind, note)
 
     def _note(self, kind: str, message: str) -> None:
         self.run.event(kind, message, step=self.learner.version)

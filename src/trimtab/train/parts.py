@@ -26,6 +26,7 @@ from trimtab.train.learner.launch import learner_ranks
 from trimtab.train.learner.protocol import Learner
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.learner.team import TeamLearner
+from trimtab.train.lengths import leave_out_long_rows, prompt_limit, short_enough
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
 from trimtab.train.policy.policy import Policy
@@ -49,6 +50,10 @@ class Parts:
     evaluator: Evaluator | None
     make: Callable[[Sequence[int]], list[tuple[Problem, Job]]]
     """The problem of each number and the job to sample it; the same whenever it is made, and whatever is made with it."""
+    limit: int | None = None
+    """Tokens that a prompt has to stay below; None where nothing sets a limit."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about the task's prompts."""
 
 
 def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Parts:
@@ -58,6 +63,10 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     max_tokens = longest(config, problems)
     judge = stack.enter_context(_judges(config, problems))
     start = pretrained_of(config, problems, max_tokens, display)
+    limit = prompt_limit(start.policy.architecture, config.rollout)
+    notes = leave_out_long_rows(
+        config.task, problems, start.policy, limit, config.evaluate.problems if config.evaluate else 0
+    )
     reference = None if config.kl is None else pretrained_of(config, problems, max_tokens, display).model
     teacher = _teacher(config, start.policy, lambda: pretrained_of(config, problems, max_tokens, display).model)
     world = world_of(config, problems, start, teacher)
@@ -73,8 +82,10 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
         world=world,
         learner=learner,
         backend=backend,
-        evaluator=_evaluator(config, problems, policy, judge, max_tokens),
+        evaluator=_evaluator(config, problems, policy, judge, max_tokens, limit),
         make=partial(jobs_of, config, problems, policy, max_tokens),
+        limit=limit,
+        notes=tuple(notes),
     )
 
 
@@ -123,14 +134,21 @@ def settle_process(threads: int) -> None:
     keep_freed_memory()
 
 
-def _evaluator(config: Train, problems: Source, policy: Policy, judge: JudgePool, max_tokens: int) -> Evaluator | None:
+def _evaluator(
+    config: Train, problems: Source, policy: Policy, judge: JudgePool, max_tokens: int, limit: int | None
+) -> Evaluator | None:
     if config.evaluate is None:
         return None
+    asked = short_enough(config.task, policy, problems.held_out(config.evaluate.problems), limit)
+    if not asked:
+        raise ConfigError(
+            f"evaluate needs held-out problems with prompts shorter than {limit} tokens, got none. Set evaluate=null to go without."
+        )
     return Evaluator.of(
         policy,
         judge,
         config.task,
-        problems.held_out(config.evaluate.problems),
+        asked,
         max_tokens=max_tokens,
         seed=config.seed,
         temperature=config.evaluate.temperature,

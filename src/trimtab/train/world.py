@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from trimtab.config.training import Train
 from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.tasks import Source
 from trimtab.train.tasks.file import File
+from trimtab.train.tasks.functions import module_file
 
 LIBRARIES = ("trimtab", "torch", "transformers", "tokenizers", "numpy")
 _OF_THE_PLACE = ("_name_or_path", "transformers_version")
@@ -88,22 +87,6 @@ def _rewards(config: Train) -> Iterator[tuple[str, str]]:
         file = None if reward.function is None else module_file(reward.function.partition(":")[0])
         if file is not None:
             yield str(reward.function), _digest(_blocks(file))
-
-
-def module_file(name: str) -> Path | None:
-    """The file of a module, found as an import from this folder would find it, without running anything of it."""
-    places: Iterable[str] | None = [str(Path.cwd()), *sys.path]
-    spec: ModuleSpec | None = None
-    parts = name.split(".")
-    for count in range(1, len(parts) + 1):
-        if places is None:
-            return None
-        spec = PathFinder.find_spec(".".join(parts[:count]), list(places))
-        if spec is None:
-            return None
-        places = spec.submodule_search_locations
-    file = None if spec is None or spec.origin is None else Path(spec.origin)
-    return file if file is not None and file.is_file() else None
 
 
 def _weights(model: PreTrainedModel) -> Iterator[bytes | memoryview]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -286,3 +287,61 @@ def test_a_request_and_a_reply_are_json_and_a_reply_is_checked():
     ):
         with pytest.raises(wire.RubbishError):
             reply_of(message)
+
+
+LOUD = """
+import os
+import sys
+
+
+def reward(response):
+    sys.stderr.write("\\x1b]0;pwned\\x07\\x1b[2J" + response + "\\r")
+    os.write(2, b"\\xff" + b"x" * (1 << 20) * (response == "much"))
+    return 1.0
+"""
+
+
+def test_what_a_verifier_prints_is_shown_and_not_obeyed(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("loud.py").write_text(LOUD)
+    with judge(Reward(function="loud:reward")) as judged:
+        assert judged.scores([(problem(), "some words")])[0].reward == 1.0
+    shown = capsys.readouterr().err
+    assert shown == "⟨U+001B⟩]0;pwned⟨U+0007⟩⟨U+001B⟩[2Jsome words\n\ufffd"
+
+
+def test_a_verifier_that_prints_without_end_is_heard_for_a_while_and_never_held_up(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("loud.py").write_text(LOUD)
+    with judge(Reward(function="loud:reward")) as judged:
+        for _ in range(3):
+            assert judged.scores([(problem(), "much")])[0].reward == 1.0
+    shown = capsys.readouterr().err
+    assert process.PRINTED <= len(shown) < process.PRINTED + 200
+    assert shown.endswith(f"… what verifiers print beyond {process.PRINTED} characters is left out\n")
+
+
+HUNGRY = """
+import socket
+
+from trimtab.train.messages import Problem
+from trimtab.train.tasks.worker import forked_reply
+
+
+def taken(problem, response):
+    return float(len(bytearray(int(response)))), True
+
+
+ours, theirs = socket.socketpair()
+for size, memory in ((1 << 20, 1 << 28), (1 << 29, 1 << 28), (1 << 29, None)):
+    print(forked_reply(taken, Problem("", "", ""), str(size), 60.0, theirs, memory))
+"""
+
+
+def test_code_of_a_response_has_so_much_memory_and_no_more():
+    with python(HUNGRY, stdout=subprocess.PIPE, text=True) as process:
+        printed, _ = process.communicate()
+    little, much, unbound = printed.splitlines()
+    assert little == f"({float(1 << 20)}, True)"
+    assert much == "Failure(kind='error', why='MemoryError: ')"
+    assert unbound == f"({float(1 << 29)}, True)"

@@ -47,10 +47,16 @@ class EngineSeat:
 
     def fate(self) -> Fate:
         """How it ended."""
-        return Fate(self._cause(), str(self.log), self._tail(), self.failure.traceback if self.failure else None)
+        told = self.failure.traceback if self.failure else None
+        outside = self.failure is None and self.hung is None and self._is_from_outside()
+        return Fate(self._cause(), str(self.log), self._tail(), told, outside)
 
     def _ending(self) -> str:
         """How it ended where it did not say so itself, and was not killed for its silence."""
+        raise NotImplementedError
+
+    def _is_from_outside(self) -> bool:
+        """Whether that is how one ends that somebody else ends."""
         raise NotImplementedError
 
     def _place(self) -> str:

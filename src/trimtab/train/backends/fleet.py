@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 
 from trimtab.train.messages import Job
 
+SPARED = 10
+"""Deaths from outside, before it was ready, that are borne in one seat without a finished group between: four minutes with the pauses."""
+LONGEST_PAUSE = 60.0
+"""Seconds. Whatever ends samplers again and again, such as want of memory, may need time to go away."""
+
 
 @dataclass(frozen=True)
 class Death:
@@ -22,6 +27,8 @@ class Death:
     """The groups it held: to be given again."""
     despair: str | None
     """Why another sampler in its seat has no prospect; None: it has."""
+    pause: float = 0.0
+    """Seconds until the next one should start: none after a first death, then longer each time."""
 
 
 @dataclass(eq=False)
@@ -33,6 +40,8 @@ class Holding:
     """Responses it is to sample."""
     strikes: int = 0
     """Deaths in this seat since its last finished group."""
+    spared: int = 0
+    """Further ones, from outside and before it was ready."""
 
 
 class Fleet:
@@ -92,7 +101,7 @@ class Fleet:
     def finish(self, seat: int, groups: Iterable[int]) -> None:
         """These groups came back from a seat."""
         holding = self._holdings[seat]
-        holding.strikes = 0
+        holding.strikes = holding.spared = 0
         for number in groups:
             job = holding.jobs.pop(number, None)
             self._held -= job is not None
@@ -100,12 +109,16 @@ class Fleet:
             self._losses.pop(number, None)
         self._note(seat)
 
-    def lose(self, seat: int) -> Death:
-        """The sampler in a seat is gone; another one starts with nothing in hand."""
+    def lose(self, seat: int, *, spared: bool = False) -> Death:
+        """The sampler in a seat is gone; another one starts with nothing in hand.
+
+        `spared`: it was ended from outside before it was ready, which says nothing against it or against what it was to do.
+        """
         old = self._holdings[seat]
-        lost, strikes = tuple(old.jobs), old.strikes + 1
-        self._holdings[seat] = Holding(strikes=strikes)
-        self._losses.update(lost)
+        lost, strikes, more = tuple(old.jobs), old.strikes + (not spared), old.spared + spared
+        self._holdings[seat] = Holding(strikes=strikes, spared=more)
+        if not spared:
+            self._losses.update(lost)
         self._held -= len(lost)
         self._note(seat)
         hopeless = [number for number in lost if self._losses[number] > self._restarts]
@@ -114,7 +127,10 @@ class Fleet:
         if hopeless:
             named = ", ".join(str(number) for number in hopeless[:5])
             return Death(lost, f"{self._restarts + 1} deaths with the same groups in hand ({named})")
-        return Death(lost, None)
+        if more > SPARED:
+            return Death(lost, f"sampler {seat} ended from outside {more} times in a row before it was ready")
+        deaths = strikes + more
+        return Death(lost, None, 0.0 if deaths == 1 else min(LONGEST_PAUSE, 2.0 ** min(deaths - 2, 10)))
 
     def _note(self, seat: int) -> None:
         """Enter a load that has changed; what is out of date is thrown away now and then."""

@@ -6,6 +6,7 @@ publish ──► the weights' own way ──► sampler
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import weakref
@@ -43,6 +44,10 @@ class SamplerPool(ABC):
         self.seats: list[Seat] = []
         """Who sits where, by number."""
         self._inbox: Inbox = SimpleQueue()
+        self._resting: dict[int, float] = {}
+        """Seats whose sampler died and is still there to be seen, and when the next one starts."""
+        self._kept: list[Job] = []
+        """Jobs given while every seat rested."""
         self._end = weakref.finalize(self, _end, end, self.seats, os.getpid())
 
     @abstractmethod
@@ -63,12 +68,16 @@ class SamplerPool(ABC):
 
     def room(self) -> int:
         """Groups that samplers would still hold."""
-        return self._fleet.room()
+        return max(0, self._fleet.room(self._among) - len(self._kept))
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Deal whole groups, each to the sampler with the least to do; what one gets, it gets at once."""
         self._check_begun()
-        for number, share in self._fleet.deal(jobs).items():
+        among = self._among
+        if among == []:
+            self._kept += jobs
+            return
+        for number, share in self._fleet.deal(jobs, among).items():
             self.seats[number].send(Order(tuple(share), self._publisher.version))
 
     def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
@@ -80,15 +89,17 @@ class SamplerPool(ABC):
         deadline = self._clock() + timeout
         while True:
             left = deadline - self._clock()
-            for seat, message in self._messages(min(left, self._tick)):
+            rest = min(self._resting.values(), default=math.inf) - self._clock()
+            for seat, message in self._messages(min(left, self._tick, rest)):
                 if isinstance(message, Done):
                     self._fleet.finish(seat.number, [group.job.group for group in message.groups])
                     groups += message.groups
                 elif message is not None:
                     seat.hear(message)
-                elif self.seats[seat.number] is seat:
+                elif self.seats[seat.number] is seat and seat.number not in self._resting:
                     lost += self._fleet.held(seat.number)
                     notes.append(self._replace(seat))
+            self._end_rests()
             self._look()
             if groups or lost or notes or left <= 0 or stop():
                 return Arrived(tuple(groups), tuple(lost), tuple(notes))
@@ -98,7 +109,7 @@ class SamplerPool(ABC):
         now = self._clock()
         if now >= self._next_look:
             self._next_look = now + self._tick / 8
-            for seat in self.seats:
+            for seat in self.present:
                 seat.look(now, working=self._fleet.is_working(seat.number))
 
     def close(self) -> None:
@@ -106,6 +117,26 @@ class SamplerPool(ABC):
         self._end()
         self.seats.clear()
         self._publisher.close()
+
+    @property
+    def present(self) -> list[Seat]:
+        """Those whose sampler is there, or starts."""
+        return [seat for seat in self.seats if seat.number not in self._resting]
+
+    @property
+    def _among(self) -> list[int] | None:
+        """Numbers of the seats that work may be dealt to; None: all."""
+        return [seat.number for seat in self.present] if self._resting else None
+
+    def _end_rests(self) -> None:
+        """Start the samplers whose time has come."""
+        now = self._clock()
+        for number in [number for number, due in self._resting.items() if now >= due]:
+            del self._resting[number]
+            self._take_seat(number, self._inbox)
+            kept, self._kept = self._kept, []
+            if kept:
+                self.give(kept)
 
     def _check_begun(self) -> None:
         if not self.seats:
@@ -121,18 +152,23 @@ class SamplerPool(ABC):
             return
 
     def _replace(self, seat: Seat) -> str:
-        """Put a new sampler in a dead one's seat; returns what to tell the user. Raises where that has no prospect."""
+        """Put a new sampler in a dead one's seat, now or later; returns what to tell the user. Raises where that has no prospect."""
         fate = seat.bury()
-        death = self._fleet.lose(seat.number)
+        death = self._fleet.lose(seat.number, spared=fate.is_from_outside and not seat.ready)
         said = f"Sampler {seat.number} {fate.cause}."
         if death.despair is not None:
             raise RunError(
                 f"Sampling needs samplers that live to finish a group, got {death.despair}. {said} "
                 f"Look at {fate.log}, which ends:\n{fate.tail}"
             )
-        self._take_seat(seat.number, self._inbox)
+        if death.pause:
+            self._resting[seat.number] = self._clock() + death.pause
+            when = f"Restarted in {death.pause:g} s"
+        else:
+            self._take_seat(seat.number, self._inbox)
+            when = "Restarted"
         trace = f"\n{fate.traceback}" if fate.traceback else ""
-        return f"{said} Restarted; {len(death.lost)} groups are sampled again.{trace}"
+        return f"{said} {when}; {len(death.lost)} groups are sampled again.{trace}"
 
 
 def _end(end: Callable[[Sequence[Seat]], None], seats: list[Seat], owner: int) -> None:

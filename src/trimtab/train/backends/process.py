@@ -28,7 +28,7 @@ from trimtab.train.backends.pool import TICK
 from trimtab.train.backends.sampler import sample
 from trimtab.train.backends.seat import Fate, Inbox, Seat
 from trimtab.train.backends.serve import Failed, Order, Pipe, Pulse, Ready
-from trimtab.train.children.process_table import ending_of
+from trimtab.train.children.process_table import ending_of, is_from_outside
 from trimtab.train.devices import sampler_gpu
 from trimtab.train.engines.protocol import Engine
 from trimtab.train.weights.files import FileWeights
@@ -132,6 +132,9 @@ class ProcessSeat(EngineSeat):
         hint = " (by somebody, or by the system for want of memory: see dmesg, lower rollout.slots or rollout.samplers)"
         return f"{ending_of(code)}{hint if code == -signal.SIGKILL else ''}"
 
+    def _is_from_outside(self) -> bool:
+        return is_from_outside(self.process.exitcode)
+
 
 class LocalBackend(EnginePool):
     """Sampler processes beside the learner.
@@ -148,7 +151,7 @@ class LocalBackend(EnginePool):
     @property
     def pids(self) -> list[int]:
         """Process ids of the samplers."""
-        return [cast("ProcessSeat", seat).process.pid or -1 for seat in self.seats]
+        return [cast("ProcessSeat", seat).process.pid or -1 for seat in self.present]
 
     def _take_seat(self, number: int, inbox: Inbox) -> None:
         ours, theirs = self._context.Pipe()

@@ -20,6 +20,8 @@ class Fate:
     tail: str
     """How that ends."""
     traceback: str | None = None
+    is_from_outside: bool = False
+    """Whether somebody else ended it, or the system did: it may have had nothing wrong with it."""
 
 
 @runtime_checkable

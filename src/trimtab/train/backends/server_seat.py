@@ -97,11 +97,12 @@ class ServerSeat:
     def bury(self) -> Fate:
         """End what is left of it."""
         cause, log, tail = f"at {self.client.address} broke off ({self._broken})", self.client.address, ""
+        outside = False
         if self.server is not None:
             cause = f"{self.server.kill()} ({self._broken})"
-            log, tail = str(self.server.log), self.server.tail()
+            log, tail, outside = str(self.server.log), self.server.tail(), self.server.is_from_outside
         self.release()
-        return Fate(cause, log, tail)
+        return Fate(cause, log, tail, is_from_outside=outside)
 
     def leave(self) -> None:
         """Send nothing more, and break off what is under way."""

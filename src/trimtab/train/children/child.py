@@ -27,10 +27,11 @@ class Child:
         *,
         environment: Mapping[str, str],
         log: Path | None = None,
+        errors: int | None = None,
         inherits: Sequence[int] = (),
         is_tied: bool = False,
     ) -> None:
-        """What it prints goes to `log`; without one its errors go where ours do, and the rest nowhere.
+        """What it prints goes to `log`; without one its errors go to the file `errors`, or where ours do, and the rest nowhere.
 
         `inherits`: open files that it gets. `is_tied`: its standard input is a pipe that nobody writes to, and that ends with us.
         """
@@ -41,7 +42,7 @@ class Child:
                 env=dict(environment),
                 stdin=subprocess.PIPE if is_tied else subprocess.DEVNULL,
                 stdout=output,
-                stderr=None if log is None else output,
+                stderr=errors if log is None else output,
                 pass_fds=list(inherits),
                 start_new_session=True,
             )

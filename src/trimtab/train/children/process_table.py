@@ -37,6 +37,11 @@ def ending_of(code: int | None) -> str:
     return f"was ended by {name}"
 
 
+def is_from_outside(code: int | None) -> bool:
+    """Whether a process that ended with this code was ended by somebody else, or by the system for want of memory."""
+    return code is not None and -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 def end_descendants(leader: int, spared: Collection[int] = ()) -> int:
     """Kill a child's process group, then every child there is and those they leave behind. How the child had ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

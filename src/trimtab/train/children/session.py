@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trimtab.train.children import session_guard
 from trimtab.train.children.child import Child
-from trimtab.train.children.process_table import ending_of
+from trimtab.train.children.process_table import ending_of, is_from_outside
 
 REAPED = 2.0
 """Seconds from the last connection of a process that ends to its end."""
@@ -21,6 +21,8 @@ class ProcessSession(Child):
     def __init__(self, command: Sequence[str], *, status: Path, log: Path, environment: Mapping[str, str]) -> None:
         """What it prints goes to `log`; how the command ended is left in the file `status`."""
         self._status = status
+        self.is_from_outside = False
+        """Known after `kill`: whether somebody else had ended it."""
         status.unlink(missing_ok=True)
         guarded = [sys.executable, "-I", "-S", str(session_guard.__file__), str(status), *command]
         super().__init__(guarded, environment=environment, log=log, is_tied=True)
@@ -43,5 +45,7 @@ class ProcessSession(Child):
         """End all of it at once; how it had ended by itself, if it had: its connections close a moment before it does."""
         self.wait(REAPED)
         ended = self.ended or "did not answer and was killed"
+        status = int(self._status.read_text()) if self._status.exists() else self.code
+        self.is_from_outside = self.code is not None and is_from_outside(status)
         self.end()
         return ended

@@ -99,6 +99,11 @@ class Policy:
         return self.tokenizer.batch_decode(plain, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
+def positions_of(architecture: PretrainedConfig) -> int | None:
+    """How many tokens a model can place; None where it sets no limit."""
+    return getattr(architecture.get_text_config(), "max_position_embeddings", None)
+
+
 def error_line(error: Exception) -> str:
     """What a library raised, in one line."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")

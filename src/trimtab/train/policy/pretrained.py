@@ -40,6 +40,7 @@ def load_pretrained(config: Model, key: str = "model.path") -> Pretrained:
     dtype = DTYPES[config.dtype]
     try:
         tokenizer = _tokenizer(config.path)
+        _check_words(tokenizer, config.path, key)
         settings = AutoConfig.from_pretrained(config.path, trust_remote_code=False)
         unfit: list[str] = []
         if config.random:
@@ -93,6 +94,15 @@ def _tokenizer(path: str) -> PreTrainedTokenizerBase:
     if settings.is_file() and json.loads(settings.read_text("utf-8")).get("tokenizer_class") in PLAIN_TOKENIZERS:
         return PreTrainedTokenizerFast.from_pretrained(path, trust_remote_code=False)
     return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(path, trust_remote_code=False))
+
+
+def _check_words(tokenizer: PreTrainedTokenizerBase, path: str, key: str) -> None:
+    """Refuse a folder without a tokenizer's files: from the architecture's name alone, one without a single word is made."""
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise ConfigError(
+            f"{key} needs a tokenizer beside the weights, got none in {path!r}. Save that of the model there: "
+            f"AutoTokenizer.from_pretrained(MODEL).save_pretrained({path!r})."
+        )
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Container
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
@@ -31,6 +32,9 @@ class FileOptions(Config):
     subset: str | None = Field(
         default=None, description="Configuration of a hub dataset, such as main of openai/gsm8k."
     )
+    too_long: Literal["refuse", "skip"] = Field(
+        default="refuse", description="What becomes of rows whose prompts leave the model no room for a response."
+    )
 
 
 class File:
@@ -43,6 +47,8 @@ class File:
         if config.path is None:
             raise ConfigError("Task needs path with name file, got nothing. Name a file or a hub dataset.")
         options = FileOptions.from_settings(config.options)
+        self.too_long: Literal["refuse", "skip"] = options.too_long
+        """Whether rows may be left out."""
         given = _problems(config, config.path, options)
         if config.held_out is None:
             reserve = options.reserve or min(1024, max(1, len(given) // 10))
@@ -54,15 +60,24 @@ class File:
         else:
             self._kept = _problems(config, config.held_out, options)
         kept = {problem.prompt for problem in self._kept}
-        self._trained = [problem for problem in given if problem.prompt not in kept]
-        if not self._trained:
+        self.trained = [problem for problem in given if problem.prompt not in kept]
+        """The rows that are not held out, in the order of the file."""
+        if not self.trained:
             raise ConfigError(f"Task needs prompts in {config.path} that are not held out, got none.")
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def problem(self, index: int) -> Problem:
         """Row number `index` of the epochs one after another."""
-        epoch, place = divmod(index, len(self._trained))
-        return self._trained[self._order(epoch)[place]]
+        epoch, place = divmod(index, len(self.trained))
+        return self.trained[self._order(epoch)[place]]
+
+    def leave_out(self, ids: Container[str]) -> None:
+        """Do without these rows."""
+        self._kept = [problem for problem in self._kept if problem.id not in ids]
+        self.trained = [problem for problem in self.trained if problem.id not in ids]
+        if not self.trained:
+            raise ConfigError("Task needs rows whose prompts leave room for a response, got none. Shorten them.")
+        self._order.cache_clear()
 
     def held_out(self, count: int) -> list[Problem]:
         """The first rows of the held-out file, or of those set aside at the end."""
@@ -70,7 +85,7 @@ class File:
 
     def all(self) -> list[Problem]:
         """Every problem, those to be trained on first."""
-        return [*self._trained, *self._kept]
+        return [*self.trained, *self._kept]
 
     def demonstration(self, problem: Problem, slips: float, rng: random.Random) -> str:
         """None: a row holds the answer, not the way to it."""
@@ -81,7 +96,7 @@ class File:
         return binary("exact", response.strip() == problem.answer.strip())
 
     def _shuffled(self, epoch: int) -> list[int]:
-        order = list(range(len(self._trained)))
+        order = list(range(len(self.trained)))
         stream("file", self._seed, epoch).shuffle(order)
         return order
 

@@ -98,6 +98,12 @@ class Gym:
         )
 
 
+def check_gym(config: Task) -> None:
+    """Refuse a task that reasoning-gym does not have, options that it does not take, and one that needs to be allowed."""
+    _maker(config.name.partition(":")[2], dict(config.options))
+    _check_allowed(config)
+
+
 def evaluated(config: Task) -> tuple[str, str] | None:
     """The task of reasoning-gym whose own verifier runs responses as code, and where; None where it does not, or has no say."""
     from reasoning_gym.factory import DATASETS

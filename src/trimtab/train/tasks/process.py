@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import socket
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.config.training import Task
+from trimtab.config.visible import visible
 from trimtab.errors import ConfigError, UnknownNameError
 from trimtab.train.children.child import Child
 from trimtab.train.messages import Problem
@@ -24,6 +26,7 @@ START = 120.0
 ALLOWANCE = 5.0
 """Times the timeout that the calls of a function may take beyond theirs, in each of its processes: first calls load things."""
 GRACE = 5.0  # seconds a process that forks has beyond the clock of its own
+PRINTED = 1 << 16  # characters that verifiers of one process may print in a run
 _END = 5.0  # seconds a guard has to end what it keeps
 _WITHHELD = "the verifier's process is not given {name} of the environment; let it read a file"
 _BOOT = "import sys; sys.path[:] = {path!r}; from trimtab.train.tasks.worker import run_verifiers; run_verifiers({pipe}, {parent})"
@@ -43,6 +46,44 @@ class _CrashError(Exception):
     """How a process ended before it was ready."""
 
 
+class Printed:
+    """What verifiers print on stderr: shown and never obeyed, so much of it, and taken off their hands in any case."""
+
+    def __init__(self) -> None:
+        self._left = PRINTED
+        self._threads: list[threading.Thread] = []
+
+    def opened(self) -> int:
+        """The end of a pipe to print to, to be closed by whoever passed it on."""
+        read, write = os.pipe()
+        thread = threading.Thread(target=self._pass_on, args=(read,), name="trimtab-verifier-stderr", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return write
+
+    def wait(self, seconds: float) -> None:
+        """Until all that was printed is shown, if whoever holds the pipe lets it go by then."""
+        for thread in self._threads:
+            thread.join(seconds)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def _pass_on(self, read: int) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        with open(read, "rb", buffering=0) as pipe:
+            while data := pipe.read(1 << 16):
+                if self._left > 0:
+                    self._show(decoder.decode(data))
+
+    def _show(self, text: str) -> None:
+        shown = visible(text.replace("\r\n", "\n").replace("\r", "\n"))[: self._left]
+        self._left -= len(shown)
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            sys.stderr.write(
+                shown if self._left else f"{shown}\n… what verifiers print beyond {PRINTED} characters is left out\n"
+            )
+            sys.stderr.flush()
+
+
 class VerifierProcess:
     """A process that runs verifiers, begun again after each that hung or crashed."""
 
@@ -54,6 +95,7 @@ class VerifierProcess:
         self._numbers = numbers
         self._fields = fields
         self._running: tuple[Child, socket.socket] | None = None
+        self._printed = Printed()
         self._closed = False
         self._turn = 0
         self._lock = threading.Lock()
@@ -148,12 +190,17 @@ class VerifierProcess:
     def _start(self) -> tuple[Child, socket.socket]:
         here, theirs = socket.socketpair()
         boot = _BOOT.format(path=sys.path, pipe=theirs.fileno(), parent=os.getpid())
-        with theirs:
-            process = Child(  # without a log: what a reward prints is not the run's output; stderr passes
-                [sys.executable, "-c", boot],
-                environment={"OMP_NUM_THREADS": "1", **passed(os.environ)},
-                inherits=[theirs.fileno()],
-            )
+        errors = self._printed.opened()
+        try:
+            with theirs:
+                process = Child(  # without a log: what a reward prints is not the run's output
+                    [sys.executable, "-c", boot],
+                    environment={"OMP_NUM_THREADS": "1", **passed(os.environ)},
+                    errors=errors,
+                    inherits=[theirs.fileno()],
+                )
+        finally:
+            os.close(errors)
         self._running = process, here
         until = time.monotonic() + START
         kept = self.isolation
@@ -201,3 +248,4 @@ class VerifierProcess:
         self._running = None
         channel.close()
         process.end(_END)
+        self._printed.wait(1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,19 +24,25 @@ class Row:
     fields: Mapping[str, Any]
 
 
+def check_path(path: str) -> None:
+    """Refuse a name that neither a file nor, as far as it can be told from the name, a hub dataset has."""
+    file = Path(path)
+    if not os.path.isfile(file) and file.suffix.lower() in READERS:
+        raise ConfigFileError(f"Task needs an existing file, got {excerpt(path)}. It is looked for in {Path.cwd()}.")
+    if os.path.exists(file) and file.suffix.lower() not in READERS:
+        raise ConfigFileError(f"Task needs a file ending in {', '.join(READERS)}, got {excerpt(path)}.")
+
+
 def rows(path: str, split: str, subset: str | None) -> Iterator[Row]:
     """The rows of a file, or of a hub dataset (`owner/name` or `owner/name:split`) where no such file is."""
+    check_path(path)
     file = Path(path)
     read = READERS.get(file.suffix.lower())
-    if file.is_file() and read is not None:
+    if read is not None:
         try:
             yield from read(file)
         except (OSError, UnicodeError) as error:
             raise ConfigFileError(f"{path} needs to be readable, got {error}.") from None
-    elif read is not None:
-        raise ConfigFileError(f"Task needs an existing file, got {excerpt(path)}. It is looked for in {Path.cwd()}.")
-    elif file.exists():
-        raise ConfigFileError(f"Task needs a file ending in {', '.join(READERS)}, got {excerpt(path)}.")
     else:
         yield from _hub(path, split, subset)
 

@@ -10,8 +10,10 @@ from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.tasks.builtin import Arithmetic, Chain, Ledger, Reverse, Sort
 from trimtab.train.tasks.file import File
-from trimtab.train.tasks.gym import Gym, evaluated
+from trimtab.train.tasks.functions import check_function
+from trimtab.train.tasks.gym import Gym, check_gym, evaluated
 from trimtab.train.tasks.protocol import Source
+from trimtab.train.tasks.rows import check_path
 
 SOURCES: dict[str, Callable[[Task, int], Source]] = {
     "chain": Chain,
@@ -27,8 +29,28 @@ ISOLATED = frozenset({"gym"})
 """Whose own verifier may hang or end the interpreter."""
 
 
+def check_task(config: Task) -> None:
+    """Refuse a task, file or reward function that there is not, as far as nothing is fetched, loaded or run to know it."""
+    kind = _kind(config)
+    if kind == "gym":
+        check_gym(config)
+    if kind == "file":
+        if config.path is None:
+            raise ConfigError("Task needs path with name file, got nothing. Name a file or a hub dataset.")
+        for path in filter(None, (config.path, config.held_out)):
+            check_path(path)
+    for reward in config.rewards:
+        if reward.function is not None:
+            check_function(reward.function)
+
+
 def source(config: Task, seed: int) -> Source:
     """The source of problems a task asks for."""
+    return SOURCES[_kind(config)](config, seed)
+
+
+def _kind(config: Task) -> str:
+    """The sort of task, if there is such a one, with what goes with it."""
     kind, _, inner = config.name.partition(":")
     if kind not in SOURCES or bool(inner) != (kind == "gym"):
         names = [f"{name}:NAME" if name == "gym" else name for name in SOURCES]
@@ -41,7 +63,7 @@ def source(config: Task, seed: int) -> Source:
         raise ConfigError(
             f"Task needs name file with path or held_out, got {excerpt(config.name)}. Drop them, or name it."
         )
-    return SOURCES[kind](config, seed)
+    return kind
 
 
 def is_at_hand(config: Task) -> bool:

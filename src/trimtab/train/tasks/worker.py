@@ -39,6 +39,8 @@ ENOUGH = 1 - 1e-9
 """A verifier's score from which a response counts as right."""
 LARGEST = (2 - 2**-23) * 2.0**127
 """The greatest float32: the learner's numbers end here."""
+MEMORY = 4 << 30
+"""Bytes that a response which is run as code may take beyond what its process begins with."""
 LINGER = 5.0  # seconds in which a process that closed its pipe ends, or is ended
 ERROR = 500  # characters of an error that are told
 Kind = Literal["error", "timeout", "crash", "not finite"]
@@ -93,9 +95,13 @@ def _serve(channel: socket.socket) -> None:
         while True:
             turn, number, problem, response = wire.receive(channel, wire.REQUEST)
             call, problem = calls[number], Problem(**problem)
-            reply = (
-                _forked(call, problem, response, config.timeout, channel) if fresh else _reply(call, problem, response)
-            )
+            if fresh:
+                memory = (
+                    MEMORY if number == OWN else None
+                )  # a function of the user's may start what needs more, such as CUDA
+                reply = forked_reply(call, problem, response, config.timeout, channel, memory)
+            else:
+                reply = _reply(call, problem, response)
             wire.send(channel, [turn, _message(reply)])
 
 
@@ -121,15 +127,20 @@ def _reply(call: Call, problem: Problem, response: str) -> Reply:
     return Failure("not finite", f"{'too large for float32' if math.isfinite(reward) else 'not finite'}: {reward}")
 
 
-def _forked(call: Call, problem: Problem, response: str, timeout: float, channel: socket.socket) -> Reply:
-    """What a call says in a process forked for it, which ends with all that it began: it can spoil no other's score."""
+def forked_reply(
+    call: Call, problem: Problem, response: str, timeout: float, channel: socket.socket, memory: int | None
+) -> Reply:
+    """What a call says in a process forked for it, which ends with all that it began: it can spoil no other's score.
+
+    `memory`: bytes that it may take beyond what this process has; None: what the system lets it have.
+    """
     until, spared = time.monotonic() + timeout, child_pids()  # what the module began when it was loaded
     ours, theirs = socket.socketpair()
     mine, child = os.getpid(), os.fork()
     if child == 0:
         for each in (channel, ours):
             each.close()
-        _answer_once(call, problem, response, theirs, mine)
+        _answer_once(call, problem, response, theirs, mine, memory)
     theirs.close()
     with ours:
         try:
@@ -144,11 +155,15 @@ def _forked(call: Call, problem: Problem, response: str, timeout: float, channel
             end_descendants(child, spared)
 
 
-def _answer_once(call: Call, problem: Problem, response: str, channel: socket.socket, parent: int) -> NoReturn:
+def _answer_once(
+    call: Call, problem: Problem, response: str, channel: socket.socket, parent: int, memory: int | None
+) -> NoReturn:
     with contextlib.suppress(BaseException):
         os.setpgid(0, 0)
         die_with(parent, code=0)
         guard.leave_users()
+        if memory is not None:
+            guard.limit_memory(memory)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the terminal is not the response's
         wire.send(channel, _message(_reply(call, problem, response)))
         os._exit(0)

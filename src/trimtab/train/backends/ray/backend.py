@@ -6,6 +6,7 @@ publish ──ray.put, once──► object store of each node ──► actor
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -51,7 +52,7 @@ class RayBackend(EnginePool):
     @property
     def pids(self) -> list[int]:
         """Process ids of the samplers that have said something, each on its own machine."""
-        return [seat.report.pid for seat in self._own_seats if seat.report is not None]
+        return [seat.report.pid for seat in self._own_present if seat.report is not None]
 
     def begin(self, weights: NamedTensors, version: int) -> None:
         """Find or start the cluster, publish the weights and ask for the samplers, without waiting for them."""
@@ -66,7 +67,7 @@ class RayBackend(EnginePool):
     def publish(self, weights: NamedTensors, version: int) -> None:
         """Into the object store, once; samplers take it over between two steps."""
         super().publish(weights, version)
-        for seat in self._own_seats:
+        for seat in self._own_present:
             seat.offer(self._weights.newest)
 
     def room(self) -> int:
@@ -102,8 +103,12 @@ class RayBackend(EnginePool):
         return cast("list[RaySeat]", self.seats)
 
     @property
+    def _own_present(self) -> list[RaySeat]:
+        return cast("list[RaySeat]", self.present)
+
+    @property
     def _ready(self) -> list[int]:
-        return [seat.number for seat in self.seats if seat.ready]
+        return [seat.number for seat in self.present if seat.ready]
 
     def _deal(self, jobs: Sequence[Job], ready: Sequence[int]) -> None:
         among = None if len(ready) == len(self.seats) else ready
@@ -141,7 +146,10 @@ class RayBackend(EnginePool):
         assert self._connection is not None
         self._connection.check()
         self._share_backlog()
-        ray, awaited = self._connection.ray, {seat.news: seat for seat in self._own_seats}
+        ray, awaited = self._connection.ray, {seat.news: seat for seat in self._own_present}
+        if not awaited:  # all of them rest
+            time.sleep(max(0.0, wait))
+            return
         news, _ = ray.wait(list(awaited), num_returns=1, timeout=max(0.0, wait))
         if news and len(awaited) > 1:
             news, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
@@ -163,8 +171,8 @@ class RayBackend(EnginePool):
     def _places(self) -> str | None:
         """A word about samplers that have waited long for a place. Raises where none ever had one."""
         now = self._clock()
-        missing = [seat for seat in self._own_seats if seat.report is None]
-        self._ever_placed = self._ever_placed or len(missing) < len(self.seats)
+        missing = [seat for seat in self._own_present if seat.report is None]
+        self._ever_placed = self._ever_placed or any(seat.report is not None for seat in self._own_seats)
         waited = max((now - seat.since for seat in missing), default=0.0)
         if not missing or waited < UNPLACED or self._connection is None:
             return None

@@ -33,8 +33,11 @@ ATTEMPTS = 3
 ANSWER = 10.0
 """Seconds a cluster at an address has to answer."""
 POLL = 0.05
-ROOM_FOR_SOCKETS = 46
-"""Bytes of a folder's path that leave Ray enough for its socket files."""
+ROOM_FOR_SOCKETS = 6
+"""Bytes of a temporary folder's path that leave Ray enough for its socket files: of the system's 107, our folder in it takes 33, Ray's in
+that 4, and what Ray adds 64."""
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray listens on the loopback alone where this is 0. On Linux it turns `_node_ip_address="127.0.0.1"` into the address of the machine."""
 PRINTS = "print_to_stdstream"
 HEAD = Path(__file__).with_name("head.py")
 
@@ -67,7 +70,7 @@ class Connection:
         self._announcements = Announcements(self.ray, log)
         try:
             address = _answering(settings.address) if self._own is None else self._own.address()
-            with _handler_kept():
+            with _handler_kept(), _on_loopback(self.ray, None if self._own is None else address):
                 self.ray.init(address=address, log_to_driver=False, configure_logging=False)
         except ConnectionError as error:
             raise _nobody_at(settings.address, error) from None
@@ -100,7 +103,11 @@ class Connection:
 
 
 class OwnCluster:
-    """A cluster of one node: a guard in a session of its own, and under it all of Ray's processes."""
+    """A cluster of one node: a guard in a session of its own, and under it all of Ray's processes.
+
+    Ray opens its folder to every user of the machine, so that it stands in one that nobody else can enter. What says where the
+    cluster is lies there too: what the cluster answers is unpickled.
+    """
 
     def __init__(self, settings: Ray, *, samplers: int, log: Path) -> None:
         self.log = log
@@ -110,7 +117,7 @@ class OwnCluster:
         options: dict[str, Any] = {
             "num_cpus": max(os.cpu_count() or 1, round(settings.cpus * samplers + 0.5) + settings.verifiers),
             "resources": {name: amount * samplers for name, amount in settings.resources.items()},
-            "_temp_dir": str(self.folder),
+            "_temp_dir": str(self.folder / "ray"),
             # Ray's 15 starves samplers beside a learner that shares their cores.
             "_system_config": {"worker_niceness": 0},
         }
@@ -137,10 +144,11 @@ class OwnCluster:
                 got = f"one that {self.ended}" if self.ended else f"none after {START:g} s"
                 raise RunError(f"backend ray needs a cluster that starts, got {got}. {self.log} ends:\n{tail}")
             time.sleep(POLL)
-        return self._address.read_text()
+        return own_text(self._address)
 
     def _start(self) -> ProcessSession:
-        return ProcessSession(self._command, status=self.folder / "status", log=self.log, environment=os.environ)
+        around = {LOOPBACK: "0", **os.environ}
+        return ProcessSession(self._command, status=self.folder / "status", log=self.log, environment=around)
 
     def close(self) -> None:
         """End all of it, and remove its files."""
@@ -195,6 +203,15 @@ def _nobody_at(address: str | None, error: Exception) -> RunError:
     )
 
 
+def own_text(path: Path) -> str:
+    """What a file of this user's says; one that somebody else put there is refused."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+        owner = os.fstat(file.fileno()).st_uid
+        if owner != os.geteuid():
+            raise RunError(f"{path} needs to be a file of user {os.geteuid()}, got one of user {owner}.")
+        return file.read()
+
+
 def _is_connected() -> bool:
     module = sys.modules.get("ray")
     return module is not None and bool(module.is_initialized())
@@ -203,7 +220,22 @@ def _is_connected() -> bool:
 def _short_folder() -> tuple[Path, Lock | None]:
     """A folder for Ray; a socket file's path may not be long."""
     root = Path(tempfile.gettempdir())
-    return locked_folder(root if len(os.fsencode(root)) <= ROOM_FOR_SOCKETS - 35 else Path("/tmp"))
+    return locked_folder(root if len(os.fsencode(root)) <= ROOM_FOR_SOCKETS else Path("/tmp"))
+
+
+@contextlib.contextmanager
+def _on_loopback(ray: Any, address: str | None) -> Generator[None]:
+    """Look for a cluster of our own on the loopback, if it is there: Ray would put the address of the machine in its place."""
+    constants, name = ray._private.ray_constants, "ENABLE_RAY_CLUSTER"
+    if address is None or not address.startswith("127.") or not hasattr(constants, name):
+        yield
+        return
+    before = getattr(constants, name)
+    setattr(constants, name, False)
+    try:
+        yield
+    finally:
+        setattr(constants, name, before)
 
 
 @contextlib.contextmanager

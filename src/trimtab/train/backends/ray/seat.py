@@ -96,6 +96,10 @@ class RaySeat(EngineSeat):
     def _place(self) -> str:
         return "" if self.report is None else f"on {self.report.host} (process {self.report.pid}) "
 
+    def _is_from_outside(self) -> bool:
+        """Ray does not say whose doing it was."""
+        return True
+
     def _ending(self) -> str:
         told = " ".join((self.broken or "").split())
         if "temporarily unavailable" in told:

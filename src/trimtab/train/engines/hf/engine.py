@@ -29,6 +29,7 @@ from trimtab.train.engines.hf.quantize import STATES, Quantizer
 from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
 from trimtab.train.messages import Flags, Group, HeadKind, Job, Sampling
+from trimtab.train.policy.policy import positions_of
 from trimtab.train.policy.pretrained import DTYPES
 
 DrawKind = tuple[Sampling, HeadKind, int]
@@ -58,7 +59,7 @@ class HfEngine:
             raise ConfigError(f"HfEngine needs at least one slot, got {slots}.")
         self.version = version
         self.in_flight: InFlight = in_flight
-        self.limit = _positions(model)
+        self.limit = positions_of(model.config)
         self.quantizer = Quantizer(model, precision)
         self.vocabulary = self.quantizer.vocabulary
         self.stops = _stops(stop, self.vocabulary)
@@ -277,11 +278,6 @@ def decoder_of(model: PreTrainedModel, quantizer: Quantizer, rows: int) -> Decod
         return general
     fast = rotary.LlamaDecoder(own, max(rows, 2))
     return fast if same(fast, HfDecoder(own, 2), min(16, quantizer.vocabulary)) else general
-
-
-def _positions(model: PreTrainedModel) -> int | None:
-    """How many tokens the model can place; None where it sets no limit."""
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
 def _stops(stop: Sequence[int], size: int) -> Any:
