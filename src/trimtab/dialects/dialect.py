@@ -213,13 +213,18 @@ class Remark:
     """The first release of which it holds, where an earlier one is read too."""
     fixed: str = ""
     """The release that no longer does so, and the change that mended it: `2.0.0, #1454`."""
+    remedy: Callable[[Given], str] | None = None
+    """What `{remedy}` in the text stands for, where it depends on more than one value."""
 
     def finding(self, given: Given) -> Finding:
         """The finding with the user's values filled in."""
         holds = f"{given.dialect.title} {given.version}" if self.source else ""
         if self.fixed:
             holds = f"{holds or f'{given.dialect.title} {given.version}'}; fixed in {self.fixed}"
-        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)), holds, self.source)
+        values = _Values(given)
+        if self.remedy is not None:
+            values["remedy"] = self.remedy(given)
+        return Finding(given.place(self.key), self.level, self.text.format_map(values), holds, self.source)
 
     def holds(self, given: Given) -> bool:
         """Whether it is so in the release that is read, and applies to these settings."""
