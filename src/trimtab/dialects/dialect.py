@@ -96,9 +96,15 @@ class Given:
 
     def without(self, label: str) -> Given:
         """The same with one key left out."""
-        rest = {name: value for name, value in self.values.items() if name != label}
+        return self._copy({name: value for name, value in self.values.items() if name != label})
+
+    def having(self, values: Mapping[str, Any]) -> Given:
+        """The same with other values, by label."""
+        return self._copy({**self.values, **values})
+
+    def _copy(self, values: Mapping[str, Any]) -> Given:
         found = Given(
-            self.dialect, rest, self._written, documented=self.documented, width=self.width, version=self.version
+            self.dialect, values, self._written, documented=self.documented, width=self.width, version=self.version
         )
         found.places, found.problems = self.places, self.problems
         found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
