@@ -17,7 +17,7 @@ PACKAGES = {
     "skyrl": "skyrl",
     "trl": "trl",
     "openrlhf": "openrlhf",
-    "swift": "ms-swift",
+    "ms-swift": "ms-swift",
 }
 """The distribution of each framework that is installed here."""
 PLACES = [
