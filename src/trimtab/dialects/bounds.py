@@ -88,7 +88,7 @@ def clip_findings(asked: Given) -> Iterator[Finding]:
     remedy = " and ".join(f"{asked.place(label)} to {_plain(value)}" for label, value in settings.items())
     key = next(iter(settings), next(each.label for each in asked.dialect.keys if each.part == "loss"))
     text = (
-        f"{type(loss).__name__.upper()} clips the geometric mean ratio of a sequence, which moves far less than the ratio of a token: with "
+        f"{type(loss).__name__.upper()} clips the geometric mean of the ratios of a sequence, which moves far less than one of them: with "
         f"low {loss.low:g} and high {loss.high:g} it hardly ever clips. The paper has {PAPER[0]:g} and {PAPER[1]:g}"
     )
     yield Finding(asked.place(key), "surprise", f"{text}: set {remedy}." if settings else f"{text}.")
