@@ -6,15 +6,18 @@ import json
 import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import trimtab
 from trimtab import Gate, preset
 from trimtab.config.algebra import Metric
 from trimtab.config.presets import PRESETS
-from trimtab.config.reach import factor, rarely
+from trimtab.config.reach import factor, factor_of_one, rarely
 from trimtab.dialects import read
 from trimtab.errors import ConfigWarning
 from trimtab.lab.candidate import parse_candidate
@@ -59,16 +62,84 @@ def test_a_wider_bound_is_reached_no_earlier(bound: float, metric: Metric) -> No
 RARELY = {
     "kpop": "a token must change in probability as much as from 0.9 to 0.08, a factor of 12. With upper 0.63 a factor of 2",
     "k2-rs": "the tokens of a sequence, on average, must change in probability as much as from 0.9 to 0.2, a factor of 4.1",
-    "seq-max-k3": "one token must change in probability as much as from 0.2 to 0.9, a factor of 5.7. With upper 0.31",
-    "seq-logprob-error": "a factor of 2. With upper 1.2 a factor of 1.2 would do.",
 }
+OUTLIERS = {"seq-logprob-error": "one token of 1,000 that changes in probability by a factor of 1,000 goes beyond them"}
+ALONE = [
+    # of 1,000 tokens one moves by ℓ and the others stay: the metric, its bound, and the factor e^|ℓ| at which its mean passes the bound
+    ("mult_prob_error", None, 2.0, 1001.0),  # (e^|ℓ| + 999)/1000 = 2
+    ("k2", None, 0.05, math.exp(10)),  # ℓ²/2 = 50
+    ("second_moment", None, 0.1, math.exp(10)),  # ℓ² = 100
+    ("abs_log_ratio", None, 0.01, math.exp(10)),  # |ℓ| = 10
+    ("k1", "forward", 0.01, math.exp(10)),  # −ℓ = 10
+    ("k1", "reverse", 0.01, math.exp(10)),
+    ("k3", "forward", 1.0, 1007.916),  # r − 1 − log r = 1007.916 − 1 − 6.916 = 1000
+    ("k3", "reverse", 1.0, 1007.916),
+    ("k3", "max", 1.0, 1007.916),
+    ("ratio_deviation", None, 1.0, 1001.0),  # |r − 1| = 1000
+    ("binary_kl", "forward", 0.01, 86420.0),  # from 0.9: 0.9·log f + 0.1·log 0.1 = 10 and a little, log f = 11.367
+    ("binary_kl", "reverse", 0.01, 86420.0),  # to 0.9
+    ("binary_kl", "max", 0.01, 86420.0),
+    ("tv", None, 0.05, math.inf),  # no more than 0.9/1000
+    ("prob_diff", None, 0.05, math.inf),
+    ("head_tv", None, 0.05, math.inf),
+    ("ratio", None, 1.05, math.inf),  # the geometric mean: 1000·log 1.05 = 48.8
+]
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_whose_bounds_hardly_ever_fire_says_so_and_no_other(name: str) -> None:
     said = [sentence for gate in preset(name).gates if (sentence := rarely(gate))]
-    assert len(said) == (name in RARELY)
-    assert all(RARELY[name] in sentence for sentence in said)
+    rare = [sentence for sentence in said if "hardly ever fire" in sentence]
+    assert len(rare) == (name in RARELY)
+    assert all(RARELY[name] in sentence for sentence in rare)
+    assert len(said) - len(rare) == (name in OUTLIERS)
+    assert all(OUTLIERS[name] in sentence for sentence in said if sentence not in rare)
+
+
+@pytest.mark.parametrize("level", ["sequence", "segment"])
+@pytest.mark.parametrize(("metric", "direction", "upper", "expected"), ALONE)
+def test_the_factor_by_which_one_token_alone_moves_a_mean_is_worked_by_hand(
+    metric: Metric, direction: Any, upper: float, expected: float, level: Any
+) -> None:
+    gate = Gate(metric=metric, direction=direction, level=level, upper=upper)
+    assert factor_of_one(gate) == pytest.approx(expected, rel=2e-3)
+
+
+def test_one_token_among_a_batch_and_an_extreme_of_a_sequence_are_worked_by_hand() -> None:
+    budget = Gate(metric="k3", level="batch", upper=0.01)
+    assert factor_of_one(budget) == pytest.approx(1007.9, rel=1e-3)  # of 100,000 tokens: r − 1 − log r = 1000
+    assert factor_of_one(Gate(metric="second_moment", level="batch", upper=0.04)) == math.inf  # ℓ² = 4000
+    highest = Gate(metric="k3", level="sequence", agg="max", upper=3.0)
+    assert factor_of_one(highest) == pytest.approx(5.749, abs=1e-3)
+    assert rarely(highest) is None  # one of a thousand tokens by a factor of 6 is nothing rare
+    never = rarely(Gate(metric="tv", level="sequence", agg="max", upper=0.95))
+    assert never is not None
+    assert "one token must change in probability" in never
+
+
+@pytest.mark.parametrize(("moved", "stays"), [(6.8, True), (7.0, False)])
+def test_one_outlier_of_a_thousand_tokens_rejects_where_it_is_said_to(moved: float, stays: bool) -> None:
+    # e^6.8 = 898 and e^7 = 1097 against 1001
+    log_r = torch.zeros(1, 1000)
+    log_r[0, 500] = -moved
+    out = trimtab.correct("seq-logprob-error", proximal=log_r - 1, behavior=log_r * 0 - 1, mask=log_r == log_r)
+    assert bool(out.kept.all()) == stays
+    assert bool(out.kept.any()) == stays
+
+
+@given(st.floats(0.02, 30.0), st.sampled_from(["k2", "k3", "second_moment", "mult_prob_error", "ratio_deviation"]))
+def test_a_mean_that_one_token_in_reach_can_move_is_not_called_rare(bound: float, metric: Metric) -> None:
+    gate = Gate(metric=metric, level="sequence", upper=bound + (metric == "mult_prob_error"))
+    said = rarely(gate) or ""
+    assert ("hardly ever fire" in said) <= (factor_of_one(gate) > 1e6)
+    assert ("single tokens far out" in said) <= (factor_of_one(gate) <= 1e6)
+
+
+def test_a_threshold_that_masks_most_sequences_of_a_run_is_not_called_rare() -> None:
+    # NeMo-RL #4243: 60-71 % of the sequences masked with threshold 2
+    findings = read("nemo-rl", {"grpo": {"seq_logprob_error_threshold": 2}}).findings
+    assert not any("hardly ever fire" in each.text for each in findings)
+    assert [each.level for each in findings if "single tokens far out" in each.text] == ["note"]
 
 
 def test_the_bound_that_is_offered_fires_where_it_is_said_to() -> None:

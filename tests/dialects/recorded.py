@@ -18,6 +18,9 @@ FOLDER = Path(__file__).parent.parent / "parity" / "vectors"
 SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
 """Recorded from a proposal; read as the framework it was proposed to."""
 
+HANDED_ON = {"algorithm": {"rollout_correction": {"bypass_mode": True}}}
+"""verl's loss bypass_mode was recorded alone and with the sampler's log-probs, which this switch of the trainer hands it."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -51,7 +54,8 @@ def cases(family: str) -> list[Case]:
                     framework=SPOKEN.get(row["framework"], row["framework"]),
                     version=row["version"],
                     section=row["section"],
-                    config=row["config"],
+                    config=row["config"]
+                    | (HANDED_ON if "'bypass_mode'" in str(row["config"].get("policy_loss")) else {}),
                     inputs={name: stored[key] for name, key in row["inputs"].items()},
                     outputs={name: stored[key] for name, key in row["outputs"].items()},
                     metrics=row.get("metrics") or {},

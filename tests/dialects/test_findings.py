@@ -10,6 +10,7 @@ import torch
 
 import trimtab
 from trimtab.dialects import DIALECTS, Reading, read
+from trimtab.dialects.lookup import look_up
 from trimtab.errors import ConfigError, UnknownNameError
 
 ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
@@ -206,3 +207,80 @@ def test_what_cannot_be_read_is_refused_by_name(framework: str, settings: dict[s
     with pytest.raises((ConfigError, UnknownNameError)) as raised:
         read(framework, settings)
     assert words in str(raised.value)
+
+
+GSPO: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "verl",
+        {"actor_rollout_ref.actor.policy_loss.loss_mode": "gspo"},
+        {"actor_rollout_ref.actor.clip_ratio_low": 3e-4, "actor_rollout_ref.actor.clip_ratio_high": 4e-4},
+    ),
+    ("trl", {"importance_sampling_level": "sequence"}, {"epsilon": 3e-4, "epsilon_high": 4e-4}),
+    (
+        "areal",
+        {"actor.importance_sampling_level": "sequence"},
+        {"actor.eps_clip": 3e-4, "actor.eps_clip_higher": 4e-4},
+    ),
+    (
+        "skyrl",
+        {"trainer.algorithm.policy_loss_type": "gspo"},
+        {"trainer.algorithm.eps_clip_low": 3e-4, "trainer.algorithm.eps_clip_high": 4e-4},
+    ),
+    (
+        "nemo-rl",
+        {"loss_fn.sequence_level_importance_ratios": True, "loss_fn.token_level_loss": False},
+        {"loss_fn.ratio_clip_min": 3e-4, "loss_fn.ratio_clip_max": 4e-4},
+    ),
+    ("slime", {"advantage_estimator": "gspo"}, {"eps_clip": 3e-4, "eps_clip_high": 4e-4}),
+    ("miles", {"advantage_estimator": "gspo"}, {"eps_clip": 3e-4, "eps_clip_high": 4e-4}),
+    ("openrlhf", {"actor.policy_loss_type": "gspo"}, {"actor.eps_clip_low_high": [3e-4, 4e-4]}),
+    ("ms-swift", {"importance_sampling_level": "sequence"}, {"epsilon": 3e-4, "epsilon_high": 4e-4}),
+    (
+        "tinker",
+        {"loss_fn": "gspo", "loss_fn_config.clip_low_threshold": 0.8, "loss_fn_config.clip_high_threshold": 1.2},
+        {"loss_fn_config.clip_low_threshold": 0.9997, "loss_fn_config.clip_high_threshold": 1.0004},
+    ),
+    (
+        "tunix",
+        {"agentic_grpo_config.loss_algo": "gspo-token", "agentic_grpo_config.beta": 0.0},
+        {"agentic_grpo_config.epsilon": 3e-4, "agentic_grpo_config.epsilon_high": 4e-4},
+    ),
+]
+WIDE = "it hardly ever clips"
+
+
+@pytest.mark.parametrize(("framework", "settings", "remedy"), GSPO)
+def test_a_clip_for_tokens_on_the_ratio_of_a_sequence_is_named_with_the_papers_bounds(
+    framework: str, settings: dict[str, Any], remedy: dict[str, Any]
+) -> None:
+    found = [each for each in read(framework, settings).findings if WIDE in each.text]
+    assert [each.level for each in found] == ["surprise"]
+    for key, value in remedy.items():
+        words = " ".join(f"{each:g}" for each in value) if isinstance(value, list) else f"{value:g}"
+        assert f"{key} to {words}" in found[0].text, found[0].text
+    mended = read(framework, {**settings, **remedy})
+    assert not any(WIDE in each.text for each in mended.findings)
+    loss = DIALECTS[framework].loss_of
+    assert loss is not None
+    clip = loss(look_up(DIALECTS[framework], {**settings, **remedy})).loss
+    assert (clip.low, clip.high) == pytest.approx((3e-4, 4e-4))
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings"),
+    [
+        ("verl", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28}),  # ratios of tokens
+        ("verl", {"policy_loss.loss_mode": "geo_mean"}),  # clipped by token, then gathered
+        ("trl", {"importance_sampling_level": "sequence", "epsilon": 3e-3, "epsilon_high": 4e-3}),
+        ("roll", {"importance_sampling": "seq", "pg_clip": 3e-4}),
+    ],
+)
+def test_a_clip_that_fits_its_ratio_is_no_news(framework: str, settings: dict[str, Any]) -> None:
+    assert not any(WIDE in each.text for each in read(framework, settings).findings)
+
+
+def test_where_one_key_holds_both_sides_the_remedy_names_that_key() -> None:
+    (found,) = [
+        each for each in read("roll", {"importance_sampling": "seq", "pg_clip": 0.2}).findings if WIDE in each.text
+    ]
+    assert found.text.endswith("set pg_clip to 0.0003.")

@@ -13,6 +13,7 @@ from trimtab.errors import NotSettingsError
 
 IDLE = "without effect under these settings"
 GONE = "belongs to the"
+FILES = Path(__file__).parent / "files"
 
 
 def told(framework: str, settings: Any, words: str) -> list[str]:
@@ -53,6 +54,18 @@ def test_a_key_that_changes_nothing_is_named(framework: str, settings: dict[str,
     ],
 )
 def test_a_key_that_acts_or_is_zero_is_not_named(framework: str, settings: dict[str, Any]) -> None:
+    assert told(framework, settings, IDLE) == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings"),
+    [
+        ("slime", FILES / "slime" / "recipe_beside.sh"),  # custom_tis_function_path chooses the recipe that is shown
+        ("areal", FILES / "areal" / "grpo.yaml"),  # recompute_logprob
+        ("tunix", {"degenerate_group_masking": True}),
+    ],
+)
+def test_a_switch_may_be_taken_for_granted_by_a_rule_and_is_not_called_idle(framework: str, settings: Any) -> None:
     assert told(framework, settings, IDLE) == []
 
 

@@ -15,7 +15,10 @@ from trimtab.errors import ConfigError
 
 Row = tuple[str, dict[str, Any], str, str, str]
 LOSS = "actor_rollout_ref.actor.policy_loss.rollout_correction"
-BYPASS = {"actor_rollout_ref.actor.policy_loss.loss_mode": "bypass_mode"}
+BY_LOSS = {"actor_rollout_ref.actor.policy_loss.loss_mode": "bypass_mode"}
+SECTION = "algorithm.rollout_correction"
+BYPASS = BY_LOSS | {f"{SECTION}.bypass_mode": True}
+K1 = {f"{LOSS}.rollout_rs": "token_k1", f"{LOSS}.rollout_rs_threshold": "0.5_4"}
 SEQ_RS = {"algorithm": {"rollout_correction": {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 1.0}}}
 V, R, T = "vllm_importance_sampling", "rollout_importance_sampling", "truncated_importance_sampling"
 
@@ -30,8 +33,7 @@ VERL: list[Row] = [
     ("verl", BYPASS | {f"{LOSS}.rollout_is": "token"}, "rollout_is", "note", "only logged"),
     (
         "verl",
-        BYPASS
-        | {f"{LOSS}.bypass_mode": True, f"{LOSS}.rollout_rs": "token_k1", f"{LOSS}.rollout_rs_threshold": "0.5_4"},
+        BYPASS | K1,
         "rollout_rs_threshold",
         "defect",
         "The bounds of the loss act on the inverse ratio",
@@ -50,10 +52,14 @@ VERL: list[Row] = [
         "note",
         "switches of the first versions",
     ),
-    ("verl", BYPASS | {f"{LOSS}.loss_type": "reinforce"}, "rollout_is", "surprise", "dataclass"),
     (
         "verl",
-        BYPASS | {f"{LOSS}.rollout_is": "token", f"{LOSS}.rollout_is_batch_normalize": True},
+        BYPASS
+        | {
+            f"{LOSS}.rollout_is": "token",
+            f"{LOSS}.loss_type": "reinforce",
+            f"{LOSS}.rollout_is_batch_normalize": True,
+        },
         "rollout_is_batch_normalize",
         "surprise",
         "micro-batch",
@@ -88,10 +94,61 @@ VERL: list[Row] = [
             "actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-sum"}},
         },
         "loss_agg_mode",
-        "surprise",
+        "note",
         "NaN",
     ),
     ("verl", {"rollout_is": "sequence"}, "rollout_is", "note", "without tokens"),
+    (
+        "verl",
+        {f"{SECTION}.bypass_mode": True, "actor_rollout_ref.rollout.calculate_log_probs": False},
+        "calculate_log_probs",
+        "defect",
+        "first step fails",
+    ),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_rs": "token_k1", f"{LOSS}.rollout_rs_threshold": "0.5_2.0"},
+        "rollout_rs_threshold",
+        "note",
+        "these are reciprocal",
+    ),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_rs": "token_k1", f"{LOSS}.rollout_rs_threshold": 2.0},
+        "rollout_rs_threshold",
+        "note",
+        "its inverse; AReaL",
+    ),
+    (
+        "verl",
+        {
+            f"{SECTION}.bypass_mode": True,
+            f"{SECTION}.rollout_is": "token",
+            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
+        },
+        "bypass_mode",
+        "defect",
+        "ignored beside loss_mode gspo",
+    ),
+    ("verl", BY_LOSS, "loss_mode", "defect", "works them out anew"),
+    ("verl", BY_LOSS | {f"{SECTION}.rollout_is": "token"}, "rollout_is", "surprise", "leaves out the weights"),
+    ("verl", BYPASS | {f"{SECTION}.rollout_is": "token"}, "bypass_mode", "defect", "which is not there"),
+    ("verl", BYPASS | K1 | {f"{SECTION}.rollout_rs": "seq_sum_k3"}, "bypass_mode", "surprise", "differs here"),
+    ("verl", K1, "loss_mode", "surprise", "read by loss_mode bypass_mode alone"),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_is": "sequence", f"{LOSS}.loss_type": "reinforce"},
+        "rollout_is_threshold",
+        "surprise",
+        "product over the sequence",
+    ),
+    (
+        "verl",
+        BYPASS | {f"{LOSS}.rollout_is": "token", f"{LOSS}.rollout_is_threshold": "0.5_5.0"},
+        "rollout_is_threshold",
+        "defect",
+        "of a micro-batch falls",
+    ),
     (
         "verl",
         {"algorithm": {"adv_estimator": "grpo", **SEQ_RS["algorithm"]}},

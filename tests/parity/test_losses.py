@@ -67,7 +67,6 @@ def verl(draw: st.DrawFn) -> Settings:
     policy |= {"kl_cov_ratio": draw(numbers(0.01, 0.5)), "ppo_kl_coef": draw(numbers(0.05, 1))}
     if mode == "bypass_mode":
         policy["rollout_correction"] = {
-            "bypass_mode": True,
             "loss_type": draw(st.sampled_from(["ppo_clip", "reinforce"])),
             "rollout_is": draw(st.sampled_from([None, "token", "sequence"])),
             "rollout_is_threshold": draw(numbers(1.1, 4)),
@@ -88,7 +87,10 @@ def verl(draw: st.DrawFn) -> Settings:
 @few
 @given(verl(), batches(empty=True))
 def test_verl(settings: Settings, batch: Batch) -> None:
-    reading = read("verl", settings, width=batch.mask.shape[1])
+    by_trainer = {
+        "algorithm": {"rollout_correction": {"bypass_mode": settings["policy_loss"]["loss_mode"] == "bypass_mode"}}
+    }
+    reading = read("verl", settings | by_trainer, width=batch.mask.shape[1])
     two = reading.correction is not None and reading.correction.policies == "bypass"
     leaf = batch.leaf()
     rest, policy = dict(settings), dict(settings["policy_loss"])

@@ -6,14 +6,18 @@ import math
 
 from trimtab.config.algebra import Gate
 from trimtab.config.words import as_written
-from trimtab.config.worked import VALUES
+from trimtab.config.worked import LENGTH, VALUES
 
-FAR = {"one": 5.0, "mean": 1.5}
-"""Factors that hardly ever occur: of one token between two engines that round differently or a few versions apart, and of all
+FAR = {"token": 5.0, "mean": 1.5}
+"""Factors that hardly ever occur: of a token between two engines that round differently or a few versions apart, and of all
 tokens of a sequence at once."""
-NEAR = {"one": 2.0, "mean": 1.2}
+NEAR = {"token": 2.0, "one": 2.0, "mean": 1.2}
 """Factors that do occur."""
 MOST = 1e6
+"""What one token among many may well change by: the tails are heavy (NeMo-RL #4243: most sequences of a run rejected by a mean of e^|ℓ|
+above 2)."""
+MANY = {"segment": LENGTH, "sequence": LENGTH, "batch": 100 * LENGTH}
+"""How many tokens the one stands among."""
 UP_AND_DOWN = (1.0, -1.0)
 LIKELY = 0.9
 """The larger of the two probabilities: where a token is likely, the divergences of probabilities reach furthest."""
@@ -24,27 +28,45 @@ def factor(gate: Gate) -> float:
     return min(_least(gate, sign) for sign in UP_AND_DOWN)
 
 
+def factor_of_one(gate: Gate) -> float:
+    """The same where a single token of the unit changes and the others stay; a mean has to be moved by it alone."""
+    share = 1 / MANY[gate.level] if _kind(gate) == "mean" else 1.0
+    return min(_least(gate, sign, share) for sign in UP_AND_DOWN)
+
+
 def rarely(gate: Gate) -> str | None:
     """A sentence about a gate that hardly ever fires, with a bound that would; None where it does.
 
-    A veto (`every`) is there for what hardly ever happens, and a product over a sequence moves with each of its tokens: of those
-    nothing is said.
+    An extreme and a mean fire for one token far enough out, and such tokens occur: of a mean that needs one the sentence says so and
+    no more. A veto (`every`) is there for what hardly ever happens, and a product over a sequence moves with each of its tokens: of
+    those nothing is said.
     """
     kind = _kind(gate)
     if kind is None or gate.action == "observe":
         return None
     least, sign = min((_least(gate, sign), sign) for sign in UP_AND_DOWN)
-    if least <= FAR[kind]:
+    if least <= FAR.get(kind, MOST):
         return None
+    one = factor_of_one(gate)
+    if kind == "mean" and one <= MOST:
+        return (
+            f"These bounds act on single tokens far out, hardly on drift: one token of {MANY[gate.level]:,} that changes in probability by "
+            f"{_times(one)} goes beyond them; of all tokens, on average, it takes {_times(least)}."
+        )
     unit = "the batch" if gate.level == "batch" else f"a {gate.level}"
-    who = "a token" if gate.level == "token" else "one token" if kind == "one" else f"the tokens of {unit}, on average,"
-    times = f"more than {MOST:g}" if math.isinf(least) else f"{least:.2g}"
+    who = {"token": "a token", "one": "one token"}.get(kind, f"the tokens of {unit}, on average,")
     ends = (f"{LIKELY:g}", f"{LIKELY / min(least, MOST):.1g}")
     start, end = ends if sign < 0 else ends[::-1]
+    alone = f", and one token of {MANY[gate.level]:,} by {_times(one)}" if kind == "mean" else ""
     return (
-        f"These bounds hardly ever fire: {who} must change in probability as much as from {start} to {end}, a factor of {times}. "
+        f"These bounds hardly ever fire: {who} must change in probability as much as from {start} to {end}, {_times(least)}{alone}. "
         f"With {_nearer(gate, NEAR[kind])} a factor of {NEAR[kind]:g} would do."
     )
+
+
+def _times(least: float) -> str:
+    """A factor in words, to two digits."""
+    return f"a factor of more than {MOST:,.0f}" if math.isinf(least) else f"a factor of {float(f'{least:.2g}'):,.6g}"
 
 
 def _kind(gate: Gate) -> str | None:
@@ -52,32 +74,36 @@ def _kind(gate: Gate) -> str | None:
         return None
     if gate.bounds is not None or gate.bound_scale != "none":  # what a bound comes to is not known here
         return None
-    if gate.agg in (None, "max", "min"):
+    if gate.agg is None:
+        return "token"
+    if gate.agg in ("max", "min"):
         return "one"
     return "mean" if gate.agg in ("mean", "budget") else None
 
 
-def _value(gate: Gate, log_factor: float, sign: float) -> float:
-    """The metric of a token that rose to `LIKELY`, or fell from it, by a factor."""
+def _value(gate: Gate, log_factor: float, sign: float, share: float = 1.0) -> float:
+    """The metric where that share of the tokens rose to `LIKELY`, or fell from it, by a factor."""
     other = LIKELY * math.exp(-log_factor)
     target, behavior = (LIKELY, other) if sign > 0 else (other, LIKELY)
-    value = VALUES[gate.metric, gate.direction](math.log(target / behavior), target, behavior)
+    metric = VALUES[gate.metric, gate.direction]
+    rest = metric(0.0, LIKELY, LIKELY)
+    value = rest + share * (metric(math.log(target / behavior), target, behavior) - rest)
     return math.exp(value) if gate.metric == "ratio" else value
 
 
-def _fires(gate: Gate, log_factor: float, sign: float) -> bool:
-    value = _value(gate, log_factor, sign)
+def _fires(gate: Gate, log_factor: float, sign: float, share: float) -> bool:
+    value = _value(gate, log_factor, sign, share)
     return (gate.upper is not None and value > gate.upper) or (gate.lower is not None and value < gate.lower)
 
 
-def _least(gate: Gate, sign: float) -> float:
+def _least(gate: Gate, sign: float, share: float = 1.0) -> float:
     """By halving: every divergence grows as the two probabilities part."""
     low, high = 0.0, math.log(MOST)
-    if not _fires(gate, high, sign):
+    if not _fires(gate, high, sign, share):
         return math.inf
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if _fires(gate, middle, sign) else (middle, high)
+        low, high = (low, middle) if _fires(gate, middle, sign, share) else (middle, high)
     return math.exp(high)
 
 

@@ -1,12 +1,15 @@
-"""What is doubtful about a correction whichever framework it comes from."""
+"""What is doubtful about the bounds of a correction or a loss, whichever framework they come from."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trimtab.config.algebra import Correction, Gate
+from trimtab.config.losses import Gspo, Luspo, Objective
 from trimtab.config.reach import rarely
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.dialect import Given, Key
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.same import plainest
@@ -14,6 +17,11 @@ from trimtab.errors import ConfigError
 
 TIGHT = 0.002
 """Bounds on a mean log-ratio below this are far tighter than most frameworks use: SkyRL's default is ±0.01."""
+
+WIDE = 0.01
+"""A clip of a geometric mean ratio from here on is one for tokens: the mean of ℓ over a sequence stays within thousandths."""
+PAPER = (3e-4, 4e-4)
+"""The bounds of the paper (arXiv 2507.18071, section 5.1) below and above 1."""
 
 
 def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
@@ -68,4 +76,68 @@ def _tight(gate: Gate) -> str:
     return (
         f"A geometric mean ratio within {sides} turns most sequences away as soon as two engines round differently; others use "
         "0.99 to 1.01, so watch the rejected fraction."
+    )
+
+
+def clip_findings(asked: Given) -> Iterator[Finding]:
+    """A clip meant for the ratios of tokens on the mean ratio of a sequence, with the paper's bounds in the framework's keys."""
+    loss = _loss_under(asked, {})
+    if not isinstance(loss, Gspo | Luspo) or min(loss.low, loss.high) < WIDE:
+        return
+    settings = _sequence_clip(asked)
+    remedy = " and ".join(f"{asked.place(label)} to {_plain(value)}" for label, value in settings.items())
+    key = next(iter(settings), next(each.label for each in asked.dialect.keys if each.part == "loss"))
+    text = (
+        f"{type(loss).__name__.upper()} clips the geometric mean of the ratios of a sequence, which moves far less than one of them: with "
+        f"low {loss.low:g} and high {loss.high:g} it hardly ever clips. The paper has {PAPER[0]:g} and {PAPER[1]:g}"
+    )
+    yield Finding(asked.place(key), "surprise", f"{text}: set {remedy}." if settings else f"{text}.")
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(_plain, value)) if isinstance(value, list) else f"{value:.10g}"
+
+
+def _sequence_clip(asked: Given) -> dict[str, Any]:
+    """The framework's keys that set both sides of the clip to the paper's: each side one, one for both, or one for either."""
+    low, high = PAPER
+    labels = [key.label for key in asked.dialect.keys if key.part == "loss" and _is_bound(asked, key)]
+    first: dict[str, Any] = {}
+    for label in labels:
+        for value in ([low, high], low, 1 - low):
+            sides = _clip_under(asked, {label: value})
+            if _is_near(sides, PAPER):
+                return {label: value}
+            if _is_near(sides[:1], PAPER[:1]):
+                first = first or {label: value}
+    for label in labels if first else ():
+        for value in (high, 1 + high):
+            found = {**first, label: value}
+            if label not in first and _is_near(_clip_under(asked, found), PAPER):
+                return found
+    return first
+
+
+def _is_bound(asked: Given, key: Key) -> bool:
+    """Whether a key holds a number, two of them, or nothing yet."""
+    value = asked.values.get(key.label, asked.default(key))
+    return value is None or (isinstance(value, int | float | list) and not isinstance(value, bool))
+
+
+def _clip_under(asked: Given, values: Mapping[str, Any]) -> tuple[float, ...]:
+    loss = _loss_under(asked, values)
+    return (loss.low, loss.high) if isinstance(loss, Gspo | Luspo) else ()
+
+
+def _loss_under(asked: Given, values: Mapping[str, Any]) -> Objective | None:
+    """The loss with other values; None where there is none that can be read."""
+    try:
+        return asked.dialect.loss_of(asked.having(values)).loss if asked.dialect.loss_of else None
+    except (ConfigError, TypeError, ValueError, AttributeError, LookupError):
+        return None
+
+
+def _is_near(sides: tuple[float, ...], wanted: tuple[float, ...]) -> bool:
+    return len(sides) == len(wanted) and all(
+        math.isclose(side, each, rel_tol=1e-6) for side, each in zip(sides, wanted, strict=True)
     )

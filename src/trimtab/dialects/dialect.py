@@ -96,9 +96,15 @@ class Given:
 
     def without(self, label: str) -> Given:
         """The same with one key left out."""
-        rest = {name: value for name, value in self.values.items() if name != label}
+        return self._copy({name: value for name, value in self.values.items() if name != label})
+
+    def having(self, values: Mapping[str, Any]) -> Given:
+        """The same with other values, by label."""
+        return self._copy({**self.values, **values})
+
+    def _copy(self, values: Mapping[str, Any]) -> Given:
         found = Given(
-            self.dialect, rest, self._written, documented=self.documented, width=self.width, version=self.version
+            self.dialect, values, self._written, documented=self.documented, width=self.width, version=self.version
         )
         found.places, found.problems = self.places, self.problems
         found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
@@ -213,13 +219,18 @@ class Remark:
     """The first release of which it holds, where an earlier one is read too."""
     fixed: str = ""
     """The release that no longer does so, and the change that mended it: `2.0.0, #1454`."""
+    remedy: Callable[[Given], str] | None = None
+    """What `{remedy}` in the text stands for, where it depends on more than one value."""
 
     def finding(self, given: Given) -> Finding:
         """The finding with the user's values filled in."""
         holds = f"{given.dialect.title} {given.version}" if self.source else ""
         if self.fixed:
             holds = f"{holds or f'{given.dialect.title} {given.version}'}; fixed in {self.fixed}"
-        return Finding(given.place(self.key), self.level, self.text.format_map(_Values(given)), holds, self.source)
+        values = _Values(given)
+        if self.remedy is not None:
+            values["remedy"] = self.remedy(given)
+        return Finding(given.place(self.key), self.level, self.text.format_map(values), holds, self.source)
 
     def holds(self, given: Given) -> bool:
         """Whether it is so in the release that is read, and applies to these settings."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, cast, get_args
 
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.files.unknown import Unknown
@@ -15,7 +16,11 @@ NOTHING = (None, False, 0, "", "none", "off", "null")
 
 
 def idle_findings(asked: Given, reading: Reading, *, is_command: bool) -> Iterator[Finding]:
-    """One note with the keys that change nothing here. A default is one of them in a command only."""
+    """One note with the numbers that change nothing here. A default is one of them in a command only.
+
+    A number that no rule asks for is not in the formula that is shown. Of a switch that says nothing: it chooses the formula, and a rule
+    may take it for granted. Where a framework ignores a switch, a remark of its own says so.
+    """
     refused = {each.part for each in reading.refused}
     read = {part for part in get_args(PartName) if asked.speaks_of(part)} - refused
     named = [
@@ -23,6 +28,7 @@ def idle_findings(asked: Given, reading: Reading, *, is_command: bool) -> Iterat
         for label, name in asked.places.items()
         if label not in asked.acting
         and asked.part_of(label) in read
+        and _is_amount(asked.values.get(label))
         and _asks(asked, label, is_command)
         and not _is_told(name, reading)
     ]
@@ -55,6 +61,15 @@ def _asks(asked: Given, label: str, is_command: bool) -> bool:
     if asked.part_of(label) != "correction" and (isinstance(value, str) or not concerns(asked.places[label])):
         return False
     return is_command or value != asked.dialect.by_label[label].default
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether a value is a number, numbers, or bounds in one word, as 0.5_2.0."""
+    if isinstance(value, list):
+        return all(map(_is_amount, cast("list[Any]", value)))
+    if isinstance(value, str):
+        return re.match(r"[-+.]?\d", value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_told(name: str, reading: Reading) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.bounds import bound_findings
+from trimtab.dialects.bounds import bound_findings, clip_findings
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.few_bits import bits_findings
@@ -242,7 +242,12 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),
         version=shown.name if shown else asked.version,
-        findings=(*_remarks(asked), *_of_newer(dialect, asked), *bound_findings(asked, rule)),
+        findings=(
+            *_remarks(asked),
+            *_of_newer(dialect, asked),
+            *bound_findings(asked, rule),
+            *clip_findings(asked),
+        ),
         refused=tuple(Refusal(name, _with_title(dialect, error)) for name, error in errors.items()),
         said=tuple(asked.path(label) for label in asked.values),
         values={name: each for name, each in asked.values.items() if not isinstance(each, Unreadable | Unknown)},

@@ -1,6 +1,11 @@
-"""verl 0.9.1: `algorithm.rollout_correction`, and its three predecessors.
+"""verl 0.9.1: `algorithm.rollout_correction`, the loss `bypass_mode` with a section of its own, and three predecessors.
 
 ℓ = log proximal − log behavior. Weights and rejection both look at the original mask; options are joined by AND.
+
+Two switches choose what is compared, `loss_mode: bypass_mode` of the loss and `bypass_mode: true` of algorithm.rollout_correction:
+both: current with behavior, by policy_loss.rollout_correction. The second alone: the loss divides by behavior, and nothing else acts.
+The first alone: rejection of the algorithm's section by proximal/behavior before the step, then of the loss's by current/proximal. Neither:
+algorithm.rollout_correction, by proximal/behavior. Both trainers do so; `trainer.use_v1` decides what a token mean divides by.
 """
 
 from __future__ import annotations
@@ -12,11 +17,12 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import excerpt
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
-from trimtab.dialects.values import number, positive
+from trimtab.dialects.values import number
 from trimtab.dialects.verl import removed
-from trimtab.dialects.verl.keys import LOSS_SECTION, SECTION
-from trimtab.dialects.verl.loss import FORCED
+from trimtab.dialects.verl.keys import LOSS_SECTION, OPTIONS, SECTION, P, is_threshold
+from trimtab.dialects.verl.loss import BYPASS, FORCED
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 SAFETY = 20.0
@@ -39,16 +45,43 @@ def correction_of(given: Given) -> Correction:
     before = removed.removed_correction(given)
     if before is not None:
         return before
-    if given["loss_mode"] == "bypass_mode":
-        return _bypass(given, "loss.")
+    if given["loss_mode"] == BYPASS:
+        _look_at_copies(given)
+        return _bypass(given, "loss.") if removed.bypasses(given) else _by_proximal(given)
     if removed.bypasses(given):
         return _bypass(given, "") if given.documented else OFF.but(policies="bypass")
     return Correction(
-        gates=_gates(given, ""),
+        gates=gates_of(given, ""),
         weight=_weight(given, "") or Weight(level="one"),
         normalize="batch" if _normalizes(given, "") else None,
         denominator=_denominator(given),
     )
+
+
+def _look_at_copies(given: Given) -> None:
+    """Options of the loss may be a copy, `rollout_correction: ${algorithm.rollout_correction}`, so that what is copied acts too."""
+    for name in OPTIONS:
+        if given.has(name) and given.values[name] == given.values.get(f"loss.{name}"):
+            _ = given[name]
+
+
+def _by_proximal(given: Given) -> Correction:
+    """The loss takes for the sampler's what the trainer worked out anew, so it rejects by current/proximal what is left by then.
+
+    Rejection of sequences goes first: each option looks at the mask before the others.
+    """
+    before, own = gates_of(given, ""), gates_of(given, "loss.")
+    scope = "kept" if before else "trained"
+    own = tuple(gate.but(pair="current/proximal", scope=scope) for gate in sorted(own, key=lambda gate: gate.level))
+    mode = _reduction(given)
+    is_shrunk = mode == "token-mean" and not given["use_v1"]  # it counts between the two
+    refuse(
+        is_shrunk and before and own,
+        "verl loss_mode bypass_mode without bypass_mode, with rollout_rs in both sections, token-mean and the legacy trainer",
+        f"the mean counts after one rejection and before the other. Set {SECTION}.bypass_mode=true",
+    )
+    counted = before if is_shrunk else (*before, *own) if mode == "seq-mean-token-mean" else ()
+    return Correction(gates=(*before, *own), weight=Weight(level="one"), denominator="kept" if counted else "trained")
 
 
 def _denominator(given: Given) -> Literal["trained", "kept"]:
@@ -73,7 +106,7 @@ def _bypass(given: Given, place: str) -> Correction:
     weight = _weight(given, place) if reinforce else None
     return Correction(
         policies="bypass",
-        gates=_gates(given, place),
+        gates=gates_of(given, place),
         weight=weight or Weight(level="one"),
         normalize="batch" if weight and _normalizes(given, place) else None,
         denominator="kept" if given[f"{place}rollout_rs"] and _reduction(given) == "seq-mean-token-mean" else "trained",
@@ -94,21 +127,8 @@ def _weight(given: Given, place: str) -> Weight | None:
     return weight_of(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
 
 
-def is_threshold(value: Any) -> tuple[float | None, float]:
-    """`2.0` or `"2.0"`: a cap. `"0.5_2.0"`: a band, 0 outside."""
-    path = f"verl {SECTION}.rollout_is_threshold"
-    if isinstance(value, str) and "_" in value:
-        parts = value.split("_")
-        if len(parts) != 2:
-            raise ConfigError(f'{path} needs a number or "low_high", got {value!r}.')
-        lower, upper = (number(path, part) for part in parts)
-        if not 0 < lower <= upper:
-            raise ConfigError(f'{path} needs 0 < low <= high in "low_high", got {value!r}.')
-        return lower, upper
-    return None, positive(path, value)
-
-
-def _gates(given: Given, place: str) -> Gates:
+def gates_of(given: Given, place: str) -> Gates:
+    """The rejection that a section asks for: `place` is empty for algorithm's, `loss.` for that of the loss."""
     named, threshold = given[f"{place}rollout_rs"], given[f"{place}rollout_rs_threshold"]
     veto = given["rollout_token_veto_threshold"]
     vetoes = ratio_gate("every", veto, None) if veto and not place else ()
@@ -176,14 +196,14 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     place = SECTION
     if rule.policies == "bypass":
         place = LOSS_SECTION
-        found |= {"bypass_mode": True, "loss_type": "reinforce" if "rollout_is" in found else "ppo_clip"}
+        found |= {"loss_type": "reinforce" if "rollout_is" in found else "ppo_clip"}
     full = {f"{place}.{name}": value for name, value in found.items()} or {f"{place}.rollout_is": None}
     if rule.policies == "bypass":
-        full["actor_rollout_ref.actor.policy_loss.loss_mode"] = "bypass_mode"
+        full |= {f"{SECTION}.bypass_mode": True, f"{P}.loss_mode": BYPASS}
     elif rule.denominator == "kept":
         full["trainer.use_v1"] = False
     yield full
-    if rule.policies == "bypass" and found.keys() == {"bypass_mode", "loss_type"}:
+    if rule.policies == "bypass" and found.keys() == {"loss_type"}:
         yield {f"{SECTION}.bypass_mode": True}  # beside any loss
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.dialects.dialect import Key, Null, Part
-from trimtab.dialects.values import Kind, choice, flag, number, numbers, raw, text
+from trimtab.dialects.values import Kind, choice, flag, number, numbers, positive, raw, text
 from trimtab.dialects.verl import removed
+from trimtab.errors import ConfigError
 
 SECTION = "algorithm.rollout_correction"
 LOSS_SECTION = "actor_rollout_ref.actor.policy_loss.rollout_correction"
@@ -19,6 +20,7 @@ _OPTIONS = (
     ("bypass_mode", flag, False),
     ("loss_type", choice("ppo_clip", "reinforce"), "ppo_clip"),
 )
+OPTIONS = tuple(name for name, *_ in _OPTIONS)
 A, P = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
 TEACHER = "distillation.distillation_loss"
 _TEACHING: tuple[tuple[str, Kind, Any, Part, Null], ...] = (
@@ -98,3 +100,17 @@ KEYS = (
     Key("algorithm.kl_ctrl.type", choice("fixed", "adaptive"), "fixed", part="advantage", name="kl_ctrl.type"),
     Key("algorithm.use_pf_ppo", flag, False, part="advantage"),
 )
+
+
+def is_threshold(value: Any) -> tuple[float | None, float]:
+    """`2.0` or `"2.0"`: a cap. `"0.5_2.0"`: a band, 0 outside."""
+    path = f"verl {SECTION}.rollout_is_threshold"
+    if isinstance(value, str) and "_" in value:
+        parts = value.split("_")
+        if len(parts) != 2:
+            raise ConfigError(f'{path} needs a number or "low_high", got {value!r}.')
+        lower, upper = (number(path, part) for part in parts)
+        if not 0 < lower <= upper:
+            raise ConfigError(f'{path} needs 0 < low <= high in "low_high", got {value!r}.')
+        return lower, upper
+    return None, positive(path, value)

@@ -8,6 +8,8 @@ from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
+from trimtab.dialects.verl.keys import SECTION, is_threshold
+from trimtab.dialects.verl.removed import bypasses
 from trimtab.dialects.verl.teacher import follows_teacher, teacher_loss
 from trimtab.errors import UnknownNameError, nearest
 
@@ -30,8 +32,31 @@ def _vanilla(given: Given) -> Objective:
     return ours.Clip(**_clip(given), dual=given["clip_ratio_c"], log_limit=20.0)
 
 
-def _bypass(given: Given) -> Objective:
-    return ours.Reinforce() if given["loss.loss_type"] == "reinforce" else _vanilla(given)
+BYPASS = "bypass_mode"
+
+
+def _bypass(given: Given, place: str = "loss.") -> Objective:
+    """PPO's clip or REINFORCE; against behavior where the trainer hands the sampler's log-probs on, else against proximal."""
+    if given[f"{place}loss_type"] != "reinforce":
+        return _vanilla(given)
+    return ours.Reinforce() if bypasses(given) else _by_proximal(given)
+
+
+def _by_proximal(given: Given) -> Objective:
+    """REINFORCE with weights current/proximal: CISPO."""
+    level = given["loss.rollout_is"]
+    if level is None:
+        return ours.Reinforce()
+    words = f"verl loss_mode {BYPASS} without {SECTION}.bypass_mode, with loss_type reinforce and"
+    remedy = f"Set {SECTION}.bypass_mode=true"
+    refuse(level != "token", f"{words} rollout_is {level}", f"it weighs by a product of current/proximal. {remedy}")
+    refuse(
+        given["loss.rollout_is_batch_normalize"],
+        f"{words} rollout_is_batch_normalize",
+        f"the weights current/proximal are divided by their mean. {remedy}",
+    )
+    lower, upper = is_threshold(given["loss.rollout_is_threshold"])
+    return ours.Cispo(lower=lower, upper=upper, outside="clamp" if lower is None else "zero", log_limit=20.0)
 
 
 def _bapo(given: Given) -> Objective:
@@ -61,7 +86,7 @@ LOSSES: Table = {
     "dppo_kl": lambda g: ours.DppoKl(**_clip(g), ratio_cap=g["clip_ratio_c"], log_limit=20.0),
     "dro": lambda g: ours.Dro(beta=g["dro_beta"]),
     RECIPE: _bapo,
-    "bypass_mode": _bypass,
+    BYPASS: _bypass,
 }
 FORCED = {"sapo": "seq-mean-token-mean", "geo_mean": "seq-mean-token-mean"}
 """Losses that choose their own reduction."""
@@ -76,6 +101,8 @@ def loss_of(given: Given) -> LossPart:
     """The registered loss, its aggregation and the KL loss."""
     name = given["loss_mode"]
     loss = row(LOSSES, "verl policy_loss.loss_mode", name, given)
+    if given.documented and name == "vanilla" and bypasses(given):
+        loss = _bypass(given, "")
     refuse(
         not given["use_token_level_loss"],
         "verl use_token_level_loss false",
@@ -86,7 +113,7 @@ def loss_of(given: Given) -> LossPart:
         "verl use_gpg_loss",
         "policy_loss.loss_mode took its place. Write loss_mode gpg",
     )
-    teaches = follows_teacher(given)
+    teaches, entropy = follows_teacher(given), given["entropy_coeff"]
     mode = FORCED.get(name) or str(given["loss_agg_mode"])
     width = given["loss_scale_factor"] or given.width if mode.endswith("-norm") else None
     if mode.endswith("-norm") and width is None:
@@ -98,14 +125,22 @@ def loss_of(given: Given) -> LossPart:
         loss=loss,
         reduction=reduction,
         **_kl_part(given),
-        entropy=bonus(given["entropy_coeff"], mask=_paid_on(given)),
+        entropy=bonus(entropy, mask=_paid_on(given)) if entropy else None,
         rows="all" if name == "geo_mean" else "with tokens",
     )
 
 
 def _paid_on(given: Given) -> Any:
-    """What rejection left, except in bypass mode, where the policy term alone sees the rejection."""
-    return "trained" if given["loss_mode"] == "bypass_mode" else "kept"
+    """What rejection before the step left; rejection inside the loss is seen by the policy term alone."""
+    if given["loss_mode"] != BYPASS:
+        return "kept"
+    before = bool(given["rollout_rs"]) and not bypasses(given)
+    refuse(
+        before and given["loss.rollout_rs"],
+        f"verl loss_mode {BYPASS} without {SECTION}.bypass_mode, with rollout_rs in both sections beside a KL or entropy term",
+        f"the term sees one rejection and not the other. Set {SECTION}.bypass_mode=true",
+    )
+    return "kept" if before else "trained"
 
 
 def _kl_part(given: Given) -> dict[str, Any]:
