@@ -20,13 +20,8 @@ WITHOUT_SOURCES = {
     "trl",
     "openrlhf",
     "ms-swift",
-    "slime",
-    "nemo-rl",
     "roll",
-    "prime-rl",
     "open-instruct",
-    "miles",
-    "tinker",
     "tunix",
 }
 """Frameworks whose remarks do not name their places yet."""
