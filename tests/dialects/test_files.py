@@ -448,6 +448,7 @@ EXPECTED: dict[str, Expected] = {
         {
             "advantage_estimator": "grpo",
             "use_tis": True,
+            "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp",
             "tis_level": "sequence",
             "tis_upper_bound": 3.0,
             "tis_batch_normalize": False,

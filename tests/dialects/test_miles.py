@@ -77,6 +77,7 @@ def test_three_policies_meet_in_the_loss_as_in_the_source(name: str, by_token: b
 
 RECIPE = {
     "use_tis": True,
+    "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp",
     "tis_lower_bound": 0.8,
     "tis_upper_bound": 1.3,
     "rs_lower_bound": 0.85,

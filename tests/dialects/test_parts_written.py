@@ -172,13 +172,12 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "nemo-rl",
-        {"loss": CLIP, "kl": KlPenalty(coefficient=0.01, estimator="k2")},
+        {"loss": CLIP, "kl": KlPenalty(coefficient=0.01, gradient="unbiased")},
         {
             "loss_fn": {
                 "ratio_clip_min": 0.2,
                 "ratio_clip_max": 0.28,
                 "reference_policy_kl_penalty": 0.01,
-                "reference_policy_kl_type": "k2",
                 "kl_input_clamp_value": None,
                 "kl_output_clamp_value": None,
             }

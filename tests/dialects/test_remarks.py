@@ -390,8 +390,23 @@ SLIME: list[Row] = [
         "slime",
         {"advantage_estimator": "ppo", "context_parallel_size": 2},
         "advantage_estimator",
+        "note",
+        "(2 · context_parallel_size)² tokens",
+    ),
+    ("slime", {**MIS, "tis_mode": "clip"}, "custom_tis_function_path", "note", "read as the recipe"),
+    (
+        "slime",
+        {**MIS, "tis_mode": "clip", "eps_clip": 0.2},
+        "custom_tis_function_path",
         "defect",
-        "wrong one",
+        "reads no key of the mis recipe",
+    ),
+    (
+        "slime",
+        {"get_mismatch_metrics": True, "custom_tis_function_path": "slime.x.icepop_function"},
+        "get_mismatch_metrics",
+        "surprise",
+        "weighed though use_tis is off",
     ),
     ("slime", {"advantage_estimator": "reinforce_plus_plus"}, "normalize_advantages", "note", "whitened"),
 ]
@@ -401,21 +416,21 @@ NEMO: list[Row] = [
         "nemo-rl",
         {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "coupled_grpo", "mask_token_id": 3}}},
         "logprob_estimation",
-        "surprise",
+        "note",
         "compares two estimates",
     ),
     (
         "nemo-rl",
         {"loss_fn.ratio_clip_min": 0.2, "policy": {"logprob_estimation": {"type": "espo_block_aware"}}},
         "logprob_estimation",
-        "surprise",
+        "note",
         "one number for each answer",
     ),
     (
         "nemo-rl",
         {"loss_fn.ratio_clip_min": 0.2, "policy": {"worker_cls_fqn": "mine.workers.OwnPolicyWorker"}},
         "worker_cls_fqn",
-        "surprise",
+        "note",
         "takes the place of the policy's worker",
     ),
     ("nemo-rl", F | {f"{T}_type": "tis", f"{T}_ratio": 2.0}, f"{T}_ratio", "surprise", "overflows"),
@@ -427,6 +442,7 @@ NEMO: list[Row] = [
         "in spite of its name",
     ),
     ("nemo-rl", F, "use_importance_sampling_correction", "note", "unbounded"),
+    ("nemo-rl", {"reference_policy_kl_penalty": 0.1}, "reference_policy_kl_penalty", "note", "ours still d"),
     (
         "nemo-rl",
         F | {"sequence_level_importance_ratios": True, "token_level_loss": False},
@@ -569,7 +585,7 @@ OPEN_INSTRUCT: list[Row] = [
 NOT_MILES = ("use_score_centering", "rollout_top_p")
 MILES: list[Row] = [
     *(("miles", settings, key, level, words) for _, settings, key, level, words in SLIME if key not in NOT_MILES),
-    ("miles", {"use_tis": True, "rollout_top_p": 0.9}, "rollout_top_p", "surprise", "No release of miles replays"),
+    ("miles", {"use_tis": True, "rollout_top_p": 0.9}, "rollout_top_p", "surprise", "do not replay what top-p kept"),
     ("miles", {"use_rs": True, "use_tis": False}, "use_rs", "surprise", "use_tis on"),
     ("miles", {"use_tis": True, "tis_batch_normalize": True}, "tis_batch_normalize", "surprise", "one micro-batch"),
     (
@@ -604,8 +620,16 @@ MILES: list[Row] = [
     ),
     ("miles", {"use_tis": True, "skip_actor_forward_only": True}, "skip_actor_forward_only", "note", "as proximal"),
     ("miles", {"eps_clip_c": 3.0}, "eps_clip_c", "surprise", "never uses it"),
+    (
+        "miles",
+        {"advantage_estimator": "ppo", "context_parallel_size": 2, "qkv_format": "bshd"},
+        "advantage_estimator",
+        "defect",
+        "use thd",
+    ),
     ("miles", {"use_tis": True, "tis_mode": "mask"}, "use_rs", "surprise", "that rejection left"),
 ]
+ASYNC: dict[str, Any] = {"max_steps_off_policy": 3, "groups_per_batch": 64}
 BOUNDS: dict[str, Any] = {"loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}}
 TINKER: list[Row] = [
     ("tinker", {"loss_fn": "cispo", **BOUNDS}, "loss_fn", "surprise", "sums over the tokens"),
@@ -617,6 +641,21 @@ TINKER: list[Row] = [
     ("tinker", {"loss_fn": "dro", "loss_fn_config": {"beta": 0.1}}, "loss_fn", "defect", "takes the mask away"),
     ("tinker", {"loss_fn": "gspo", **BOUNDS}, "loss_fn", "note", "sequence_ratio_mask"),
     ("tinker", {"loss_fn": "cross_entropy", "group_size": 8}, "kl_penalty_coef", "note", "a group of one gets 0"),
+    (
+        "tinker",
+        {"loss_fn": "importance_sampling", "async_config": {**ASYNC, "loss_fn": "ppo"}},
+        "loss_fn",
+        "surprise",
+        "this loss_fn has no effect",
+    ),
+    ("tinker", {"async_config": {**ASYNC, "loss_fn": "cispo"}, **BOUNDS}, "loss_fn", "surprise", "itself warns"),
+    (
+        "tinker",
+        {"group_size": 8, "async_config": ASYNC, "kl_penalty_coef": 0.0},
+        "max_steps_off_policy",
+        "surprise",
+        "never discarded",
+    ),
 ]
 G = "agentic_grpo_config"
 TUNIX: list[Row] = [

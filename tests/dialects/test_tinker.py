@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 import trimtab
 from tests.dialects.test_objectives import REWARDS, advantages, batch, ours, same, slope
 from trimtab.dialects import read
+from trimtab.errors import ConfigError
 
 Formula = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(current, behavior, advantages, mask) → the loss of the batch, a sum."""
@@ -103,3 +105,77 @@ def test_dro_pulls_prompts_in_the_cookbook_and_not_here() -> None:
     for name in ("importance_sampling", "ppo", "cispo"):
         formula = LOSSES[name][1]
         assert not slope(lambda now, f=formula: f(now, sent, worth, everywhere), x)[1][~x["mask"]].any(), name
+
+
+# ── asynchronous runs ──
+
+ASYNC = {"max_steps_off_policy": 3, "groups_per_batch": 64}
+SCRIPT = """from tinker_cookbook.rl import train
+config = train.Config(
+    model_name="m", learning_rate=1e-5, kl_penalty_coef=0.0{own},
+    async_config=train.AsyncConfig(max_steps_off_policy=3, groups_per_batch=64{of_async}),
+)
+"""
+RECIPE = "python -m tinker_cookbook.recipes.{name}.train model_name=m group_size=8 groups_per_batch=64 {more}\n"
+
+
+def file(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_an_asynchronous_run_trains_with_the_loss_of_async_config(tmp_path: Path) -> None:
+    yaml = "loss_fn: importance_sampling\nkl_penalty_coef: 0.0\nasync_config:\n  max_steps_off_policy: 3\n  groups_per_batch: 64\n"
+    for path in (file(tmp_path, "run.yaml", yaml), file(tmp_path, "run.py", SCRIPT.format(own="", of_async=""))):
+        reading = read("tinker", path)
+        assert (reading.loss, reading.correction) == (None, None)
+        assert "stable_reinforce (the default of async_config" in reading.refused[0].text
+        assert not [each for each in reading.findings if "neither clipped nor cut" in each.text]
+        before = read("tinker", path, version="0.5.8")
+        assert before.loss == trimtab.ImportancePg()
+        assert before.version == "cookbook 0.5.8"
+
+
+@pytest.mark.parametrize("own", ["", ', loss_fn="importance_sampling"', ', loss_fn="ppo"'])
+def test_a_loss_named_in_async_config_is_read_wherever_it_stands(tmp_path: Path, own: str) -> None:
+    said = SCRIPT.format(own=own, of_async=', loss_fn="ppo"')
+    assert read("tinker", file(tmp_path, "run.py", said)).loss == trimtab.Clip(low=0.2, high=0.2)
+    assert read("tinker", {"async_config": {**ASYNC, "loss_fn": "ppo"}, "kl_penalty_coef": 0.0}).loss is not None
+
+
+def test_two_losses_that_differ_are_an_error_of_the_cookbooks() -> None:
+    with pytest.raises(ConfigError, match=r"cispo and async_config.loss_fn stable_reinforce exclude each other"):
+        read("tinker", {"loss_fn": "cispo", "async_config": ASYNC})
+    with pytest.raises(ConfigError, match=r"kl_discount_factor 0.5 and a KL penalty exclude stable_reinforce"):
+        read("tinker", {"async_config": ASYNC, "kl_penalty_coef": 0.1, "kl_discount_factor": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "loss", "before"),
+    [
+        ("math_rl", "", None, trimtab.ImportancePg()),
+        ("math_rl", "max_steps_off_policy=3", None, trimtab.ImportancePg()),
+        (
+            "math_rl",
+            "max_steps_off_policy=3 loss_fn=ppo",
+            trimtab.Clip(low=0.2, high=0.2),
+            trimtab.Clip(low=0.2, high=0.2),
+        ),
+        ("rubric", "", None, trimtab.ImportancePg()),
+        ("code_rl", "", trimtab.ImportancePg(), trimtab.ImportancePg()),
+        ("code_rl", "max_steps_off_policy=3", None, trimtab.ImportancePg()),
+    ],
+)
+def test_a_recipe_has_the_loss_of_its_release(tmp_path: Path, name: str, more: str, loss: Any, before: Any) -> None:
+    path = file(tmp_path, "run.sh", RECIPE.format(name=name, more=more))
+    assert read("tinker", path).loss == loss
+    assert read("tinker", path, version="cookbook 0.5.8").loss == before
+
+
+@pytest.mark.parametrize(("steps", "told"), [(3, ["async_config.max_steps_off_policy"]), (0, []), (None, [])])
+def test_the_number_of_steps_bounds_what_is_on_its_way_and_not_its_age(steps: int | None, told: list[str]) -> None:
+    settings = {"loss_fn": "ppo", "async_config": {"max_steps_off_policy": steps, "loss_fn": "ppo"}}
+    assert [each.key for each in read("tinker", settings).findings if "never discarded" in each.text] == told
+    before = read("tinker", {"loss_fn": "ppo", "async_config": {"max_steps_off_policy": steps}}, version="0.5.8")
+    assert not [each for each in before.findings if "never discarded" in each.text]

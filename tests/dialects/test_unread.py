@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from trimtab.cli.app import app
+from trimtab.config.advantages import WHITEN, Gae
+from trimtab.config.losses import Clip, Gspo
 from trimtab.dialects import read
 from trimtab.dialects.unread import concerns
 
@@ -218,6 +222,31 @@ def test_one_that_is_not_needs_no_word_nor_a_class_of_which_a_remark_speaks(tmp_
     assert told("trl", file, "max_staleness") == ["max_staleness"]
 
 
+LAUNCHER = """import miles.utils.external_utils.command_utils as U
+flags = "--hf-checkpoint m --eps-clip 0.2 --use-tis {more}"
+U.execute_train(train_args=flags, num_gpus_per_node=8{script})
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "script", "named"),
+    [
+        ("--fully-async ", "", ["fully_async"]),
+        ("", ', train_script="train_async.py"', ["train_script"]),
+        ("--fully-async", ', train_script="train_async.py"', ["fully_async, train_script"]),
+        ("", ', train_script="train.py"', []),
+        ("", "", []),
+    ],
+)
+def test_a_launcher_says_by_a_flag_or_by_its_program_that_it_is_asynchronous(
+    tmp_path: Path, more: str, script: str, named: list[str]
+) -> None:
+    path = tmp_path / "launch.py"
+    path.write_text(LAUNCHER.format(more=more, script=script))
+    found = told("miles", path, AGE)
+    assert [", ".join(sorted(each.split(", "))) for each in found] == named
+
+
 def test_a_function_for_rollouts_is_named_and_for_its_age_where_its_name_says_so() -> None:
     asked = {"eps_clip": 0.2, "rollout_function_path": "own.fully_async_rollout.generate"}
     assert told("slime", asked, AGE) == ["rollout_function_path"]
@@ -322,6 +351,67 @@ def test_a_discount_of_one_discounts_nothing() -> None:
 def test_a_file_that_leaves_a_part_to_the_defaults_says_which(tmp_path: Path, words: str, told_of: str) -> None:
     file = script(tmp_path, f"python3 -m verl.trainer.main_ppo {words}\n")
     assert [each.key for each in read("verl", file).findings if told_of in each.text] == ["defaults"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "body", "name", "default"),
+    [
+        (
+            "verl",
+            "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo\n",
+            "loss",
+            Clip(low=0.2, high=0.2, dual=3.0, log_limit=20.0),
+        ),
+        (
+            "verl",
+            "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.clip_ratio_low=0.1\n",
+            "advantage",
+            Gae(gamma=1.0, lam=1.0, normalise=WHITEN, baseline="all"),
+        ),
+        (
+            "slime",
+            "python3 train.py --hf-checkpoint m --use-tis --advantage-estimator gspo\n",
+            "loss",
+            Gspo(low=0.2, high=0.2, scope="trained"),
+        ),
+    ],
+)
+def test_a_whole_file_is_read_with_the_default_of_what_it_leaves_out(
+    tmp_path: Path, framework: str, body: str, name: str, default: Any
+) -> None:
+    reading = read(framework, script(tmp_path, body))
+    assert getattr(reading, name) is None
+    assert reading.defaults is not None
+    assert getattr(reading.defaults, name) == default
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "python3 -m verl.trainer.main_ppo --config-name mine algorithm.adv_estimator=grpo\n",
+        "python3 -m recipe.mine.main_ppo algorithm.adv_estimator=grpo\n",
+    ],
+)
+def test_a_default_that_a_parent_or_a_recipe_may_replace_is_not_shown(tmp_path: Path, body: str) -> None:
+    reading = read("verl", script(tmp_path, body))
+    assert reading.defaults is None
+
+
+def test_a_section_alone_has_no_defaults() -> None:
+    assert read("verl", {"adv_estimator": "grpo"}).defaults is None
+
+
+def test_explain_prints_the_default_and_every_bound_of_another_frameworks_loss(tmp_path: Path) -> None:
+    def besides(body: str) -> list[str]:
+        done = CliRunner().invoke(app, ["explain", "--from", "verl", str(script(tmp_path, body))])
+        return [" ".join(line.split()) for line in done.output.partition("Besides")[2].splitlines()]
+
+    run = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
+    left = besides(f"{run}\n")
+    assert "loss kind clip, low 0.2, high 0.2, dual 3.0, log_limit 20.0 (verl's default)" in left
+    assert "reduction mode token-mean (verl's default)" in left
+    said = besides(f"{run} actor_rollout_ref.actor.clip_ratio_high=0.28\n")
+    assert "loss kind clip, low 0.2, high 0.28, dual 3.0, log_limit 20.0" in said
 
 
 def test_a_file_that_says_both_or_a_section_alone_leaves_nothing_to_tell(tmp_path: Path) -> None:

@@ -452,7 +452,7 @@ TINKER: dict[str, Any] = {
     "rollout_error_tolerance": False,
     "enable_trace": False,
     "span_chart_every": 0,
-    "async_config": {"max_steps_off_policy": 4, "groups_per_batch": 64},
+    "async_config": {"max_steps_off_policy": 4, "groups_per_batch": 64, "loss_fn": "ppo"},
     "base_url": None,
     "ttl_seconds": 604800,
     "rolling_save_every": 0,

@@ -18,6 +18,9 @@ from trimtab.dialects import Reading, read
 from trimtab.dialects.frameworks import SIGNATURES, dialect_of
 from trimtab.dialects.guess import recognise
 
+DEVIATION = ("std_over", "unbiased", "eps")
+"""How a deviation is taken, which is nothing where none divides."""
+
 
 def explain_file(
     name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False, version: str = ""
@@ -39,7 +42,11 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     dialect = dialect_of(reading.framework)
     others = [each for each in dialect.releases if each != reading.version]
     is_chosen = others and reading.version in dialect.releases
-    choice = f"; --version {' or '.join(others)} reads it as that release does" if is_chosen else ""
+    choice = (
+        f"; --version {' or '.join(each.rpartition(' ')[2] for each in others)} reads it as that release does"
+        if is_chosen
+        else ""
+    )
     found: list[RenderableType] = [
         Text(f"{file.name}, read as {dialect.title} {reading.version or dialect.version}{choice}", style="bold"),
         *([Text(why, style="dim")] if why else []),
@@ -70,7 +77,14 @@ def _is_uncorrected(reading: Reading) -> bool:
 
 
 def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
-    """Loss, reduction and advantage on one line each."""
+    """Loss, reduction and advantage on one line each; behind them those that the framework takes by itself, marked so."""
+    yield from _parts(reading)
+    if reading.defaults is not None:
+        title = dialect_of(reading.framework).title
+        yield from ((name, f"{fields}  ({title}'s default)") for name, fields in _parts(reading.defaults))
+
+
+def _parts(reading: Reading) -> Iterable[tuple[str, str]]:
     parts: dict[str, Config | None] = {
         "loss": reading.loss,
         "reduction": reading.reduction,
@@ -82,9 +96,21 @@ def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
     }
     for name, value in parts.items():
         if value is not None:
-            fields = ", ".join(f"{key} {each}" for key, each in value.settings().items())
-            yield name, fields
+            yield name, _fields(value)
     if reading.advantage_clip is not None:
         yield "advantage clip", f"± {reading.advantage_clip:g}"
     for step in reading.shaping:
-        yield "shaping", ", ".join(f"{key} {each}" for key, each in step.settings().items()) or "none"
+        yield "shaping", _fields(step)
+
+
+def _fields(value: Config) -> str:
+    """All that is on, also where it is our default: of another framework's file nobody knows these."""
+    said = value.settings()
+    fields = {name: said.get(name, each) for name, each in value.model_dump(mode="json").items()}
+    idle = DEVIATION if fields.get("std") is False else ()
+    shown = {
+        name: each
+        for name, each in fields.items()
+        if name in said or (each not in (None, False, "none") and name not in idle)
+    }
+    return ", ".join(f"{name} {each}" for name, each in shown.items())

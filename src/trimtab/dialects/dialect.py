@@ -280,8 +280,9 @@ class Dialect:
     """Sections in which every key concerns us, so that an unknown one is a mistake."""
     entry_points: str = ".*"
     """Which of its programs are its own, and not a recipe's or an example's that may replace a part."""
-    implied: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """What a program, or a class that a script imports, says by itself: a pattern of names, and the keys it stands for."""
+    implied: tuple[tuple[str, Mapping[str, Any], *tuple[str, ...]], ...] = ()
+    """What a program, or a class that a script imports, says by itself: a pattern of names, the keys it stands for, and the release
+    since which it does where an earlier one is read too."""
     others: tuple[str, ...] = ()
     """FullNames of theirs that resemble ours and are no misspelling."""
     is_loss: bool = False
@@ -340,20 +341,25 @@ class Dialect:
     def release(self, asked: str) -> str:
         """The release to read: the one asked for, which has to be one of those that can be."""
         known = self.releases or (self.version,)
-        if asked and asked not in known:
+        chosen = next((each for each in known if asked in (each, each.rpartition(" ")[2])), None)
+        if asked and chosen is None:
             raise ConfigError(
                 f"version needs a release of {self.title} that is read here, got {asked!r}. Known: {', '.join(known)}."
             )
-        return asked or self.version
+        return chosen or self.version
 
     def starts(self, programs: Iterable[str]) -> bool:
         """Whether one of these programs is the framework's."""
         return any(re.fullmatch(self.signature.programs, each) for each in programs)
 
-    def implied_by(self, programs: Iterable[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys that programs stand for and that settings leave out."""
-        named = list(programs)
-        said = [keys for pattern, keys in self.implied if any(re.fullmatch(pattern, each) for each in named)]
+    def implied_by(self, programs: Iterable[str], settings: Mapping[str, Any], version: str) -> dict[str, Any]:
+        """The keys that programs stand for in a release and that settings leave out."""
+        named, read = list(programs), self.position(version)
+        said = [
+            keys
+            for pattern, keys, *since in self.implied
+            if all(read >= self.position(each) for each in since) and any(re.fullmatch(pattern, each) for each in named)
+        ]
         return {key: value for keys in said for key, value in keys.items() if key not in settings}
 
     def is_whole(self, settings: Mapping[str, Any]) -> bool:

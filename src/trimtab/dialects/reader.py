@@ -6,7 +6,9 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
@@ -65,7 +67,7 @@ def read(
     dialect = dialect_of(framework)
     version = dialect.release(version)
     found = contents_of(settings, lambda keys: count(dialect.keys, keys))
-    keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
+    keys = with_overrides({**dialect.implied_by(found.programs, found.keys, version), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
@@ -74,6 +76,7 @@ def read(
         parents = [each.name for each in found.parents if _matters(dialect, each)]
         asked.builds_on_others = bool(parents)
         reading, errors = _reading(dialect, asked, parents)
+        reading = replace(reading, defaults=_defaults(asked, reading, where, found))
     if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
         raise type(first)(f"{where}{_with_title(dialect, first)}")
@@ -86,7 +89,7 @@ def read(
         *group_findings(asked),
         *sampling_findings(asked),
         *bits_findings(asked),
-        *unused_findings(asked),
+        *(unused_findings(asked) if reading.defaults is None else ()),
         *(
             ()
             if any(map(answers_clients, found.programs))
@@ -111,6 +114,35 @@ def _matters(dialect: Dialect, parent: Elsewhere) -> bool:
     return not parent.package or any(f"{path}.".startswith(inside) for key in dialect.keys for path in key.paths)
 
 
+def _defaults(asked: Given, reading: Reading, where: str, found: Contents) -> Reading | None:
+    """The loss and the advantage of which a whole file says nothing, as the framework has them where it is told nothing."""
+    dialect, refused = asked.dialect, {each.part for each in reading.refused}
+    whole = asked.whole or dialect.starts(found.programs)
+    if not where or not whole or found.parents or _is_of_others(dialect, _started(found, where)):
+        return None
+    rules: dict[PartName, Callable[[], object]] = {}
+    if reading.loss is None and dialect.loss_of is not None:
+        rules["loss"] = partial(dialect.loss_of, asked)
+    if reading.advantage is None and dialect.advantage_of is not None:
+        rules["advantage"] = partial(_advantage, dialect.advantage_of, asked)
+    parts: dict[str, Any] = {}
+    for part, rule in rules.items():
+        if part not in refused and not asked.speaks_of(part):
+            with suppress(ConfigError):  # what needs to be said and is not
+                parts |= vars(rule())
+    return Reading(framework=dialect.name, **parts) if parts else None
+
+
+def _advantage(rule: Callable[[Given], AdvantagePart], asked: Given) -> AdvantagePart:
+    return by_group(rule(asked))
+
+
+def _is_of_others(dialect: Dialect, program: str) -> bool:
+    """Whether a program is a recipe or an example, which may put a loss or an estimator in the framework's place."""
+    is_known = bool(program) and re.fullmatch(dialect.signature.programs, program) is not None
+    return is_known and re.fullmatch(dialect.entry_points, program) is None
+
+
 def _started(found: Contents, where: str) -> str:
     """The program that a command starts; nothing for a script that is the file itself."""
     program = found.programs[0] if found.programs else ""
@@ -127,8 +159,7 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
                 f"This builds on {each.name}, which is not beside it: what it sets is not known.",
             )
     program = _started(found, where)
-    own = re.fullmatch(asked.dialect.entry_points, program)
-    if program and re.fullmatch(asked.dialect.signature.programs, program) and not own:
+    if _is_of_others(asked.dialect, program):
         is_script = program.endswith(".py") and not where.endswith(".py: ")
         text = OWN_SCRIPT if is_script else OWN_PROGRAM
         yield Finding(program, "surprise" if is_script else "note", text.format(title=asked.dialect.title))
@@ -142,19 +173,23 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
 def _left_to_defaults(asked: Given, reading: Reading) -> Iterator[Finding]:
     """Which parts a file says nothing of, though the framework computes them."""
     title, refused = asked.dialect.title, {each.part for each in reading.refused}
+    default = reading.defaults or Reading(asked.dialect.name)
     if not any(map(asked.speaks_of, ("correction", "loss", "advantage"))):
         if not asked.closed_section and not refused:
-            text = f"The file sets nothing of a correction, a loss or an advantage, so {title}'s defaults hold."
+            besides = " Those of loss and advantage stand under Besides." if reading.defaults else ""
+            text = (
+                f"The file sets nothing of a correction, a loss or an advantage, so {title}'s defaults hold.{besides}"
+            )
             yield Finding("defaults", "note", text)
         return
-    shown: dict[PartName, object] = {"loss": reading.loss, "advantage": reading.advantage}
-    silent = [part for part, value in shown.items() if value is None and not asked.speaks_of(part)]
-    unsaid = [part for part in silent if part not in refused]
-    if unsaid:
-        said = " or ".join(f"{'an' if part == 'advantage' else 'a'} {part}" for part in unsaid)
-        yield Finding(
-            "defaults", "note", f"The file sets nothing of {said}, so {title}'s default holds, which is not shown."
-        )
+    parts = {"loss": (reading.loss, default.loss), "advantage": (reading.advantage, default.advantage)}
+    silent = {name: values[1] for name, values in parts.items() if values[0] is None and not asked.speaks_of(name)}  # pyright: ignore[reportArgumentType]
+    for is_shown, where in ((True, "and stands under Besides"), (False, "which is not shown")):
+        named = [name for name, value in silent.items() if name not in refused and (value is not None) == is_shown]
+        if named:
+            said = " or ".join(f"{'an' if name == 'advantage' else 'a'} {name}" for name in named)
+            text = f"The file sets nothing of {said}, so {title}'s default holds, {where}."
+            yield Finding("defaults", "note", text)
 
 
 def _look_up(

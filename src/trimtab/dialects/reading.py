@@ -80,6 +80,8 @@ class Reading:
     """Parts that the settings speak of and that could not be read; the others stand."""
     said: tuple[str, ...] = field(default=(), repr=False)
     """The keys that were read, under their full names."""
+    defaults: Reading | None = field(default=None, repr=False, compare=False)
+    """What the framework computes by itself in the parts that a whole file of its own leaves out; None where something else may say it."""
     values: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """What they hold, by what the rules call them: a framework's settings written back keep its user's words."""
 

@@ -22,6 +22,7 @@ AGE_PAIRS = {
     ("async", "generation"),
     ("async", "generate"),
     ("async", "training"),
+    ("fully", "async"),
     ("queued", "batches"),
     ("require", "batches"),
     ("inflight", "updates"),
@@ -94,8 +95,8 @@ def trains_on_earlier(program: str) -> bool:
 
 
 def _says_age(key: str, value: Any) -> bool:
-    """Whether a key speaks of age and says some, or names a function that by its own name does."""
-    if FUNCTION.fullmatch(str(value)) and key.endswith("_path"):
+    """Whether a key speaks of age and says some, or names a function or a program that by its own name does."""
+    if FUNCTION.fullmatch(str(value)) and key.endswith(("_path", "_script")):
         return trains_on_earlier(str(value))
     return speaks_of_age(key) and bool(value)
 

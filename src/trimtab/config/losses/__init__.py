@@ -46,9 +46,13 @@ Loss = Annotated[AnyLoss, Field(discriminator="kind")]
 _RECIPE = "An advantage estimator or a recipe: the loss is 'clip', the advantages trimtab.advantages('grpo'), 'rloo', …"
 _GRADIENT = "The plain policy gradient is 'reinforce', weighed by a ratio with gradient 'importance-pg'."
 MEANT: dict[str, str] = {
-    **{word: "The clipped loss of PPO is 'clip'." for word in ("ppo", "ppo-clip", "dual-clip", "vanilla", "pg-clip")},
-    **{word: _RECIPE for word in ("grpo", "dr-grpo", "drgrpo", "rloo", "dapo", "bnpo", "opo", "remax")},
-    **{word: _GRADIENT for word in ("pg", "policy-gradient", "a2c")},
+    word: sentence
+    for words, sentence in (
+        ("ppo ppo-clip dual-clip vanilla pg-clip", "The clipped loss of PPO is 'clip'."),
+        ("grpo dr-grpo drgrpo rloo dapo bnpo opo remax", _RECIPE),
+        ("pg policy-gradient a2c", _GRADIENT),
+    )
+    for word in words.split()
 }
 """What words of the field stand for that are no loss here."""
 LOSSES: dict[str, type[Objective]] = {kind_of(each): each for each in get_args(AnyLoss)}

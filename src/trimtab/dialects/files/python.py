@@ -28,8 +28,22 @@ LINE = re.compile(
 SETTINGS = re.compile(r"args|config|cfg|conf|opts", re.IGNORECASE)
 """What people call the object that holds settings."""
 TRAINED = re.compile(r"GRPO|RLOO|PPO")
+SECTIONS = {"AsyncConfig": "async_config"}
+"""Classes whose keywords another's settings hold in a section, where its own have the same names."""
 REQUESTS = ("forward_backward", "forward_backward_async")
 """Calls that hand a batch to a training service with the name of its loss."""
+STARTS = (
+    "run",
+    "Popen",
+    "check_call",
+    "call",
+    "system",
+    "exec_command",
+    "execute_train",
+    "check_output",
+    "run_command",
+)
+"""Calls that start a command."""
 MOST_NODES = 100_000
 
 
@@ -195,8 +209,10 @@ def _calls(node: ast.stmt) -> Iterator[ast.Call]:
 
 
 def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
-    name = dotted_name(call.func).rpartition(".")[2]
-    if CONFIGS.search(name) and not ENGINES.search(name):
+    name = _class(call)
+    if name in SECTIONS:
+        own.update({f"{SECTIONS[name]}.{key}": value for key, value in _keywords(call, names).items()})
+    elif CONFIGS.search(name) and not ENGINES.search(name):
         own.update(_keywords(call, names))
         names.elsewhere += _handed_on(call, names) if TRAINED.search(name) or "RLHF" in name else ()
     elif name == "add_argument" and call.args and isinstance(call.args[0], ast.Constant):
@@ -208,22 +224,25 @@ def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[s
     elif dotted_name(call.func).endswith("Blueprint.apply") and call.args:
         held = value_of(call.args[0], names, call.lineno)
         own.update(cast("dict[str, Any]", held) if isinstance(held, dict) else {})
-    elif name in (
-        "run",
-        "Popen",
-        "check_call",
-        "call",
-        "system",
-        "exec_command",
-        "execute_train",
-        "check_output",
-        "run_command",
-    ):
-        for each in (*call.args, *(word.value for word in call.keywords)):
-            text = _command_text(value_of(each, names, call.lineno))
-            if text:
-                texts.append((text, call.lineno))
+    elif name in STARTS:
+        _started(call, names, own, texts)
     del scalar
+
+
+def _started(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]]) -> None:
+    """The commands among what a call is given, and the program that it names beside their flags."""
+    said = [*((None, each) for each in call.args), *((word.arg, word.value) for word in call.keywords)]
+    for name, each in said:
+        value = value_of(each, names, call.lineno)
+        if name == "train_script" and isinstance(value, str):
+            own[name] = value
+        elif text := _command_text(value):
+            texts.append((text, call.lineno))
+
+
+def _class(call: ast.Call) -> str:
+    """The name of what is called, without its module."""
+    return dotted_name(call.func).rpartition(".")[2]
 
 
 def _command_text(value: Any) -> str:
@@ -236,6 +255,8 @@ def _keywords(call: ast.Call, names: Names) -> dict[str, Any]:
     """The keywords of a call, dictionaries handed on with ** among them."""
     found: dict[str, Any] = {}
     for word in call.keywords:
+        if any(isinstance(each, ast.Call) and _class(each) in SECTIONS for each in ast.walk(word.value)):
+            continue  # read where the call itself is
         value = value_of(word.value, names, call.lineno)
         if word.arg is not None:
             found[word.arg] = value

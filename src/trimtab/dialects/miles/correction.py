@@ -38,5 +38,6 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """slime's proposals, with the functions where miles has them."""
     for each in slime.candidates(rule):
         if not any(name in each for name in NOT_HERE):
-            path = each.get("custom_tis_function_path")
-            yield each if path is None else {**each, "custom_tis_function_path": f"{PLACE}.{path.rpartition('.')[2]}"}
+            path = each.get("custom_tis_function_path", "")
+            own = {"custom_tis_function_path": path.replace(slime.PLACE, PLACE)} if path else {}
+            yield {**each, **own}

@@ -9,12 +9,13 @@ from trimtab.dialects.miles.keys import KEYS
 from trimtab.dialects.miles.loss import loss_of
 from trimtab.dialects.miles.remarks import REMARKS
 from trimtab.dialects.slime.hints import HINTS
+from trimtab.dialects.slime.keys import BEFORE
 
 DIALECT = Dialect(
     SIGNATURE,
     version="0.0.2 and later sources",
     versions=(
-        Version("before use_rs", ("mis_level", "mis_mode", "mis_lower_bound", "mis_upper_bound", "mis_veto_threshold")),
+        Version("before use_rs", BEFORE),
         Version("after 0.0.2", ("skip_actor_forward_only", "observe_training_entropy", "use_opd", "opd_type")),
     ),
     keys=KEYS,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from trimtab.dialects.examples import Examples, each_name
 from trimtab.dialects.miles.correction import PLACE
 from trimtab.dialects.miles.keys import ESTIMATORS
+from trimtab.dialects.slime.correction import MIS, TRUST_REGION
+from trimtab.dialects.slime.correction import PLACE as SLIME
 from trimtab.dialects.slime.keys import DISTILLED
 
+RECIPE = {"use_tis": True, "custom_tis_function_path": MIS}
 EXAMPLES = Examples(
     corrections={
         "--use-tis": {"use_tis": True},
@@ -17,10 +20,10 @@ EXAMPLES = Examples(
             "tis_clip": 5.0,
             "custom_tis_function_path": f"{PLACE}.icepop_function",
         },
-        "mis, tis_mode truncate": {"use_tis": True, "tis_mode": "truncate"},
-        "mis, tis_mode mask": {"use_tis": True, "tis_mode": "mask"},
+        "mis, tis_mode truncate": {**RECIPE, "tis_mode": "truncate"},
+        "mis, tis_mode mask": {**RECIPE, "tis_mode": "mask"},
         "mis, rs_level geometric": {
-            "use_tis": True,
+            **RECIPE,
             "use_rs": True,
             "rs_level": "geometric",
             "rs_lower_bound": 0.99,
@@ -43,7 +46,7 @@ EXAMPLES = Examples(
         "custom_tis_function_path": {"use_tis": True, "custom_tis_function_path": "my.own"},
         "custom_tis_function_path of slime": {
             "use_tis": True,
-            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+            "custom_tis_function_path": f"{SLIME}.{TRUST_REGION}",
         },
         "custom_loss_function_path": {"custom_loss_function_path": "my.own"},
         "custom_pg_loss_reducer_function_path": {"custom_pg_loss_reducer_function_path": "my.own"},
@@ -52,7 +55,7 @@ EXAMPLES = Examples(
         "rewards_normalization: false with grpo": {"advantage_estimator": "grpo", "rewards_normalization": False},
     },
     passed=(
-        ("get_mismatch_metrics, observe_training_entropy", "what is logged"),
+        ("observe_training_entropy", "what is logged"),
         ("max_weight_staleness, dynamic_sampling_filter_path", "which rows reach the step"),
         ("use_routing_replay, use_rollout_routing_replay, use_rollout_indexer_replay", "how the model is run"),
         ("value_clip, critic_*", "the critic"),

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.dialects.dialect import Key
 from trimtab.dialects.slime.keys import KEYS as SLIME
 from trimtab.dialects.slime.keys import EstimatorName
-from trimtab.dialects.values import flag
+from trimtab.dialects.values import flag, text
 
 ESTIMATORS = ("grpo", "gspo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 OTHERWISE: dict[str, dict[str, Any]] = {
@@ -26,4 +26,5 @@ KEYS = (
     Key("mask_offpolicy_in_partial_rollout", flag, False, part="other"),
     Key("recompute_logprobs_via_prefill", flag, False, part="other"),
     Key("skip_actor_forward_only", flag, False, part="other"),
+    Key("qkv_format", text, "thd", part="other"),
 )

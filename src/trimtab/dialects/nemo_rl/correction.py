@@ -37,6 +37,11 @@ def _gates_and_weight(given: Given) -> tuple[Gates, Weight]:
     if kind == "seq-mask-tis" and unit == "sequence":
         raise ConfigError("NeMo-RL seq-mask-tis and sequence_level_importance_ratios exclude each other. Drop one.")
     if not given["use_importance_sampling_correction"]:
+        if kind is not None:
+            raise ConfigError(
+                f"NeMo-RL {T}_type {kind} needs use_importance_sampling_correction true, got false; without it the start fails. Switch it "
+                "on, or leave the type out."
+            )
         return (), Weight(level="one")
     if kind == "seq-mask-tis":
         return ratio_gate("geometric", lower, upper, action="zero"), Weight(level="token")

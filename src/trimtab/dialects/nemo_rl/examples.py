@@ -30,6 +30,10 @@ EXAMPLES = Examples(
     },
     refused={
         "positive_example_nll_weight": {"loss_fn": {"positive_example_nll_weight": 0.1}},
+        "reference_policy_kl_type: k2 in the loss": {
+            "loss_fn": {"reference_policy_kl_penalty": 0.01, "reference_policy_kl_type": "k2"}
+        },
+        "truncated_importance_sampling_type without the correction": {f"{T}_type": "tis", f"{T}_ratio": 2.0},
         "use_on_policy_kl_approximation": {
             "loss_fn": {"reference_policy_kl_penalty": 0.01, "use_on_policy_kl_approximation": True}
         },

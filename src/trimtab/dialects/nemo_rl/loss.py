@@ -40,9 +40,15 @@ def _kl(given: Given) -> KlPenalty | None:
     refuse(
         given["use_on_policy_kl_approximation"],
         "NeMo-RL use_on_policy_kl_approximation",
-        "value and gradient of the KL are weighed by current/behavior, detached. Switch it off",
+        "value and gradient of the KL are weighed by current/behavior. Switch it off",
     )
-    return KlPenalty(coefficient=penalty, **kl_settings(given))
+    kind = given["reference_policy_kl_type"]
+    refuse(
+        kind != "k3",
+        f"NeMo-RL reference_policy_kl_type {kind} in the loss",
+        "its gradient also runs through the probability of the sample, which ours has for k3. Use k3, or pay the KL in the reward",
+    )
+    return KlPenalty(coefficient=penalty, gradient="unbiased", **kl_settings(given))
 
 
 def kl_settings(given: Given) -> dict[str, Any]:

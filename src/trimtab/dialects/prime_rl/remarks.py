@@ -29,6 +29,7 @@ def _is_truncated(given: Given) -> bool:
     return (given["top_p"] is not None and given["top_p"] < 1) or (given["top_k"] is not None and given["top_k"] > 0)
 
 
+LOSS, CONFIG = "src/prime_rl/trainer/rl/loss.py", "packages/prime-rl-configs/src/prime_rl/configs/trainer.py"
 OTHER_COMPONENTS = ("opsd", "sft", "dataset_sft", "echo")
 """Algorithms that train tokens otherwise than by the policy's loss."""
 _REMARKS = (
@@ -39,6 +40,7 @@ _REMARKS = (
         "559b4477 it was `default`: probabilities within 0.2 by the sign of the advantage, and kl_tau 0.001. "
         "--set trainer.loss.type=default reads that.",
         _is_unsaid,
+        source=f"{CONFIG}:494-532",
     ),
     Remark(
         "type",
@@ -60,12 +62,14 @@ _REMARKS = (
         lambda given: (
             given.has("kl_tau") and not is_replaced(given) and not _is_removed(given) and not _is_custom(given)
         ),
+        source=f"{CONFIG}:494-532",
     ),
     Remark(
         "type",
         "surprise",
         "The ratio of kept tokens is uncapped; the older ratio bounds (token_mask, geo_mask, sequence_clip) are gone.",
         lambda given: is_replaced(given) and not _is_removed(given),
+        source=f"{LOSS}:109-161 default_loss_fn",
     ),
     Remark(
         "type",
@@ -88,6 +92,7 @@ _REMARKS = (
         "A ratio above {max_importance_ratio} is held there with its gradient kept; that is the gradient of CISPO, read as such: the "
         "value of the loss differs, its gradient does not.",
         lambda given: loss_kind(given) == "ipo" and not is_replaced(given) and given["max_importance_ratio"] < CAP,
+        source=f"{LOSS}:165 _capped_importance_ratio",
     ),
     Remark(
         "type",
@@ -95,6 +100,7 @@ _REMARKS = (
         "ppo clips the ratio to the sampler, not to the start of the step: under staleness tokens arrive already clipped, and none of "
         "them is weighed.",
         lambda given: loss_kind(given) == "ppo",
+        source=f"{LOSS}:279 PPOLoss.loss",
     ),
     Remark(
         "score_centering",
@@ -123,6 +129,7 @@ _REMARKS = (
         "surprise",
         "With ratio_type sequence each sequence was divided by its own length before the sum; the reduction is not read: pass your own.",
         lambda given: _is_removed(given) and given["ratio_type"] == "sequence",
+        source=f"{LOSS}:112 compute_loss",
     ),
     Remark(
         "algo.type",
@@ -130,6 +137,7 @@ _REMARKS = (
         "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that computes is not in this "
         "reading.",
         lambda given: given["algo.type"] in OTHER_COMPONENTS,
+        source="src/prime_rl/trainer/rl/train.py:300-323",
     ),
     Remark(
         "algo.type",
@@ -137,6 +145,7 @@ _REMARKS = (
         "opd trains by its own component and passes trainer.loss by: −sg(log teacher − log p)·r where p − q is at least −0.2, the ratio r "
         "not bounded, and 0.001·(log r)² on every token. Pass the teacher's log-probs as `teacher`.",
         distils,
+        source=f"{LOSS}:331 ref_kl_loss_fn",
     ),
     Remark(
         "algo.type",

@@ -1,26 +1,38 @@
-"""slime (624b824a): `--use-tis`, the IcePop function, the `mis` recipe, and the off-policy sequence mask."""
+"""slime (624b824a): `--use-tis` and the function that weighs, its own, IcePop's or the `mis` recipe's, and the off-policy sequence mask."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.dialect import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
-from trimtab.dialects.slime.keys import RECIPE
+from trimtab.dialects.slime.keys import BEFORE, RECIPE
 from trimtab.errors import ConfigError
 
 SAFETY = 20.0
+PLACE = "slime.backends.megatron_utils.loss"
 TRUST_REGION, TRUST_SAFETY = "binary_kl_trust_region_function", 30.0
+MIS = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
+"""The function of the recipe, which the command names; a file of bounds does not."""
+Function = Literal["vanilla", "icepop", "trust region", "mis"]
+FUNCTIONS: dict[str, Function] = {
+    "vanilla_tis_function": "vanilla",
+    "icepop_function": "icepop",
+    TRUST_REGION: "trust region",
+    MIS.rpartition(".")[2]: "mis",
+}
+"""What weighs, by the last word of --custom-tis-function-path."""
 
 
 def correction_of(given: Given) -> Correction:
     """The weight of whichever function is configured, and the sequence mask."""
     refuse(
-        given.is_on("mis_level", "mis_mode", "mis_upper_bound", "mis_veto_threshold"),
+        given.is_on("mis_level", "mis_mode", "mis_upper_bound", "mis_veto_threshold") and function(given) == "mis",
         f"{given.dialect.title} mis_level, mis_mode and their bounds",
         "they zeroed weights where today's recipe rejects. Write tis_level, tis_mode, tis_lower_bound, tis_upper_bound and "
         "rs_veto_threshold, as mis.yaml has it since it got use_rs",
@@ -28,37 +40,82 @@ def correction_of(given: Given) -> Correction:
     if given["use_score_centering"]:
         return _centering(given)
     gates = _opsm(given)
-    if not given["use_tis"]:
+    if not weighs(given):
         if given["use_rollout_logprobs"]:
             return Correction(policies="bypass", gates=gates, weight=Weight(level="one"))
         return alone(given, gates)
     if given["use_rollout_logprobs"]:
-        raise ConfigError(f"{given.dialect.title} --use-tis and --use-rollout-logprobs exclude each other. Drop one.")
-    if is_mis(given):
+        raise ConfigError(
+            f"{given.dialect.title} --use-rollout-logprobs and a weight, of --use-tis or of a function that --get-mismatch-metrics "
+            "calls, exclude each other. Drop one."
+        )
+    kind = function(given)
+    if kind == "mis":
         refuse(
-            given.has("custom_config_path") and not given.has(*(key.label for key in RECIPE)),
+            lacks_the_recipe(given),
             f"{given.dialect.title}'s mis recipe",
             "its levels and bounds stand in the file of --custom-config-path. Put that beside this one, or pass --set",
         )
         return _mis(given, gates)
-    if (given["custom_tis_function_path"] or "").endswith(TRUST_REGION):
-        return _trust_region(given, gates)
-    return Correction(
-        gates=gates, weight=weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
-    )
+    return _trust_region(given, gates) if kind == "trust region" else Correction(gates=gates, weight=_bounded(given))
+
+
+def function(given: Given) -> Function:
+    """Which function weighs: the one that the command names, whatever keys stand beside it, and slime's own where it names none.
+
+    A file of nothing but the recipe's keys is the one that the recipe reads.
+    """
+    path = given["custom_tis_function_path"]
+    if path is None:
+        return "mis" if is_the_recipes_file(given) else "vanilla"
+    kind = FUNCTIONS.get(re.split(r"[.:]", path)[-1])
+    if kind is None:
+        raise ConfigError(
+            f"{given.dialect.title} --custom-tis-function-path {path} is a function of your own and cannot be read."
+        )
+    return kind
+
+
+def has_recipe(given: Given) -> bool:
+    """Whether a key of the recipe is written."""
+    return given.has(*(key.label for key in RECIPE), *BEFORE)
+
+
+def is_the_recipes_file(given: Given) -> bool:
+    """Whether these are the recipe's keys and no others, as its own file holds them."""
+    others = set(given.places) - {"use_tis", *(key.label for key in RECIPE), *BEFORE}
+    return has_recipe(given) and not others and all(key.startswith(("tis_", "rs_")) for key in given.unread_keys)
+
+
+def lacks_the_recipe(given: Given) -> bool:
+    """Whether the recipe's keys stand in a file that is not here."""
+    return given.has("custom_config_path") and not has_recipe(given)
+
+
+def is_mis(given: Given) -> bool:
+    """Whether the weight is that of the `mis` recipe, with levels and bounds that are known."""
+    return function(given) == "mis" and not lacks_the_recipe(given)
+
+
+def weighs(given: Given) -> bool:
+    """Whether a function weighs the loss. To log mismatch slime calls the same one, and two of them do not ask why."""
+    is_logged = given["get_mismatch_metrics"] and given["custom_tis_function_path"] is not None
+    return bool(given["use_tis"]) or (bool(is_logged) and function(given) in ("vanilla", "icepop"))
+
+
+def _bounded(given: Given) -> Weight:
+    """The token's ratio within the bounds: held there, or dropped outside."""
+    return weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=function(given) == "icepop")
 
 
 def _centering(given: Given) -> Correction:
     """REINFORCE by the ratio of the policy being trained to the sampler, less its mean over the head; three policies are not compared."""
-    own = is_mis(given) or (given["custom_tis_function_path"] or "").endswith(TRUST_REGION)
     refuse(
-        given["use_opsm"] or (given["use_tis"] and own),
+        given["use_opsm"] or (given["use_tis"] and function(given) in ("mis", "trust region")),
         f"{given.dialect.title} --use-score-centering with --use-opsm or a recipe of weights",
         "it goes with --use-tis and its icepop_function only. Leave one out",
     )
-    weight = Weight(level="one")
-    if given["use_tis"]:
-        weight = weight_of("token", given["tis_clip_low"], given["tis_clip"], zero=_is_icepop(given))
+    weight = _bounded(given) if given["use_tis"] else Weight(level="one")
     return Correction(policies="bypass", weight=weight, centering="score")
 
 
@@ -69,25 +126,6 @@ def _trust_region(given: Given, gates: Gates) -> Correction:
         tested: dict[str, Any] = {"level": "sequence", "agg": "mean", "direction": "forward"}
         gates += (Gate(metric="binary_kl", upper=bound, action="zero", **tested),)
     return Correction(gates=gates, weight=Weight(level="token", limit=Limit(bound=TRUST_SAFETY, at="token")))
-
-
-def is_mis(given: Given) -> bool:
-    """Whether the weight is that of the `mis` recipe."""
-    return (
-        given.has(*(key.label for key in RECIPE))
-        or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
-    )
-
-
-def _is_icepop(given: Given) -> bool:
-    named = given["custom_tis_function_path"]
-    if named is None or named.endswith("vanilla_tis_function"):
-        return False
-    if named.endswith("icepop_function"):
-        return True
-    raise ConfigError(
-        f"{given.dialect.title} --custom-tis-function-path {named} is a function of your own and cannot be read."
-    )
 
 
 def _opsm(given: Given) -> Gates:
@@ -143,13 +181,14 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         return
     plain = {"use_tis": True, "tis_clip_low": weight.lower or 0.0, "tis_clip": weight.upper or 1e12, **found}
     if weight.outside == "zero":
-        plain["custom_tis_function_path"] = "slime.backends.megatron_utils.loss.icepop_function"
+        plain["custom_tis_function_path"] = f"{PLACE}.icepop_function"
     yield plain
     if any(gate.metric == "binary_kl" for gate in gates):
-        named = f"slime.backends.megatron_utils.loss.{TRUST_REGION}"
+        named = f"{PLACE}.{TRUST_REGION}"
         yield {"use_tis": True, "custom_tis_function_path": named, "tis_binary_kl_threshold": gates[0].upper, **found}
     bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
-    recipe = {"use_tis": True, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
+    named = {"use_tis": True, "custom_tis_function_path": MIS}
+    recipe = {**named, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
     rejection = _recipe(gates)
     for mode in ("truncate", "clip"):
         yield {**recipe, "tis_mode": mode, **bounds, **rejection, **found}

@@ -6,7 +6,7 @@ from trimtab.dialects.slime.advantage import advantage_of
 from trimtab.dialects.slime.correction import candidates, correction_of
 from trimtab.dialects.slime.examples import EXAMPLES
 from trimtab.dialects.slime.hints import HINTS
-from trimtab.dialects.slime.keys import KEYS
+from trimtab.dialects.slime.keys import BEFORE, KEYS
 from trimtab.dialects.slime.loss import loss_of
 from trimtab.dialects.slime.remarks import REMARKS
 
@@ -14,7 +14,7 @@ DIALECT = Dialect(
     SIGNATURE,
     version="624b824a",
     versions=(
-        Version("before use_rs", ("mis_level", "mis_mode", "mis_lower_bound", "mis_upper_bound", "mis_veto_threshold")),
+        Version("before use_rs", BEFORE),
         Version("after 624b824a, and vime", ("use_score_centering", "score_centering_top_k")),
     ),
     keys=KEYS,

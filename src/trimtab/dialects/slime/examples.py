@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from trimtab.dialects.examples import Examples, each_name
+from trimtab.dialects.slime.correction import MIS, PLACE, TRUST_REGION
 from trimtab.dialects.slime.keys import ESTIMATORS
 
+RECIPE = {"use_tis": True, "custom_tis_function_path": MIS, "tis_batch_normalize": False}
 EXAMPLES = Examples(
     corrections={
         "--use-tis": {"use_tis": True},
@@ -12,18 +14,17 @@ EXAMPLES = Examples(
             "use_tis": True,
             "tis_clip_low": 0.5,
             "tis_clip": 5.0,
-            "custom_tis_function_path": "slime.backends.megatron_utils.loss.icepop_function",
+            "custom_tis_function_path": f"{PLACE}.icepop_function",
         },
-        "mis, tis_mode truncate": {"use_tis": True, "tis_mode": "truncate", "tis_batch_normalize": False},
-        "mis, tis_mode clip": {"use_tis": True, "tis_mode": "clip", "tis_batch_normalize": False},
-        "mis, tis_mode mask": {"use_tis": True, "tis_mode": "mask", "tis_batch_normalize": False},
+        "mis, tis_mode truncate": {**RECIPE, "tis_mode": "truncate"},
+        "mis, tis_mode clip": {**RECIPE, "tis_mode": "clip"},
+        "mis, tis_mode mask": {**RECIPE, "tis_mode": "mask"},
         "mis, rs_level geometric": {
-            "use_tis": True,
+            **RECIPE,
             "use_rs": True,
             "rs_level": "geometric",
             "rs_lower_bound": 0.99,
             "rs_upper_bound": 1.01,
-            "tis_batch_normalize": False,
         },
         "--use-score-centering": {"use_score_centering": True},
         "--use-score-centering with --use-tis": {"use_score_centering": True, "use_tis": True},
@@ -31,7 +32,7 @@ EXAMPLES = Examples(
         "binary_kl_trust_region_function": {
             "use_tis": True,
             "tis_binary_kl_threshold": 0.005,
-            "custom_tis_function_path": "slime.backends.megatron_utils.loss.binary_kl_trust_region_function",
+            "custom_tis_function_path": f"{PLACE}.{TRUST_REGION}",
         },
     },
     objectives={
@@ -63,7 +64,6 @@ EXAMPLES = Examples(
         },
     },
     passed=(
-        ("get_mismatch_metrics", "what is logged"),
         ("dynamic_sampling_filter_path, over_sampling_batch_size", "which rows reach the step"),
         ("value_clip, critic_*", "the critic"),
     ),

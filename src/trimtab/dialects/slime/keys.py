@@ -22,6 +22,8 @@ RECIPE = (
     Key("tis_batch_normalize", flag, True),
 )
 """examples/train_infer_mismatch_helper/mis.yaml"""
+BEFORE = ("mis_level", "mis_mode", "mis_lower_bound", "mis_upper_bound", "mis_veto_threshold")
+"""What that file held before it got use_rs."""
 DISTILLED = "on_policy_distillation"
 FLASH = "flash_reinforce"
 ESTIMATORS = ("grpo", "gspo", "cispo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
@@ -47,11 +49,9 @@ KEYS = (
     Key("use_opsm", flag, False),
     Key("opsm_delta", number, 1e-4),
     *RECIPE,
+    Key("get_mismatch_metrics", flag, False, part="other"),
     Key("custom_config_path", text, part="other"),
-    *(
-        Key(f"mis_{name}", raw, legacy=True)
-        for name in ("level", "mode", "lower_bound", "upper_bound", "veto_threshold")
-    ),
+    *(Key(name, raw, legacy=True) for name in BEFORE),
     Key("loss_type", text, "policy_loss", part="loss"),
     Key("pg_loss_type", choice("ppo", "reinforce"), part="loss"),
     Key("eps_clip", number, 0.2, part="loss"),

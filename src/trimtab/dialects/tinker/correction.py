@@ -7,13 +7,14 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.tinker.loss import REFUSED, loss_name
 
 TWO_POLICIES = Correction(policies="bypass", weight=Weight(level="one"))
 
 
 def correction_of(given: Given) -> Correction | None:
     """The ratio of the loss is current/behavior and carries the whole correction."""
-    return None if given["loss_fn"] in ("cross_entropy", "custom", "stable_reinforce") else TWO_POLICIES
+    return None if loss_name(given) in REFUSED else TWO_POLICIES
 
 
 def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
