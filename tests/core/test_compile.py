@@ -10,6 +10,7 @@ from tests.waiting import LIMIT
 # In a process of its own: the run-time shape checker of the tests is not made to be traced.
 SCRIPT = """
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 from trimtab.config.presets import preset
 from trimtab.core.correct import correct
 
@@ -31,9 +32,16 @@ for name in ("geo-rs+token-mis", "seq-tis", "opsm", "m2po", "bypass-token-tis"):
             return out.weight, out.kept.float(), *(out.metrics[each] for each in ("drift/k3", "weight/ess", "kept_fraction"))
 
         torch.compiler.reset()
-        compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+        graphs = []
+
+        def counted(graph, inputs):
+            graphs.append(graph)
+            return aot_eager(graph, inputs)
+
+        compiled = torch.compile(step, fullgraph=True, backend=counted)
         for found, wanted in zip(compiled(*tensors), step(*tensors), strict=True):
             torch.testing.assert_close(found, wanted)
+        assert len(graphs) == 1, len(graphs)
         print(name, packed)
 """
 

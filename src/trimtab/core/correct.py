@@ -26,7 +26,7 @@ from trimtab.core.bounds import is_fixed
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.onepass import one_pass
-from trimtab.core.fast.switch import has_pass, is_bare, is_by_kernels
+from trimtab.core.fast.switch import is_bare
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
@@ -161,9 +161,7 @@ def correct(
 
 def is_whole_batch(rule: Correction, tokens: Tensor, layout: Layout) -> bool:
     """Whether a rule that rejects can be asked, at no cost, what it left of a batch: on the host, and of more than one sequence."""
-    if not rule.gates or torch.compiler.is_compiling() or not is_bare(tokens, "cpu") or layout.ranks.whole is not None:
-        return False
-    if has_pass("cpu") and is_by_kernels(tokens.device):
+    if not rule.gates or torch.compiler.is_compiling() or not is_bare(tokens) or layout.ranks.whole is not None:
         return False
     if _get_current_dispatch_mode() is not None:  # FakeTensorMode and its like hold no numbers
         return False

@@ -6,7 +6,7 @@ derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -21,12 +21,11 @@ from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.decided import PassDecisions
 from trimtab.core.fast.figures import as_tensors
-from trimtab.core.fast.switch import is_bare, is_by_kernels, made_by_kernels, pass_fits
+from trimtab.core.fast.switch import is_bare, pass_fits
 from trimtab.core.observe import Metrics
 from trimtab.core.reduce import Denominator
 from trimtab.losses.call import LossCall
 from trimtab.losses.clip_pass import ClippedPass, clip_pass, doubtful_figures, own_figures, selection_figures
-from trimtab.losses.kernels import KernelClip, clip_by_kernels
 from trimtab.losses.metrics import Measured, PolicyMetrics
 from trimtab.losses.terms import Surrogate, Terms
 
@@ -66,7 +65,7 @@ def loss_fits(call: LossCall) -> bool:
     rule = call.correction
     if rule is not None and rule.pairs != ("proximal/behavior",) and call.anchor != "behavior":
         return False
-    whole = is_bare(call.advantages.detach().contiguous(), call.mask.device.type)
+    whole = is_bare(call.advantages.detach().contiguous())
     return whole and pass_fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
 
 
@@ -112,8 +111,7 @@ class _Written(torch.autograd.Function):
         twice = torch.is_grad_enabled()  # a second derivative is asked for
         if ctx.written and not twice:
             gradient, factor = ctx.written.pop(), gradients[0]
-            as_it_is = not is_by_kernels(factor.device) and float(factor) == 1.0  # a GPU would have to be waited for
-            return (gradient if as_it_is else gradient.mul_(factor)).to(current.dtype), None, None, None
+            return (gradient if float(factor) == 1.0 else gradient.mul_(factor)).to(current.dtype), None, None, None
         with torch.enable_grad():
             leaf = current if twice else current.detach().requires_grad_()
             (found,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
@@ -124,8 +122,6 @@ def one_pass_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] 
     """The loss and its metrics by one pass; None where the call or the batch does not fit. `plain` is the same by the plain form."""
     if not loss_fits(call):
         return None
-    if is_by_kernels(call.mask.device):
-        return _kernel_loss(call, plain)
     written: list[
         Tensor
     ] = []  # the only reference: torch then takes the gradient as it is, where it would copy a shared one
@@ -144,15 +140,6 @@ def _with_gradient(call: LossCall, value: Tensor, written: list[Tensor], plain: 
     return _Written.apply(call.policies["current"], [value], written, plain_value)  # pyright: ignore[reportReturnType]
 
 
-def _kernel_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
-    """The loss and its metrics by kernels, which fit every batch."""
-    clipped = made_by_kernels(lambda: clip_by_kernels(call, _rule_of(call)))
-    if clipped is None:
-        return None
-    written = [clipped.gradient.pop()]
-    return _with_gradient(call, clipped.loss, written, plain), _kernel_metrics(call, clipped, plain)
-
-
 def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetrics:
     """Every metric of the call, from the sums of a pass on a CPU."""
     quick, value = clipped.quick, clipped.loss / clipped.averaged_over
@@ -165,25 +152,6 @@ def _metrics(call: LossCall, clipped: ClippedPass, plain: Plain) -> PolicyMetric
 
     parts = {"loss": lambda: {"policy/loss": value}, "own": own, "selection": selection}
     return _in_order(call, quick, plain, parts | {"doubtful": partial(doubtful_figures, clipped)})
-
-
-def _kernel_metrics(call: LossCall, clipped: KernelClip, plain: Plain) -> PolicyMetrics:
-    """The same where kernels wrote them."""
-
-    def some(names: Iterable[str]) -> dict[str, Tensor]:
-        return {name: clipped.figures[name] for name in names}
-
-    def doubtful() -> dict[str, Tensor]:
-        figures = clipped.quick.found.figures
-        return {name: figures[name] for name in DOUBTFUL}
-
-    parts = {
-        "loss": partial(some, ["policy/loss"]),
-        "own": partial(some, _own_names(call)),
-        "selection": partial(some, SELECTION),
-        "doubtful": doubtful,
-    }
-    return _in_order(call, clipped.quick, plain, parts)
 
 
 def _own_names(call: LossCall) -> list[str]:

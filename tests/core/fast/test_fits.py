@@ -83,51 +83,18 @@ def test_what_of_the_tensors_it_cannot_take(monkeypatch: pytest.MonkeyPatch) -> 
 KINDS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-@pytest.mark.parametrize(("package", "taken"), [("numba", KINDS[:1]), ("triton", KINDS[:3]), (None, ())])
-def test_which_types_the_pass_of_a_device_takes(
-    package: str | None, taken: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPU stands for a device with either pass, or with none."""
+def test_which_types_the_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_FAST", "1")
-    monkeypatch.setattr(switch, "WRITTEN_IN", {"cpu": package} if package else {})
-    monkeypatch.setattr(switch, "lacks", lambda package: None)
     (_, mask), rule = tensors(), Correction(gates=(RATIO,))
-    assert tuple(kind for kind in KINDS if pass_fits(rule, (tensors(kind)[0],), mask, Padded())) == taken
-    monkeypatch.setattr(switch, "lacks", lambda package: "not here")
-    assert not pass_fits(rule, (tensors()[0],), mask, Padded())
+    taken = [kind for kind in KINDS if pass_fits(rule, (tensors(kind)[0],), mask, Padded())]
+    assert taken == [torch.float32]
 
 
-def test_a_triton_that_is_missing_or_too_old_leaves_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRIMTAB_FAST", "1")
-    told: dict[str, str] = {}
-    for version in ("3.2.0", "3.4.0", "3.10.0+git"):
-        switch.lacks.cache_clear()
-        monkeypatch.setattr("importlib.util.find_spec", lambda package: object())
-        monkeypatch.setattr("importlib.metadata.version", lambda package, version=version: version)
-        told[version] = form_in_use("cuda")
-    switch.lacks.cache_clear()
-    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
-    assert form_in_use("cuda") == "the plain form: triton is not installed"
-    monkeypatch.undo()
-    switch.lacks.cache_clear()
-    assert told["3.2.0"] == "the plain form: triton 3.2.0 is older than 3.4"
-    assert told["3.4.0"] == told["3.10.0+git"]
-    assert told["3.4.0"].startswith("one pass over the tokens, by triton")
-    assert told["3.4.0"].endswith("not run on a GPU")
-
-
-def test_kernels_that_no_gpu_has_run_are_taken_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "lacks", lambda package: None)
-    monkeypatch.setattr(switch, "FAILED", dict[str, str]())
-    taken = dict[str | None, tuple[bool, bool]]()
-    for asked in (None, "0", "1"):
-        monkeypatch.delenv("TRIMTAB_FAST", raising=False)
-        if asked is not None:
-            monkeypatch.setenv("TRIMTAB_FAST", asked)
-        taken[asked] = switch.has_pass("cpu"), switch.has_pass("cuda")
-    assert taken == {None: (True, False), "0": (False, False), "1": (True, True)}
-    monkeypatch.delenv("TRIMTAB_FAST")
-    assert form_in_use("cuda").startswith("the plain form. TRIMTAB_FAST=1 takes kernels")
+def test_without_numba_calls_take_the_plain_form_and_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch, "_has_numba", lambda: False)
+    (plain, mask), rule = tensors(), Correction(gates=(RATIO,))
+    assert not pass_fits(rule, (plain,), mask, Padded())
+    assert form_in_use() == "the plain form: numba is not installed"
 
 
 def test_a_transform_takes_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:

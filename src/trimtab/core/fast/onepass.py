@@ -14,8 +14,7 @@ from trimtab.config.algebra import Correction
 from trimtab.core.fast import figures, points
 from trimtab.core.fast.decide import RowPass, row_pass
 from trimtab.core.fast.decided import PassDecisions, edits_before, pair_of, readable_mask
-from trimtab.core.fast.kernels import KernelDecisions, kernel_decisions
-from trimtab.core.fast.switch import is_by_kernels, made_by_kernels, pass_fits
+from trimtab.core.fast.switch import pass_fits
 from trimtab.core.layout import Layout
 from trimtab.core.observe import gate_name
 from trimtab.core.once import of_identity, once
@@ -110,14 +109,10 @@ def _gate_section(
     return measure(quick.found, index, name)
 
 
-def one_pass(
-    rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout
-) -> QuickDecisions | KernelDecisions | None:
+def one_pass(rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout) -> QuickDecisions | None:
     """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
     if not pass_fits(rule, tuple(policies.values()), mask, layout):
         return None
-    if is_by_kernels(mask.device):
-        return made_by_kernels(lambda: kernel_decisions(rule, policies, None, mask, layout))
     return run_pass(rule, policies, rule.pair, mask, layout, complete=True, observes=True)
 
 

@@ -92,7 +92,7 @@ def decide_rows(
     return DONE
 
 
-@compiled()  # two kernels share it: inlined, it would be compiled for each
+@compiled()  # two loops share it: inlined, it would be compiled for each
 @no_type_check
 def decide_chunk(given, part, tokens, gates, bounds, weighs, limits, plan, scratch, rows, sums, tops):
     """Decide the rows of a chunk, which lie between the offsets `part`, by their sums and extremes.
