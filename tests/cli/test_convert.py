@@ -14,6 +14,7 @@ from trimtab.dialects import read
 
 AREAL = """
 actor:
+  use_decoupled_loss: true
   rejection_sampling:
     level: sequence
     agg: mean
@@ -188,7 +189,8 @@ def test_a_part_that_cannot_be_said_is_left_out_and_listed_with_a_code_of_its_ow
     words = ("convert", "--from", "verl", str(file), "--to", "areal")
     code, out, err = run(*words)
     assert code == 4
-    section = {"actor": {"rejection_sampling": {"level": "token", "action": "clamp", "upper": 2.0}}}
+    rejection = {"level": "token", "action": "clamp", "upper": 2.0}
+    section = {"actor": {"rejection_sampling": rejection, "use_decoupled_loss": True}}
     assert yaml.safe_load(out) == section
     assert err.startswith("left out: advantage: AReaL has no gpg, only reinforce++, grpo, rloo, gae.\n")
     code, out, err = run(*words, "--strict")
@@ -264,7 +266,8 @@ def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict
 def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(tmp_path: Path) -> None:
     file = tmp_path / "areal.yaml"
     file.write_text(
-        "actor: {rejection_sampling: {level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
+        "actor: {use_decoupled_loss: true, rejection_sampling: "
+        "{level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
     )
     code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
     assert code == 0

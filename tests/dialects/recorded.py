@@ -15,6 +15,8 @@ from torch import Tensor
 FOLDER = Path(__file__).parent.parent / "parity" / "vectors"
 SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
 """Recorded from a proposal; read as the framework it was proposed to."""
+DECOUPLED = {"use_decoupled_loss": True}
+"""AReaL's loss was recorded with log-probs of three policies, which a run hands to it only so; the loss itself does not look."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def cases(family: str) -> list[Case]:
                     id=row["id"],
                     framework=SPOKEN.get(row["framework"], row["framework"]),
                     section=row["section"],
-                    config=row["config"],
+                    config=row["config"] | (DECOUPLED if "use_decoupled_loss" in row["config"] else {}),
                     inputs={name: stored[key] for name, key in row["inputs"].items()},
                     outputs={name: stored[key] for name, key in row["outputs"].items()},
                     metrics=row.get("metrics") or {},

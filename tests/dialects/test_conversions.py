@@ -187,5 +187,14 @@ def test_a_lost_dual_clip_changes_the_gradient_where_a_bad_token_has_a_large_rat
     asked = read("verl", clip)
     found = write("trl", asked, strict=False)
     (said,) = sizes(asked, read("trl", found.settings), {"loss"}).values()
+    # the dual clip holds −A·r at −3·A, so beyond ratio 3 a bad token has no gradient; without it it has
+    same = "the gradient is the same on 8 answers of 2 to 9 tokens with ratios 0.78 to 1.25"
+    assert said == f"{same}; a token of ratio 4 and a negative advantage has none here and one there"
+
+
+def test_a_wider_clip_changes_the_gradient_of_a_usual_step() -> None:
+    asked = read("verl", {"actor_rollout_ref": {"actor": {"clip_ratio_high": 0.28}}})
+    other = read("verl", {"actor_rollout_ref": {"actor": {"clip_ratio_high": 0.2}}})
+    (said,) = sizes(asked, other, {"loss"}).values()
     assert said.startswith("the gradient changes by ")
-    assert said.endswith("% on 8 answers of 2 to 9 tokens with ratios 0.6 to 4")
+    assert said.endswith("% on 8 answers of 2 to 9 tokens with ratios 0.78 to 1.25")

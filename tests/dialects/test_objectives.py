@@ -187,7 +187,7 @@ def test_prime_rl_before_02bdca2e4_weighs_and_pulls_by_the_ratio(seed: int) -> N
 @FEW
 def test_areals_budget_sorts_and_drops_until_the_mean_is_below(seed: int, tau: float) -> None:
     x = batch(seed)
-    rule = read("areal", {"actor": {"m2_threshold": tau}}).correction
+    rule = read("areal", {"use_decoupled_loss": True, "m2_threshold": tau}).correction
     assert rule is not None
     found = trimtab.correct(rule, proximal=x["proximal"], behavior=x["behavior"], mask=x["mask"]).kept
     squares = (x["proximal"] - x["behavior"]).float().square()

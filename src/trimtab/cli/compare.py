@@ -18,15 +18,20 @@ from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Train
 from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.fields import PARTS, differences, goal_fields, heads, in_words
+from trimtab.dialects.fields import PARTS, SOFT, Gravity, compared, goal_fields, in_words
 from trimtab.dialects.guess import framework_of
-from trimtab.dialects.same import is_same, sameness
+from trimtab.dialects.reading import NOTHING
+from trimtab.dialects.same import is_same
+from trimtab.dialects.writing.idle_clip import with_idle_clip
+from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.errors import ConfigError
 
 OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advantage", "shaping")} | {
     "entropy_bonus": "entropy"
 }
 """Parts of a training file → what a Reading calls them."""
+Compared = tuple[str, str, Gravity, tuple[Any, Any]]
+"""A difference: its part, its field, what it changes, and the two values."""
 
 
 def compare(
@@ -48,20 +53,26 @@ def compare(
     """Say whether two files of settings compute the same thing.
 
     Where the corrections differ you get the smallest batch that shows it; losses and advantages are compared field by field. A part
-    that only one of them has is not compared. Safety limits on log-ratios that nothing can reach are a note.
+    that only one of them has is not compared. What hardly any number meets is a note: safety limits, eps, a group of one, rows without
+    tokens. What a loss does with rejected tokens counts only where something can be rejected.
 
-    Exit codes: 0 they are the same. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could not be read.
+    Exit codes: 0 they are the same, as far as both say it. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could
+    not be read. After `trimtab convert`, comparing the source with the result gives 0 if and only if convert gave 0.
     """
     one, other = (
         _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
     )
-    found = [*_difference(one, other), *_part_differences(one, other)]
+    every = [*compared(*map(in_plain_words, (one, other)))]
+    found = [
+        *_difference(
+            one, other, {name for part, name, grave, _ in every if part == "correction" and grave == "differs"}
+        )
+    ]
+    found += _part_lines([each for each in every if each[2] == "differs"])
     for line in found or ["They compute the same thing."]:
         show.put(line)
-    if not found and _only_limits_differ(one, other):
-        show.note(
-            "Their safety limits on log-ratios differ, but only beyond ratios that are never met or bounds that hold anyway."
-        )
+    for note in _notes(one, other, every):
+        show.note(note)
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
         show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
@@ -74,9 +85,28 @@ def compare(
         raise typer.Exit(READ_IN_PART)
 
 
-def _only_limits_differ(one: Reading, other: Reading) -> bool:
-    rules = one.correction, other.correction
-    return rules[0] is not None and rules[1] is not None and not is_same(rules[0], rules[1])
+def in_plain_words(reading: Reading) -> Reading:
+    """The same in the words that equal losses and rewards share."""
+    return with_plain_rewards(with_idle_clip(reading))
+
+
+def _notes(one: Reading, other: Reading, every: list[Compared]) -> Iterator[str]:
+    """What differs where hardly any number meets it."""
+    rules = one.rule, other.rule
+    said = {name: grave for part, name, grave, _ in every if part == "correction"}
+    if (
+        rules[0] is not None
+        and rules[1] is not None
+        and set(said.items()) <= {("limits", "note")}
+        and not is_same(*rules)
+    ):
+        yield "Their safety limits on log-ratios differ, but only beyond ratios that are never met or bounds that hold anyway."
+    for part, name, grave, ends in every:
+        if part == "correction" and name == "kept" and grave == "note":
+            yield "One takes tokens out of the mask where the other weighs them 0, which is the same without a KL or an entropy term."
+        elif part != "correction" and grave == "note":
+            mine, theirs = map(in_words, ends)
+            yield f"B {SOFT[name.rpartition('.')[2]].rstrip('.')} ({name} {mine} in A, {theirs} in B)."
 
 
 def _sets_for(side: str, sets: list[str]) -> list[str]:
@@ -88,13 +118,12 @@ def _sets_for(side: str, sets: list[str]) -> list[str]:
     ]
 
 
-def _part_differences(one: Reading, other: Reading) -> Iterator[Text]:
+def _part_lines(off: list[Compared]) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
-    a, b = goal_fields(one), goal_fields(other)
-    for part in [part for part in PARTS if part in a and part in b]:
-        off = heads(differences(a[part], b[part]))
-        if off:
-            fields = (f"{path} {in_words(mine)} in A, {in_words(theirs)} in B" for path, (mine, theirs) in off.items())
+    for part in PARTS:
+        named = {name: ends for each, name, _, ends in off if each == part}
+        fields = (f"{path} {in_words(mine)} in A, {in_words(theirs)} in B" for path, (mine, theirs) in named.items())
+        if named:
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
@@ -126,27 +155,32 @@ def _read_own(place: str) -> Reading:
     return Reading(framework="trimtab", **said)
 
 
-def _difference(first: Reading, second: Reading) -> list[Any]:
-    """Lines that say how two corrections differ; none where they agree."""
-    one, other = first.correction, second.correction
+def _difference(first: Reading, second: Reading, off: set[str]) -> list[Any]:
+    """Lines that say how two corrections differ; none where they agree, or where neither corrects anything."""
+    one, other = first.rule, second.rule
     if one is None or other is None:
         refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
-        return [] if one is other or refused else ["Only one of them has a correction."]
-    same = sameness(one, other)
+        known = one or other
+        return [] if refused or known is None or is_same(known, NOTHING) else ["Only one of them has a correction."]
     lines: list[Any] = []
-    if not (same.weights and same.kept):
+    if off & {"weights", "kept"}:
         lines += _shown_difference(one, other)
-    elif not same.limits:
+    if "limits" in off:
         lines.append("They differ only in their limits on log-ratios, so only where |log_r| is beyond them.")
-    if not same.denominator:
+    if "denominator" in off:
         lines.append(f"They divide by other counts: A by the tokens {one.denominator}, B by those {other.denominator}.")
-    if not same.applies_to:
+    if "applies_to" in off:
         lines.append("One of them also weighs the KL term.")
     return lines
 
 
 def _shown_difference(one: Correction, other: Correction) -> list[Any]:
     """A batch on which they differ; where none was found, that."""
+    if one.policies != other.policies:
+        there = {"bypass": "behavior", "decoupled": "proximal"}
+        said = f"A's ratio divides by {there[one.policies]}, B's by {there[other.policies]}."
+        if not any(each.gates or each.weighs for each in (one, other)):
+            return [said]
     example = smallest_difference(one, other)
     if example is None:
         return [f"They are written differently; {MOST} small batches showed no difference."]

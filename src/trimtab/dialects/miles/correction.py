@@ -39,4 +39,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     for each in slime.candidates(rule):
         if not any(name in each for name in NOT_HERE):
             path = each.get("custom_tis_function_path")
-            yield each if path is None else {**each, "custom_tis_function_path": f"{PLACE}.{path.rpartition('.')[2]}"}
+            yield (
+                each
+                if path in (None, slime.MIS)
+                else {**each, "custom_tis_function_path": f"{PLACE}.{path.rpartition('.')[2]}"}
+            )

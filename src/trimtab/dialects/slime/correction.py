@@ -14,6 +14,7 @@ from trimtab.dialects.slime.keys import RECIPE
 from trimtab.errors import ConfigError
 
 SAFETY = 20.0
+MIS = "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp"
 TRUST_REGION, TRUST_SAFETY = "binary_kl_trust_region_function", 30.0
 
 
@@ -72,11 +73,9 @@ def _trust_region(given: Given, gates: Gates) -> Correction:
 
 
 def is_mis(given: Given) -> bool:
-    """Whether the weight is that of the `mis` recipe."""
-    return (
-        given.has(*(key.label for key in RECIPE))
-        or "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
-    )
+    """Whether the weight is that of the `mis` recipe, whose keys do nothing in a run that does not name its function."""
+    named = "mis" in (given["custom_tis_function_path"] or "").rpartition(".")[2]
+    return named or (not given.is_run and given.has(*(key.label for key in RECIPE)))
 
 
 def _is_icepop(given: Given) -> bool:
@@ -149,7 +148,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         named = f"slime.backends.megatron_utils.loss.{TRUST_REGION}"
         yield {"use_tis": True, "custom_tis_function_path": named, "tis_binary_kl_threshold": gates[0].upper, **found}
     bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
-    recipe = {"use_tis": True, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
+    recipe: dict[str, Any] = {"use_tis": True, "custom_tis_function_path": MIS}
+    recipe |= {"tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
     rejection = _recipe(gates)
     for mode in ("truncate", "clip"):
         yield {**recipe, "tis_mode": mode, **bounds, **rejection, **found}
