@@ -131,8 +131,10 @@ def test_a_comparison_names_the_fields_of_loss_and_advantage_that_differ(tmp_pat
     }
     third.write_text(VERL)
     code, out, err = run("compare", f"verl:{one}", f"verl:{third}")
-    assert (code, out) == (0, "They compute the same thing.\n")
+    assert (code, out) == (3, "What both of them say is the same.\n")
     assert "Only A speaks of the loss, so it was not compared." in err
+    code, out, err = run("compare", f"verl:{third}", f"verl:{one}")
+    assert (code, out) == (0, "They compute the same thing.\n")  # all that A says
 
 
 def test_what_a_target_cannot_say_is_an_error_that_names_it(files: dict[str, str]) -> None:

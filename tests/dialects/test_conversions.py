@@ -11,6 +11,8 @@ import pytest
 from tests.dialects.test_files import EXPECTED, FILES
 from tests.dialects.whole_files import WHOLE
 from trimtab import Correction, Gate, Weight
+from trimtab.cli.compare import differences_of, exit_code
+from trimtab.cli.convert import as_yaml
 from trimtab.cli.sizes import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
@@ -96,7 +98,7 @@ def unlisted(asked: Reading, found: Writing) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) -> None:
+def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str, tmp_path: Path) -> None:
     asked = reading_of(name)
     if is_empty(asked):
         return
@@ -105,6 +107,12 @@ def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) 
         if found is not None:
             ways = (asked, with_plain_rewards(asked), with_idle_clip(asked))
             assert any(not unlisted(way, found) for way in ways), (target, found, unlisted(asked, found))
+            result = tmp_path / f"{target}.yaml"
+            result.write_text(as_yaml(found.settings))
+            there = read(target, result)
+            agrees = exit_code(asked, there) == 0
+            off = [each for each in differences_of(asked, there) if each[2] == "differs"]
+            assert agrees == (not found.omissions and not asked.refused), (target, found, off)
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -317,7 +317,7 @@ def test_correction_and_loss_that_share_a_key_are_settled_together() -> None:
     with pytest.raises(ConfigError, match="cannot say"):
         write("nemo-rl", rule.correction, loss=CLIP)
     # verl's denominator follows its reduction
-    geo = Correction(gates=read("verl", {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.1}).correction.gates)  # type: ignore[union-attr]
+    geo = Correction(gates=read("verl", {"rollout_rs": "token_k3", "rollout_rs_threshold": 0.1}).correction.gates)  # type: ignore[union-attr]
     mean = Reduction(mode="seq-mean-token-mean")
     with pytest.raises(
         ConfigError, match="a loss divided by the tokens before rejection: verl divides by those after it"

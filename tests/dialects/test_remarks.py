@@ -60,7 +60,7 @@ VERL: list[Row] = [
     ),
     (
         "verl",
-        SEQ_RS | {"actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-mean"}}},
+        {"rollout_rs": "token_k3", "rollout_rs_threshold": 0.1, "loss_agg_mode": "seq-mean-token-mean"},
         "rollout_rs",
         "note",
         "denominator kept: pass",

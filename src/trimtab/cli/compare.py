@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,36 +53,46 @@ def compare(
     """Say whether two files of settings compute the same thing.
 
     Where the corrections differ you get the smallest batch that shows it; losses and advantages are compared field by field. A part
-    that only one of them has is not compared. What hardly any number meets is a note: safety limits, eps, a group of one, rows without
+    that only one of them says is not compared. What hardly any number meets is a note: safety limits, eps, a group of one, rows without
     tokens. What a loss does with rejected tokens counts only where something can be rejected.
 
-    Exit codes: 0 they are the same, as far as both say it. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could
-    not be read. After `trimtab convert`, comparing the source with the result gives 0 if and only if convert gave 0.
+    Exit codes: 0 they are the same. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could not be read, or B
+    leaves a part of A to its framework's defaults. `compare SOURCE RESULT` gives 0 if and only if `trimtab convert` did.
     """
     one, other = (
         _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
     )
-    every = [*compared(*map(in_plain_words, (one, other)))]
-    found = [
-        *_difference(
-            one, other, {name for part, name, grave, _ in every if part == "correction" and grave == "differs"}
-        )
-    ]
-    found += _part_lines([each for each in every if each[2] == "differs"])
-    for line in found or ["They compute the same thing."]:
+    every = differences_of(one, other)
+    lines = [*_difference(one, other, every), *_part_lines(every)]
+    code = exit_code(one, other)
+    for line in lines or ["They compute the same thing." if code == 0 else "What both of them say is the same."]:
         show.put(line)
-    for note in _notes(one, other, every):
+    for note in (*_notes(one, other, every), *_not_compared(one, other)):
         show.note(note)
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_code(one: Reading, other: Reading) -> int:
+    """What the command ends with: 1 where they differ, 3 where not all of the first could be compared."""
+    rules = one.rule, other.rule
+    if any(grave == "differs" for _, _, grave, _ in differences_of(one, other)) or _has_one_rule(one, other):
+        return 1
+    a, b = goal_fields(one), goal_fields(other)
+    is_left = any(part in a and part not in b for part in PARTS) or (rules[0] is not None and rules[1] is None)
+    return READ_IN_PART if one.refused or other.refused or is_left else 0
+
+
+def differences_of(one: Reading, other: Reading) -> list[Compared]:
+    """Every difference, equal losses and rewards in the same words."""
+    return [*compared(*map(in_plain_words, (one, other)))]
+
+
+def _not_compared(one: Reading, other: Reading) -> Iterator[str]:
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
-        show.note(f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared.")
-    refused = [f"{side}: {each}" for side, reading in (("A", one), ("B", other)) for each in reading.refused]
-    for line in refused:
-        show.note(line)
-    if found:
-        raise typer.Exit(1)
-    if refused:
-        raise typer.Exit(READ_IN_PART)
+        yield f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared."
+    yield from (f"{side}: {each}" for side, reading in (("A", one), ("B", other)) for each in reading.refused)
 
 
 def in_plain_words(reading: Reading) -> Reading:
@@ -90,16 +100,11 @@ def in_plain_words(reading: Reading) -> Reading:
     return with_plain_rewards(with_idle_clip(reading))
 
 
-def _notes(one: Reading, other: Reading, every: list[Compared]) -> Iterator[str]:
+def _notes(one: Reading, other: Reading, every: Sequence[Compared]) -> Iterator[str]:
     """What differs where hardly any number meets it."""
-    rules = one.rule, other.rule
-    said = {name: grave for part, name, grave, _ in every if part == "correction"}
-    if (
-        rules[0] is not None
-        and rules[1] is not None
-        and set(said.items()) <= {("limits", "note")}
-        and not is_same(*rules)
-    ):
+    first, second = one.rule, other.rule
+    said = {(name, grave) for part, name, grave, _ in every if part == "correction"}
+    if first is not None and second is not None and said <= {("limits", "note")} and not is_same(first, second):
         yield "Their safety limits on log-ratios differ, but only beyond ratios that are never met or bounds that hold anyway."
     for part, name, grave, ends in every:
         if part == "correction" and name == "kept" and grave == "note":
@@ -118,10 +123,10 @@ def _sets_for(side: str, sets: list[str]) -> list[str]:
     ]
 
 
-def _part_lines(off: list[Compared]) -> Iterator[Text]:
+def _part_lines(every: Sequence[Compared]) -> Iterator[Text]:
     """The fields of loss and advantage that differ, those of one part on one line."""
     for part in PARTS:
-        named = {name: ends for each, name, _, ends in off if each == part}
+        named = {name: ends for each, name, grave, ends in every if each == part and grave == "differs"}
         fields = (f"{path} {in_words(mine)} in A, {in_words(theirs)} in B" for path, (mine, theirs) in named.items())
         if named:
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
@@ -155,13 +160,20 @@ def _read_own(place: str) -> Reading:
     return Reading(framework="trimtab", **said)
 
 
-def _difference(first: Reading, second: Reading, off: set[str]) -> list[Any]:
+def _has_one_rule(first: Reading, second: Reading) -> bool:
+    """Whether one of them corrects something and the other leaves that open, which is no refusal."""
+    one, other = first.rule, second.rule
+    refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
+    known = one or other
+    return (one is None) != (other is None) and not refused and known is not None and not is_same(known, NOTHING)
+
+
+def _difference(first: Reading, second: Reading, every: Sequence[Compared]) -> list[Any]:
     """Lines that say how two corrections differ; none where they agree, or where neither corrects anything."""
     one, other = first.rule, second.rule
     if one is None or other is None:
-        refused = any(each.part == "correction" for each in (*first.refused, *second.refused))
-        known = one or other
-        return [] if refused or known is None or is_same(known, NOTHING) else ["Only one of them has a correction."]
+        return ["Only one of them has a correction."] if _has_one_rule(first, second) else []
+    off = {name for part, name, grave, _ in every if part == "correction" and grave == "differs"}
     lines: list[Any] = []
     if off & {"weights", "kept"}:
         lines += _shown_difference(one, other)

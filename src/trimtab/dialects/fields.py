@@ -234,7 +234,9 @@ def _of_limits(name: str, ends: tuple[Any, Any]) -> Gravity:
 def part_gravity(goal: Fields, found: Fields, rule: Correction | None) -> dict[str, tuple[Gravity, tuple[Any, Any]]]:
     """Field → what its difference changes, and its two values; fields of what differs as a whole are left out."""
     off = differences(goal, found)
-    named = {path: (gravity(path, ends, rule), ends) for path, ends in off.items()}
+    named: dict[str, tuple[Gravity, tuple[Any, Any]]] = {
+        path: (gravity(path, ends, rule), ends) for path, ends in off.items()
+    }
     whole = {path for path, (grave, _) in named.items() if grave == "differs"}
     return {path: each for path, each in named.items() if not any(path.startswith(f"{other}.") for other in whole)}
 

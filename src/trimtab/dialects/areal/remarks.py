@@ -8,6 +8,7 @@ from trimtab.config.advantages import Normalise
 from trimtab.dialects.areal.advantage import has_critic, is_first, norm
 from trimtab.dialects.areal.correction import acting_section, is_decoupled, rejection_section
 from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.reading import Level
 from trimtab.dialects.values import number
 
 
@@ -59,6 +60,11 @@ def _speaks_of_advantage(given: Given) -> bool:
     return given.speaks_of("advantage")
 
 
+_NOT_DECOUPLED: dict[Level, str] = {
+    "defect": "which by default it is not",
+    "surprise": "and here it is not",
+}
+"""Forgotten, or said so."""
 REPLACED = (
     "were replaced by rejection_sampling in #1088 and are read as its equivalent; `trimtab convert --from areal --to areal` rewrites "
     "them. The removed code kept rejected tokens in the mask with weight 0."
@@ -121,18 +127,15 @@ REMARKS = (
             level,
             f"rejection_sampling and m2_threshold do nothing unless the loss is decoupled, {state}: proximal and behavior are the same "
             f"log-probs, {whose}, and every ratio between them is 1; set use_decoupled_loss: true.",
-            lambda given, said=said, again=again: (
+            lambda given, level=level, recomputed=recomputed: (
                 _is_ignored(given)
-                and given.has("use_decoupled_loss") == said
-                and bool(given["recompute_logprob"]) == again
+                and given.has("use_decoupled_loss") == (level == "surprise")
+                and bool(given["recompute_logprob"]) == recomputed
             ),
             source="trainer/ppo/actor.py:178 PPOActor._compute_advantages",
         )
-        for said, level, state in (
-            (False, "defect", "which by default it is not"),
-            (True, "surprise", "and here it is not"),
-        )
-        for again, whose in ((False, "the sampler's"), (True, "those of the recomputed pass"))
+        for level, state in _NOT_DECOUPLED.items()
+        for recomputed, whose in ((False, "the sampler's"), (True, "those of the recomputed pass"))
     ),
     Remark(
         "use_decoupled_loss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
+from trimtab.dialects.verl.correction import counts_within
 from trimtab.dialects.verl.loss import FORCED, LOSSES
 from trimtab.dialects.verl.removed import bypasses
 
@@ -167,7 +168,7 @@ REMARKS = (
         "note",
         "A mean per sequence runs over the tokens that rejection left of it, and is divided by ppo_mini_batch_size × n, rejected rows "
         "included; read as denominator kept: pass a Denominator with that number of rows.",
-        lambda given: bool(_options(given)) and not bypasses(given) and _mode(given) == "seq-mean-token-mean",
+        lambda given: bool(_options(given)) and not bypasses(given) and counts_within(given, ""),
     ),
     Remark(
         "loss.rollout_rs",
