@@ -51,7 +51,7 @@ def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> At
     if tried:
         return min(tried, key=lambda each: (len(each.lost_parts), len(each.lost)))
     lost = Omission("correction", "", obstacle(dialect, asked.correction), offers(dialect, asked.correction))
-    rest = _beside(dialect, replace(asked, correction=None), goals, {}) if goals else Attempt({})
+    rest = _without_correction(dialect, _uncorrected(asked), goals) if goals else Attempt({})
     return replace(rest, lost=(lost, *rest.lost))
 
 
@@ -86,7 +86,12 @@ def _missing(whole: Attempt, dialect: Dialect, part: PartName) -> Omission:
 
 
 def _only(asked: Reading, kept: tuple[str, ...]) -> Reading:
-    return asked if "correction" in kept else replace(asked, correction=None)
+    return asked if "correction" in kept else _uncorrected(asked)
+
+
+def _uncorrected(asked: Reading) -> Reading:
+    """The rest of what was asked for: what stands in for a correction that cannot be said is none, not the target's own."""
+    return replace(asked, correction=None, uncorrected=asked.uncorrected or asked.correction is not None)
 
 
 def _ways(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
