@@ -15,7 +15,6 @@ PLACE = re.compile(r"[\w./-]+\.\w+:\d+(-\d+)?( [\w.]+)?")
 """A path in the framework's package or repository, the line, and the class or function it is in: `utils/data.py:1691 KLEstimator`."""
 WITHOUT_SOURCES = {
     "verl",
-    "areal",
     "skyrl",
     "trl",
     "openrlhf",

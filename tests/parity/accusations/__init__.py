@@ -1,0 +1,1 @@
+"""What remarks accuse the frameworks of, shown by running their own functions."""
