@@ -198,7 +198,7 @@ def _ours(file: Path, reading: Reading) -> str:
     """Everything read, under the names of a `trimtab train` file; what those have no name for, as comments."""
     dialect = dialect_of(reading.framework)
     lines = [
-        f"# {on_one_line(file.name)}, read as {dialect.title} {dialect.version}: part of a file for `trimtab train`."
+        f"# {on_one_line(file.name)}, read as {dialect.title} {reading.version or dialect.version}: part of a file for `trimtab train`."
     ]
     for name, value in _nameless(reading).items():
         lines.append(f"# {name}, which such a file has no name for: {value}")
