@@ -11,9 +11,13 @@ from typer.testing import CliRunner
 from trimtab.cli.app import app
 from trimtab.config.training import Train
 from trimtab.dialects import read
+from trimtab.dialects.fields import compared
+from trimtab.dialects.frameworks import dialect_of
+from trimtab.dialects.settings import flat_settings
 
 AREAL = """
 actor:
+  use_decoupled_loss: true
   rejection_sampling:
     level: sequence
     agg: mean
@@ -130,8 +134,10 @@ def test_a_comparison_names_the_fields_of_loss_and_advantage_that_differ(tmp_pat
     }
     third.write_text(VERL)
     code, out, err = run("compare", f"verl:{one}", f"verl:{third}")
-    assert (code, out) == (0, "They compute the same thing.\n")
+    assert (code, out) == (3, "What both of them say is the same.\n")
     assert "Only A speaks of the loss, so it was not compared." in err
+    code, out, err = run("compare", f"verl:{third}", f"verl:{one}")
+    assert (code, out) == (0, "They compute the same thing.\n")  # all that A says
 
 
 def test_what_a_target_cannot_say_is_an_error_that_names_it(files: dict[str, str]) -> None:
@@ -188,7 +194,8 @@ def test_a_part_that_cannot_be_said_is_left_out_and_listed_with_a_code_of_its_ow
     words = ("convert", "--from", "verl", str(file), "--to", "areal")
     code, out, err = run(*words)
     assert code == 4
-    section = {"actor": {"rejection_sampling": {"level": "token", "action": "clamp", "upper": 2.0}}}
+    rejection = {"level": "token", "action": "clamp", "upper": 2.0}
+    section = {"actor": {"rejection_sampling": rejection, "use_decoupled_loss": True}}
     assert yaml.safe_load(out) == section
     assert err.startswith("left out: advantage: AReaL has no gpg, only reinforce++, grpo, rloo, gae.\n")
     code, out, err = run(*words, "--strict")
@@ -264,7 +271,8 @@ def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict
 def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(tmp_path: Path) -> None:
     file = tmp_path / "areal.yaml"
     file.write_text(
-        "actor: {rejection_sampling: {level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
+        "actor: {use_decoupled_loss: true, rejection_sampling: "
+        "{level: sequence, action: mask, metric: ratio, agg: mean, upper: 2.0, token_action: mask}}"
     )
     code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
     assert code == 0
@@ -273,3 +281,186 @@ def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(t
     assert "write the reciprocal bounds" not in err
     assert "defect" not in err
     assert "cannot fire" not in err
+
+
+# ── the rules people run, as users of each framework write them ──
+
+RULES = {
+    "GRPO with token TIS": (
+        "verl",
+        "run.sh",
+        """
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    algorithm.rollout_correction.rollout_is=token \\
+    algorithm.rollout_correction.rollout_is_threshold=2.0 \\
+    actor_rollout_ref.actor.use_kl_loss=false \\
+    actor_rollout_ref.actor.clip_ratio_low=0.2 \\
+    actor_rollout_ref.actor.clip_ratio_high=0.2 \\
+    actor_rollout_ref.actor.loss_agg_mode=token-mean
+""",
+    ),
+    "GSPO with a sequence mask": (
+        "trl",
+        "train.py",
+        """
+from trl import GRPOConfig, GRPOTrainer
+
+args = GRPOConfig(
+    output_dir="out", learning_rate=1e-6, num_generations=8, use_vllm=True, vllm_mode="colocate",
+    importance_sampling_level="sequence", loss_type="grpo", epsilon=3e-4, epsilon_high=4e-4, beta=0.0,
+    vllm_importance_sampling_mode="sequence_mask", vllm_importance_sampling_clip_max=3.0,
+)
+GRPOTrainer(model="model", reward_funcs=[], args=args).train()
+""",
+    ),
+    "DAPO, clip higher": (
+        "skyrl",
+        "run.yaml",
+        """
+trainer:
+  algorithm:
+    advantage_estimator: grpo
+    policy_loss_type: dual_clip
+    eps_clip_low: 0.2
+    eps_clip_high: 0.28
+    clip_ratio_c: 10.0
+    loss_reduction: token_mean
+    use_kl_loss: false
+generator:
+  n_samples_per_prompt: 8
+""",
+    ),
+    "decoupled PPO": (
+        "areal",
+        "run.yaml",
+        """
+experiment_name: run
+gconfig: {n_samples: 8}
+actor:
+  use_decoupled_loss: true
+  recompute_logprob: true
+  rejection_sampling: {level: token, action: mask, metric: ratio, upper: 5.0}
+  eps_clip: 0.2
+  kl_ctl: 0.0
+  reward_norm: {mean_level: group, std_level: group, group_size: 8}
+""",
+    ),
+    "GSPO with a mask of sequences": (
+        "verl",
+        "gspo.yaml",
+        """
+algorithm:
+  adv_estimator: grpo
+  rollout_correction: {rollout_rs: seq_mean_k1, rollout_rs_threshold: "0.999_1.001"}
+actor_rollout_ref:
+  actor: {policy_loss: {loss_mode: gspo}, clip_ratio_low: 3.0e-4, clip_ratio_high: 4.0e-4, use_kl_loss: false}
+""",
+    ),
+}
+SEQUENCES = "the level of the ratio: sequence-token, was sequence"
+BOUNDED = "the shaping of rewards (lower -20, upper 20)"
+TWELVE: list[tuple[str, str, dict[str, object], tuple[str, ...]]] = [
+    ("GRPO with token TIS", "trl", {"use_vllm": True}, ("the dual clip (3)",)),
+    ("GRPO with token TIS", "areal", {"actor.use_decoupled_loss": True}, ()),
+    ("GRPO with token TIS", "skyrl", {"trainer.algorithm.off_policy_correction.tis_ratio_type": "token"}, ()),
+    ("GSPO with a sequence mask", "verl", {"actor_rollout_ref.actor.policy_loss.loss_mode": "gspo"}, (SEQUENCES,)),
+    (
+        "GSPO with a sequence mask",
+        "areal",
+        {"actor.recompute_logprob": True},
+        (
+            "a weight at level sequence with outside zero",
+            "the advantage under the sequence ratio: sequence, was token",
+            "the reduction: token-mean, was seq-mean-token-mean",
+        ),
+    ),
+    ("GSPO with a sequence mask", "skyrl", {"trainer.algorithm.policy_loss_type": "gspo"}, (SEQUENCES,)),
+    ("DAPO, clip higher", "verl", {"actor_rollout_ref.actor.clip_ratio_high": 0.28}, ()),
+    ("DAPO, clip higher", "trl", {"vllm_importance_sampling_correction": False}, ("the dual clip (10)",)),
+    ("DAPO, clip higher", "areal", {"actor.recompute_logprob": True}, ()),
+    ("decoupled PPO", "verl", {"algorithm.rollout_correction.rollout_is": "token"}, (BOUNDED,)),
+    ("decoupled PPO", "trl", {"use_vllm": True}, ()),
+    (
+        "decoupled PPO",
+        "skyrl",
+        {"trainer.algorithm.off_policy_correction.token_mask_is_threshold_high": 5.0},
+        (BOUNDED,),
+    ),
+    ("GSPO with a mask of sequences", "skyrl", {"trainer.algorithm.policy_loss_type": "gspo"}, ()),
+    (
+        "GSPO with a mask of sequences",
+        "trl",
+        {"vllm_importance_sampling_correction": False},
+        ("a gate on k1 forward", "the level of the ratio: sequence, was sequence-token"),
+    ),
+]
+"""The rule, the target, a switch without which the target would do something else, and what it cannot say."""
+
+
+@pytest.mark.parametrize(("rule", "target", "switch", "lost"), TWELVE)
+def test_a_rule_people_run_is_the_same_as_a_whole_run_of_the_target_or_what_differs_is_named(
+    tmp_path: Path, rule: str, target: str, switch: dict[str, object], lost: tuple[str, ...]
+) -> None:
+    source, name, text = RULES[rule]
+    file, result = tmp_path / name, tmp_path / f"{target}.yaml"
+    file.write_text(text)
+    code, out, err = run("convert", "--from", source, str(file), "--to", target)
+    assert code == (4 if lost else 0), err
+    named = [line for line in err.splitlines() if line.startswith(("left out: ", "changed: "))]
+    assert len(named) == len(lost), named
+    assert all(any(words in line for line in named) for words in lost), named
+    result.write_text(out)
+    assert switch.items() <= flat_settings(yaml.safe_load(out)).items()
+    code, said, _ = run("compare", f"{source}:{file}", f"{target}:{result}")
+    assert code == (1 if lost else 0), said
+    asked = read(source, file)
+    for context in dialect_of(target).contexts:
+        there = read(target, {**context, **yaml.safe_load(out)}, whole=True)
+        assert any(grave == "differs" for _, _, grave, _ in compared(asked, there)) == bool(lost)
+
+
+def test_a_target_that_does_not_exist_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    code, out, err = run("convert", str(tmp_path / "none.yaml"), "--to", "trll")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "There is no framework 'trll'. Did you mean 'trl'?" in err
+
+
+def test_a_release_of_the_source_can_be_chosen(tmp_path: Path) -> None:
+    file = tmp_path / "areal.yaml"
+    file.write_text("actor: {reward_norm: {mean_level: group, std_level: group, group_size: 8}, kl_ctl: 0.0}\n")
+    words = ("convert", "--from", "areal", str(file), "--to", "verl")
+    assert "divided by eps" in run(*words)[2]
+    assert "divided by eps" not in run(*words, "--version", "2.0.0")[2]
+    code, _, err = run(*words, "--version", "9")
+    assert code == 2
+    assert "Known: 1.0.4, 2.0.0." in err
+
+
+def test_differences_that_hardly_any_number_meets_are_notes(tmp_path: Path) -> None:
+    # verl holds log-ratios at 20 and keeps the reward of a group of one; AReaL does neither
+    verl, areal = tmp_path / "verl.yaml", tmp_path / "areal.yaml"
+    verl.write_text("algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {actor: {clip_ratio_high: 0.28}}\n")
+    code, out, _ = run("convert", "--from", "verl", str(verl), "--to", "areal")
+    areal.write_text(out)
+    assert code == 0
+    code, out, err = run("compare", f"verl:{verl}", f"areal:{areal}")
+    assert (code, out) == (0, "They compute the same thing.\n")
+    assert "note: B treats a group of one in its own way" in err
+
+
+def test_what_a_term_does_with_rejected_tokens_counts_only_where_something_is_rejected(tmp_path: Path) -> None:
+    run_of = {"rejects": "rollout_rs: seq_mean_k3, rollout_rs_threshold: 0.01", "weighs": "rollout_is: token"}
+    for name, rule in run_of.items():
+        files = [tmp_path / f"{name}-{side}.yaml" for side in "ab"]
+        files[0].write_text(
+            f"algorithm: {{rollout_correction: {{{rule}}}}}\nactor_rollout_ref: {{actor: {{use_kl_loss: true, kl_loss_coef: 0.1}}}}\n"
+        )
+        files[1].write_text(
+            "trainer:\n  algorithm: {use_kl_loss: true, kl_loss_coef: 0.1, kl_estimator_type: k3, eps_clip_low: 0.2, "
+            "policy_loss_type: dual_clip, loss_reduction: token_mean,\n    off_policy_correction: "
+            + ("{sequence_mask_metric: geometric}" if name == "rejects" else "{tis_ratio_type: token}")
+            + "}\n"
+        )
+        said = run("compare", f"verl:{files[0]}", f"skyrl:{files[1]}")[1]
+        assert ("kl.mask" in said) == (name == "rejects"), said

@@ -17,6 +17,8 @@ from trimtab.dialects import DIALECTS
 FOLDER = Path(__file__).parent.parent / "parity" / "vectors"
 SPOKEN = {"areal-pr1218": "areal", "verl-pr6800": "verl"}
 """Recorded from a proposal; read as the framework it was proposed to."""
+DECOUPLED = {"use_decoupled_loss": True}
+"""AReaL's loss was recorded with log-probs of three policies, which a run hands to it only so; the loss itself does not look."""
 
 HANDED_ON = {"algorithm": {"rollout_correction": {"bypass_mode": True}}}
 """verl's loss bypass_mode was recorded alone and with the sampler's log-probs, which this switch of the trainer hands it."""
@@ -55,7 +57,8 @@ def cases(family: str) -> list[Case]:
                     version=row["version"],
                     section=row["section"],
                     config=row["config"]
-                    | (HANDED_ON if "'bypass_mode'" in str(row["config"].get("policy_loss")) else {}),
+                    | (HANDED_ON if "'bypass_mode'" in str(row["config"].get("policy_loss")) else {})
+                    | (DECOUPLED if "use_decoupled_loss" in row["config"] else {}),
                     inputs={name: stored[key] for name, key in row["inputs"].items()},
                     outputs={name: stored[key] for name, key in row["outputs"].items()},
                     metrics=row.get("metrics") or {},

@@ -13,7 +13,7 @@ from trimtab.dialects.lookup import look_up
 
 PLACE = re.compile(r"[\w./-]+\.\w+:\d+(-\d+)?( [\w.]+)?")
 """A path in the framework's package or repository, the line, and the class or function it is in: `utils/data.py:1691 KLEstimator`."""
-WITHOUT_SOURCES: set[str] = {"areal"}
+WITHOUT_SOURCES: set[str] = set()
 """Frameworks whose remarks do not name their places yet."""
 
 

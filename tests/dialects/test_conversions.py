@@ -11,9 +11,12 @@ import pytest
 from tests.dialects.test_files import EXPECTED, FILES
 from tests.dialects.whole_files import WHOLE
 from trimtab import Correction, Gate, Weight
+from trimtab.cli.compare import differences_of, exit_code
+from trimtab.cli.convert import as_yaml
 from trimtab.cli.sizes import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
+from trimtab.dialects.reading import NOTHING
 from trimtab.dialects.same import sameness
 from trimtab.dialects.writing.idle_clip import with_idle_clip
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
@@ -78,7 +81,7 @@ def idles(path: str, off: dict[str, Any]) -> bool:
 
 def unlisted(asked: Reading, found: Writing) -> list[str]:
     """What reads back otherwise and stands in no omission."""
-    back = read(found.framework, found.settings)
+    back = read(found.framework, found.settings, whole=True)
     lost = {each.part for each in found.omissions if each.whole}
     listed = " ".join(each.text for each in found.omissions)
     missing: list[str] = []
@@ -96,7 +99,7 @@ def unlisted(asked: Reading, found: Writing) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) -> None:
+def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str, tmp_path: Path) -> None:
     asked = reading_of(name)
     if is_empty(asked):
         return
@@ -105,6 +108,12 @@ def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str) 
         if found is not None:
             ways = (asked, with_plain_rewards(asked), with_idle_clip(asked))
             assert any(not unlisted(way, found) for way in ways), (target, found, unlisted(asked, found))
+            result = tmp_path / f"{target}.yaml"
+            result.write_text(as_yaml(found.settings))
+            there = read(target, result)
+            agrees = exit_code(asked, there) == 0
+            off = [each for each in differences_of(asked, there) if each[2] == "differs"]
+            assert agrees == (not found.omissions and not asked.refused), (target, found, off)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -149,6 +158,66 @@ def test_a_loss_that_the_target_has_is_not_said_to_be_missing() -> None:
                 assert not known or kind not in known.split(", "), each.text
 
 
+PLAIN = {
+    "algorithm": {"adv_estimator": "grpo"},
+    "actor_rollout_ref": {"actor": {"policy_loss": {"loss_mode": "vanilla"}}},
+}
+TIS = {"rollout_is": "token", "rollout_is_threshold": 2.0}
+TWO_POLICIES = ("prime-rl", "tinker")
+"""Their losses compare the policy with the sampler, and no key says otherwise."""
+
+
+def runs(target: str, asked: Reading) -> list[Reading]:
+    """What is written, as a whole run of the target, and beside whatever else decides whether a correction acts."""
+    settings = write(target, asked, strict=False).settings
+    return [read(target, {**context, **settings}, whole=True) for context in DIALECTS[target].contexts]
+
+
+@pytest.mark.parametrize("target", [name for name in DIALECTS if name not in TWO_POLICIES])
+def test_a_source_without_a_correction_has_none_in_a_whole_run_of_any_target(target: str) -> None:
+    asked = read("verl", PLAIN)
+    assert asked.uncorrected
+    for back in runs(target, asked):
+        assert back.rule is not None
+        assert sameness(NOTHING, back.rule).weights, back.rule
+
+
+@pytest.mark.parametrize("target", [name for name in DIALECTS if name not in TWO_POLICIES])
+def test_a_weight_acts_in_a_whole_run_of_every_target(target: str) -> None:
+    asked = read("verl", {"algorithm": {**PLAIN["algorithm"], "rollout_correction": TIS}})
+    assert asked.correction is not None
+    for back in runs(target, asked):
+        assert back.correction is not None
+        assert sameness(asked.correction, back.correction).weights, back.correction
+
+
+@pytest.mark.parametrize("target", TWO_POLICIES)
+def test_a_target_of_two_policies_says_that_it_cannot_compare_with_proximal(target: str) -> None:
+    found = write(target, read("verl", PLAIN), strict=False)
+    assert any("current/behavior" in each.text or "has no clip" in each.text for each in found.omissions)
+
+
+@pytest.mark.parametrize(
+    ("target", "settings"),
+    [
+        ("areal", {"actor": {"rejection_sampling": {"action": "clamp", "upper": 2.0}}}),
+        ("trl", {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0}),
+        ("ms-swift", {"rollout_importance_sampling_mode": "token_truncate"}),
+        ("slime", {"use_tis": False, "tis_level": "token", "tis_upper_bound": 2.0}),
+        (
+            "nemo-rl",
+            {"loss_fn": {"truncated_importance_sampling_type": "tis", "truncated_importance_sampling_ratio": 2}},
+        ),
+        ("roll", {"train_infer_correction": {"is_weight": {"weight_type": "token", "upper_bound": 2.0}}}),
+    ],
+)
+def test_the_keys_of_a_correction_do_nothing_in_a_run_without_its_switch(target: str, settings: dict[str, Any]) -> None:
+    rule = read(target, settings, whole=True).rule
+    assert rule is not None
+    assert not rule.gates
+    assert not rule.weighs
+
+
 def test_the_nearest_correction_is_the_first_that_the_refusal_offers() -> None:
     veto = Gate(metric="ratio", level="sequence", agg="every", lower=1e-4, upper=100.0)
     rule = Correction(gates=(veto,), weight=Weight(level="token", upper=2.0))
@@ -187,5 +256,14 @@ def test_a_lost_dual_clip_changes_the_gradient_where_a_bad_token_has_a_large_rat
     asked = read("verl", clip)
     found = write("trl", asked, strict=False)
     (said,) = sizes(asked, read("trl", found.settings), {"loss"}).values()
+    # the dual clip holds −A·r at −3·A, so beyond ratio 3 a bad token has no gradient; without it it has
+    same = "the gradient is the same on 8 answers of 2 to 9 tokens with ratios 0.78 to 1.25"
+    assert said == f"{same}; a token of ratio 4 and a negative advantage has none here and one there"
+
+
+def test_a_wider_clip_changes_the_gradient_of_a_usual_step() -> None:
+    asked = read("verl", {"actor_rollout_ref": {"actor": {"clip_ratio_high": 0.28}}})
+    other = read("verl", {"actor_rollout_ref": {"actor": {"clip_ratio_high": 0.2}}})
+    (said,) = sizes(asked, other, {"loss"}).values()
     assert said.startswith("the gradient changes by ")
-    assert said.endswith("% on 8 answers of 2 to 9 tokens with ratios 0.6 to 4")
+    assert said.endswith("% on 8 answers of 2 to 9 tokens with ratios 0.78 to 1.25")

@@ -187,7 +187,7 @@ def test_prime_rl_before_02bdca2e4_weighs_and_pulls_by_the_ratio(seed: int) -> N
 @FEW
 def test_areals_budget_sorts_and_drops_until_the_mean_is_below(seed: int, tau: float) -> None:
     x = batch(seed)
-    rule = read("areal", {"actor": {"m2_threshold": tau}}).correction
+    rule = read("areal", {"use_decoupled_loss": True, "m2_threshold": tau}).correction
     assert rule is not None
     found = trimtab.correct(rule, proximal=x["proximal"], behavior=x["behavior"], mask=x["mask"]).kept
     squares = (x["proximal"] - x["behavior"]).float().square()
@@ -403,22 +403,28 @@ def test_an_entropy_bonus_is_read(framework: str, config: dict[str, Any], coeffi
 
 
 @pytest.mark.parametrize(
-    ("mode", "v1", "denominator"),
+    ("option", "mode", "v1", "denominator"),
     [
-        ("token-mean", True, "trained"),
-        ("token-mean", False, "kept"),
-        ("seq-mean-token-mean", True, "kept"),
-        ("seq-mean-token-mean", False, "kept"),
-        ("seq-mean-token-sum", True, "trained"),
-        ("seq-mean-token-sum", False, "trained"),
-        ("token-sum", False, "trained"),
+        ("seq_mean_k3", "token-mean", True, "trained"),
+        ("seq_mean_k3", "token-mean", False, "kept"),
+        ("token_k3", "seq-mean-token-mean", True, "kept"),
+        ("seq_mean_k3,token_k3", "seq-mean-token-mean", False, "kept"),
+        (
+            "seq_mean_k3",
+            "seq-mean-token-mean",
+            True,
+            "trained",
+        ),  # divided by all rows; of a rejected one nothing is left
+        ("seq_mean_k3", "seq-mean-token-sum", True, "trained"),
+        ("seq_mean_k3", "seq-mean-token-sum", False, "trained"),
+        ("seq_mean_k3", "token-sum", False, "trained"),
     ],
 )
-def test_what_verl_counts_after_rejection(mode: str, v1: bool, denominator: str) -> None:
+def test_what_verl_counts_after_rejection(option: str, mode: str, v1: bool, denominator: str) -> None:
     rule = read(
         "verl",
         {
-            "algorithm": {"rollout_correction": {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 1.0}},
+            "algorithm": {"rollout_correction": {"rollout_rs": option, "rollout_rs_threshold": 1.0}},
             "actor_rollout_ref": {"actor": {"loss_agg_mode": mode}},
             "trainer": {"use_v1": v1},
         },

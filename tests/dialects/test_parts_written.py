@@ -284,9 +284,10 @@ def test_a_part_that_cannot_be_said_is_refused_by_field(framework: str, parts: d
 
 def test_a_budget_that_may_keep_none_is_refused_where_the_target_always_keeps_one() -> None:
     rule = Correction(gates=(Gate(metric="second_moment", level="batch", upper=0.04, strict=True),), denominator="kept")
-    assert write("areal", rule).settings == {"actor": {"m2_threshold": 0.04}}
+    assert write("areal", rule).settings == {"actor": {"m2_threshold": 0.04, "use_decoupled_loss": True}}
     with pytest.raises(
-        ConfigError, match=r"that may keep none .*--nearest writes m2_threshold 0.04 \(the same with strict true\)"
+        ConfigError,
+        match=r"that may keep none .*--nearest writes m2_threshold 0.04, use_decoupled_loss True \(the same with strict true\)",
     ):
         write("areal", rule.but(gates=(rule.gates[0].but(strict=False),)))
 
@@ -315,9 +316,14 @@ def test_correction_and_loss_that_share_a_key_are_settled_together() -> None:
     with pytest.raises(ConfigError, match="cannot say"):
         write("nemo-rl", rule.correction, loss=CLIP)
     # verl's denominator follows its reduction
-    geo = Correction(gates=read("verl", {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.1}).correction.gates)  # type: ignore[union-attr]
-    found = write("verl", geo, loss=CLIP, reduction=Reduction(mode="seq-mean-token-mean")).findings
-    assert any("divides the loss by the tokens after rejection" in each.text for each in found)
+    geo = Correction(gates=read("verl", {"rollout_rs": "token_k3", "rollout_rs_threshold": 0.1}).correction.gates)  # type: ignore[union-attr]
+    mean = Reduction(mode="seq-mean-token-mean")
+    with pytest.raises(
+        ConfigError, match="a loss divided by the tokens before rejection: verl divides by those after it"
+    ):
+        write("verl", geo, loss=CLIP, reduction=mean)
+    (changed,) = write("verl", Reading("trimtab", geo, loss=CLIP, reduction=mean), strict=False).omissions
+    assert (changed.part, changed.label) == ("correction", "changed")
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -66,7 +66,7 @@ VERL: list[Row] = [
     ),
     (
         "verl",
-        SEQ_RS | {"actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-mean"}}},
+        {"rollout_rs": "token_k3", "rollout_rs_threshold": 0.1, "loss_agg_mode": "seq-mean-token-mean"},
         "rollout_rs",
         "note",
         "denominator kept: pass",
@@ -194,8 +194,20 @@ VERL: list[Row] = [
 ]
 AREAL: list[Row] = [
     ("areal", {"level": "sequence", "upper": 1.1, "token_action": "mask"}, "token_action", "note", "#1218"),
-    ("areal", {"actor": {"prox_logp_method": "loglinear"}}, "prox_logp_method", "surprise", "interpolates"),
-    ("areal", {"actor": {"prox_logp_method": "loglinear"}}, "prox_logp_method", "defect", "not shifted"),
+    (
+        "areal",
+        {"use_decoupled_loss": True, "prox_logp_method": "loglinear"},
+        "prox_logp_method",
+        "surprise",
+        "interpolates",
+    ),
+    (
+        "areal",
+        {"use_decoupled_loss": True, "prox_logp_method": "loglinear"},
+        "prox_logp_method",
+        "defect",
+        "not shifted",
+    ),
     ("areal", {"actor": {"prox_logp_method": "reuse_train_logp"}}, "prox_logp_method", "note", "first pass"),
     (
         "areal",
@@ -216,7 +228,7 @@ AREAL: list[Row] = [
     ("areal", {"reward_norm": {"mean_level": "group"}}, "group_size", "surprise", "its own group"),
     ("areal", {"reward_norm": {"mean_leave1out": True}}, "mean_leave1out", "note", "raw value"),
     ("areal", {"gae_lambda": 0.95}, "gae_lambda", "surprise", "every value is 0"),
-    ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "note", "younger"),
+    ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "surprise", "came with AReaL 2.0.0"),
     ("areal", {"importance_sampling_level": "sequence"}, "importance_sampling_level", "note", "averaged"),
     (
         "areal",

@@ -75,8 +75,8 @@ def test_keys_of_no_concern_are_passed_over_and_their_references_too() -> None:
 
 
 def test_a_section_set_to_null_is_off_and_an_empty_one_takes_its_defaults() -> None:
-    off = read("areal", {"actor": {"rejection_sampling": None}}).correction
-    on = read("areal", {"actor": {"rejection_sampling": {}}}).correction
+    off = read("areal", {"actor": {"use_decoupled_loss": True, "rejection_sampling": None}}).correction
+    on = read("areal", {"actor": {"use_decoupled_loss": True, "rejection_sampling": {}}}).correction
     assert off is not None
     assert off.gates == ()
     assert on == read("areal", {"level": "token", "action": "mask", "metric": "ratio", "upper": 5.0}).correction
@@ -124,7 +124,6 @@ VERSIONS = [
     ("verl", {"algorithm": {"rollout_is_level": "token", "rollout_is_threshold": 2.0}}, "#3694 until #3984"),
     ("verl", {"rollout_is": "token"}, "0.9.1"),
     ("areal", {"actor": {"behave_imp_weight_cap": 3.0}}, "before #1088"),
-    ("areal", {"actor": {"use_cispo_loss": True, "eps_clip_higher": 0.2}}, "after 1.0.4"),
     ("skyrl", {"trainer": {"algorithm": {"use_tis": True, "tis_imp_ratio_cap": 2.0}}}, "before #849"),
     ("skyrl", {"tis_ratio_type": "token"}, "0.4.0"),
     ("trl", {"vllm_importance_sampling_cap": 2.0}, "before clip_max"),

@@ -108,6 +108,7 @@ def test_a_sampler_that_is_sharpened_or_cut_off_is_named_with_its_values(
     [
         {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
         {"temperature": 1, "top_k": 0},
+        {"temperature": 1.0, "top_k": 100_000_000},
         {"temperature": None, "top_k": None},
         {"eval_temperature": 0.6, "llm_judge_temperature": 0.1, "econfig.user_llm_args.temperature": 0.0},
     ],

@@ -65,6 +65,14 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
 ]
+VersionOption = Annotated[
+    str,
+    typer.Option(
+        "--version",
+        metavar="X.Y.Z",
+        help="The release of the source's framework, where several can be read. The newest if you leave it out.",
+    ),
+]
 InPlaceOption = Annotated[
     bool,
     typer.Option("--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."),
@@ -84,6 +92,7 @@ def convert(
     documented: DocumentedOption = False,
     check: CheckOption = False,
     everything: AllOption = False,
+    version: VersionOption = "",
     sets: SetOption = None,
     in_place: InPlaceOption = False,
     dry_run: DryRunOption = False,
@@ -94,21 +103,27 @@ def convert(
     file leaves something open (an argument, a variable it never sets) and it matters, say it with --set.
 
     The new settings go to stdout, remarks to stderr. Correction, loss (with reduction, KL and entropy terms) and advantage are
-    converted. What the target cannot say is left out, or written as near as it comes; each such thing is listed with what it
-    changes in numbers.
+    converted. The result is read back as a whole run of the target, with its defaults for what is not written, and compared with
+    the source. What the target cannot say, or computes otherwise, is left out or written as near as it comes; each such thing is
+    listed with what it changes in numbers.
 
-    Exit codes: 0 everything was converted. 1 --check found a defect. 2 an error, or nothing could be converted. 3 a part of the
-    source could not be read. 4 the target can say only some of it.
+    Exit codes: 0 everything was converted, and `trimtab compare` of the source and the result gives 0. 1 --check found a defect.
+    2 an error, or nothing could be converted. 3 a part of the source could not be read. 4 the target can say only some of it, or
+    computes some of it otherwise.
     """
     parts = _parts(only)
+    if target is not None:
+        target = dialect_of(target).name
     if in_place:
-        if source is None or (target is not None and dialect_of(target) != dialect_of(source)):
+        if source is None or (target is not None and target != dialect_of(source).name):
             raise ConfigError("--in-place needs --from NAME, and no other framework after --to. Convert single files.")
         migrate_files(source, files, dry_run)
         return
     codes: set[int] = set()
     for file in files:
-        reading = _only(read(source or framework_of(file), file, documented, overrides=sets or ()), parts)
+        reading = _only(
+            read(source or framework_of(file), file, documented, overrides=sets or (), version=version), parts
+        )
         codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)
     for code in (1, READ_IN_PART, WRITTEN_IN_PART):
         if code in codes and (code != 1 or check):
@@ -154,7 +169,7 @@ def _left_out(reading: Reading, result: Writing) -> list[RemarkLine]:
 
     found = [RemarkLine(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
     dialect = dialect_of(result.framework)
-    changed = sizes(reading, read(dialect.name, result.settings), {each.part for each in result.omissions})
+    changed = sizes(reading, read(dialect.name, result.settings, whole=True), {each.part for each in result.omissions})
     found += [RemarkLine("in numbers", part, f"{text}.") for part, text in changed.items()]
     offers = [offer for each in result.omissions for offer in each.offers[:1]]
     return found + [RemarkLine("instead", "", f"--nearest writes {offer_words(offer)}.") for offer in offers]
@@ -171,7 +186,7 @@ def _parts(only: str | None) -> tuple[str, ...]:
 def _only(reading: Reading, parts: tuple[str, ...]) -> Reading:
     """A reading with the other parts left out."""
     if "correction" not in parts:
-        reading = replace(reading, correction=None)
+        reading = replace(reading, correction=None, uncorrected=False)
     if "loss" not in parts:
         reading = replace(reading, loss=None, reduction=None, kl=None, entropy=None)
     if "advantage" not in parts:
@@ -183,7 +198,7 @@ def _ours(file: Path, reading: Reading) -> str:
     """Everything read, under the names of a `trimtab train` file; what those have no name for, as comments."""
     dialect = dialect_of(reading.framework)
     lines = [
-        f"# {on_one_line(file.name)}, read as {dialect.title} {dialect.version}: part of a file for `trimtab train`."
+        f"# {on_one_line(file.name)}, read as {dialect.title} {reading.version or dialect.version}: part of a file for `trimtab train`."
     ]
     for name, value in _nameless(reading).items():
         lines.append(f"# {name}, which such a file has no name for: {value}")

@@ -86,6 +86,8 @@ class Given:
         """What the user called each key."""
         self.builds_on_others = False
         """Whether files that are not there may say more."""
+        self.is_run: bool | None = None
+        """Whether these are all the settings of a run, so that the framework's defaults hold for the rest; None where it is not known."""
         self.problems: list[Unreadable] = []
         """What was written and cannot mean anything, by the part it speaks of."""
         self.looked_at: set[str] = set()
@@ -106,7 +108,7 @@ class Given:
         found = Given(
             self.dialect, values, self._written, documented=self.documented, width=self.width, version=self.version
         )
-        found.places, found.problems = self.places, self.problems
+        found.places, found.problems, found.is_run = self.places, self.problems, self.is_run
         found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
         return found
 
@@ -175,8 +177,8 @@ class Given:
 
     @property
     def whole(self) -> bool:
-        """Whether this looks like a whole file of the framework rather than one section."""
-        return self.dialect.is_whole(self._written)
+        """Whether this is all that a run is given, or looks like a whole file of the framework rather than one section."""
+        return self.dialect.is_whole(self._written) if self.is_run is None else self.is_run
 
     def value_written(self, key: str) -> Any:
         """What the user wrote under a key, ours or not."""
@@ -301,6 +303,8 @@ class Dialect:
         key.legacy and given.has(key.label) for key in given.dialect.keys
     )
     """Whether the settings use keys, or values, that the framework has since replaced."""
+    contexts: tuple[Mapping[str, Any], ...] = ({},)
+    """What else a run may set that decides whether a correction acts: settings that are written have to hold under each."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
 
 from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
 from trimtab.dialects.objectives import AdvantagePart, LossPart
-from trimtab.dialects.reading import Level, Reading
-from trimtab.dialects.same import OPEN, plainest
+from trimtab.dialects.reading import PartName, Reading
+from trimtab.dialects.same import FAR, OPEN, leaves_whole, nearest_limit, plainest, sameness
 
 Fields = dict[str, Any]
 """Dotted field → value; the name of a part itself → its kind, None where it is absent."""
@@ -23,23 +23,24 @@ PARTS: dict[str, tuple[str, ...]] = {
 """What is written together → the fields of a Reading it holds."""
 
 LIMITS = ("log_limit", "log_upper", "input_limit", "output_limit")
-_LIMITED: tuple[Level, str] = (
-    "note",
-    "holds log-ratios or estimates within other safety limits; numbers differ only beyond them.",
-)
-SOFT: dict[str, tuple[Level, str]] = {
+RARELY = 10.0
+"""A log-ratio, or an estimate, beyond which numbers are those of a broken run."""
+SMALL = 1e-2
+"""What is added to a divisor only to keep it from 0 is no more."""
+_LIMITED = "holds log-ratios or estimates within other safety limits; numbers differ only beyond them."
+SOFT: dict[str, str] = {
     **dict.fromkeys(LIMITS, _LIMITED),
-    "eps": ("note", "keeps the divisor from 0 by another number; advantages differ by about that part of themselves."),
-    "eps_at": ("note", "adds eps to the divisor at another place; advantages differ by about eps."),
-    "singleton": ("note", "treats a group of one in its own way; groups of two and more are the same."),
-    "rows": ("note", "counts rows without tokens in its own way in means over sequences; batches without any agree."),
-    "scope": ("surprise", "gathers over other tokens once a gate has turned some away."),
-    "mask": ("surprise", "pays the KL or entropy term on other tokens once a gate has turned some away."),
-    "baseline": ("note", "lets other rows vote in baselines once a gate has turned some away."),
+    "eps": "keeps the divisor from 0 by another number; advantages differ by about that part of themselves.",
+    "eps_at": "adds eps to the divisor at another place; advantages differ by about eps.",
+    "singleton": "treats a group of one in its own way; groups of two and more are the same.",
+    "rows": "counts rows without tokens in its own way in means over sequences; batches without any agree.",
+    "scope": "gathers over other tokens once a gate has turned some away.",
+    "mask": "pays the KL or entropy term on other tokens once a gate has turned some away.",
+    "baseline": "lets other rows vote in baselines once a gate has turned some away.",
 }
-"""The end of a field's name → how much a difference matters, and what it means. All others are refused."""
-AFTER_GATES = ("scope", "mask", "baseline")
-"""Fields that mean nothing where every token stays."""
+"""The end of a field's name → what a difference in it means where it is less than another formula. All others are refused."""
+Gravity = Literal["", "note", "differs"]
+"""What a difference changes: nothing, numbers that hardly anybody meets, or the step."""
 OPENING = ("dual", "ratio_cap", "upper")
 """Bounds that a number beyond all ratios leaves open."""
 
@@ -149,6 +150,23 @@ def _use_one_spelling(found: Fields, path: str) -> None:
         found.pop(f"{parent}.advantage", None)
 
 
+def compared(one: Reading, other: Reading) -> Iterator[tuple[PartName, str, Gravity, tuple[Any, Any]]]:
+    """Every difference between two readings: its part, its field, what it changes, and the two values.
+
+    What a loss is next to depends on both corrections. A part that only one of them speaks of is not compared.
+    """
+    for name, grave in rule_gravity(one, other).items():
+        yield "correction", name, grave, (one.rule, other.rule)
+    rule = next((each.rule for each in (one, other) if turns_away(each.rule)), None)
+    a, b = goal_fields(one), goal_fields(other)
+    parts: tuple[PartName, ...] = ("loss", "advantage")
+    for part in parts:
+        if part in a and part in b:
+            for path, (grave, ends) in part_gravity(a[part], b[part], rule).items():
+                if grave:
+                    yield part, path, grave, ends
+
+
 def is_number(value: Any) -> bool:
     """Whether a field is a number, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -188,3 +206,56 @@ def is_soft(path: str) -> bool:
 def turns_away(rule: Correction | None) -> bool:
     """Whether a correction takes tokens out of the mask."""
     return rule is not None and any(gate.action == "reject" for gate in plainest(rule).gates)
+
+
+def gravity(path: str, ends: tuple[Any, Any], rule: Correction | None) -> Gravity:
+    """What a difference in a field changes beside a correction."""
+    name = path.rpartition(".")[2]
+    if name not in SOFT:
+        return "differs"
+    if name in LIMITS:
+        return _of_limits(name, ends)
+    if name in ("mask", "baseline"):
+        return "differs" if turns_away(rule) else ""
+    if name == "scope":  # what is left of a sequence is all of it where rejection takes whole sequences
+        return "differs" if rule is not None and turns_away(rule) and not leaves_whole(rule) else ""
+    if name == "eps":
+        return "note" if all(end is None or abs(end) <= SMALL for end in ends) else "differs"
+    return "note"
+
+
+def _of_limits(name: str, ends: tuple[Any, Any]) -> Gravity:
+    bounds = [end for end in ends if end is not None]
+    if name != "output_limit" and all(bound >= FAR for bound in bounds):
+        return ""
+    return "note" if all(bound >= RARELY for bound in bounds) else "differs"
+
+
+def part_gravity(goal: Fields, found: Fields, rule: Correction | None) -> dict[str, tuple[Gravity, tuple[Any, Any]]]:
+    """Field → what its difference changes, and its two values; fields of what differs as a whole are left out."""
+    off = differences(goal, found)
+    named: dict[str, tuple[Gravity, tuple[Any, Any]]] = {
+        path: (gravity(path, ends, rule), ends) for path, ends in off.items()
+    }
+    whole = {path for path, (grave, _) in named.items() if grave == "differs"}
+    return {path: each for path, each in named.items() if not any(path.startswith(f"{other}.") for other in whole)}
+
+
+def rule_gravity(one: Reading, other: Reading) -> dict[str, Gravity]:
+    """What differs between two corrections, by the fields of `Same`; nothing where one of them is not known."""
+    first, second = one.rule, other.rule
+    if first is None or second is None:
+        return {}
+    same = sameness(first, second)
+    if not same.weights:
+        return {"weights": "differs"}
+    says = [each for each in (one, other) if each.loss is not None]
+    has_kl = any(each.kl is not None for each in says)
+    has_terms = has_kl or any(each.entropy is not None for each in says)
+    found: dict[str, Gravity] = {
+        "kept": "" if same.kept else "differs" if has_terms else "note",
+        "limits": "" if same.limits else "note" if nearest_limit(first, second) >= RARELY else "differs",
+        "denominator": "" if same.denominator else "differs",
+        "applies_to": "" if same.applies_to else "differs" if has_kl or not says else "",
+    }
+    return {name: grave for name, grave in found.items() if grave}

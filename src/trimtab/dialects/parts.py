@@ -6,9 +6,9 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.dialect import Given
+from trimtab.dialects.reading import NOTHING
 
-OFF = Correction(weight=Weight(level="one"))
-"""Nothing is corrected."""
+OFF = NOTHING
 
 UNITS: dict[str, dict[str, Any]] = {
     "token": {"level": "token"},

@@ -53,13 +53,16 @@ def read(
     width: int | None = None,
     overrides: Mapping[str, Any] | Sequence[str] = (),
     version: str = "",
+    whole: bool | None = None,
 ) -> Reading:
     """What a framework computes under these settings, in our terms.
 
     `settings` are its users' own keys: a mapping, a YAML, TOML, JSON, shell or Python file, or command-line words; a whole file
     or the section that matters. `documented`: what its documentation promises instead, where that differs. `width`: how wide the
     padded answers are, for the few reductions that divide by it. `overrides`: keys of the framework's on top of the file, as a
-    mapping or as `KEY=VALUE` words. `version`: the release of the framework, where several can be read; else the newest of them.
+    mapping or as `KEY=VALUE` words. `version`: the release of the framework, where several can be read; else the newest of them. `whole`:
+    whether these are all the settings of a run, so that the framework's defaults hold for the rest, those that switch a part on or
+    off included; a section alone is read as it acts. Left out, the names of the keys decide.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
     whole file of the framework's in which there is nothing to be said with `overrides`.
@@ -71,6 +74,7 @@ def read(
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
+    asked.is_run = whole
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
         parents = [each.name for each in found.parents if _matters(dialect, each)]
@@ -98,7 +102,8 @@ def read(
         *gone_findings(asked, reading),
         *_by_default(asked, reading, where, found),
     )
-    return replace(reading, findings=said)
+    is_run = bool(where) or asked.whole
+    return replace(reading, findings=said, uncorrected=reading.uncorrected and is_run)
 
 
 def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
@@ -273,6 +278,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     reading = Reading(
         framework=dialect.name,
         correction=None if unsaid and rule == OFF else rule,
+        uncorrected=unsaid and rule == OFF,
         **vars(loss),
         **vars(advantage),
         logged_kl=dialect.logged_kl(asked),

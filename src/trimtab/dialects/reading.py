@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trimtab.config.advantages import Estimator, Normalise, Shaping
-from trimtab.config.algebra import Correction
+from trimtab.config.algebra import Correction, Weight
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 
+NOTHING = Correction(weight=Weight(level="one"))
+"""Nothing is corrected."""
 Level = Literal["note", "surprise", "defect"]
 PartName = Literal["correction", "loss", "advantage"]
 
@@ -75,6 +77,8 @@ class Reading:
     """The estimate of the KL between sampler and trainer in what the framework logs, where its users choose it."""
     version: str = field(default="", compare=False)
     """The framework's version that is read here, or that the keys show where they are those of another."""
+    uncorrected: bool = field(default=False, compare=False)
+    """Whether a run's settings leave the correction to the framework, which then has none; `correction` is None."""
     findings: tuple[Finding, ...] = ()
     refused: tuple[Refusal, ...] = ()
     """Parts that the settings speak of and that could not be read; the others stand."""
@@ -84,6 +88,11 @@ class Reading:
     """What the framework computes by itself in the parts that a whole file of its own leaves out; None where something else may say it."""
     values: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """What they hold, by what the rules call them: a framework's settings written back keep its user's words."""
+
+    @property
+    def rule(self) -> Correction | None:
+        """The correction, also where it is none because nothing asks for one; None where it is not known."""
+        return NOTHING if self.uncorrected else self.correction
 
     @property
     def defects(self) -> tuple[Finding, ...]:

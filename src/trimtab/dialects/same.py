@@ -159,6 +159,11 @@ def _drop_idle_scopes(gates: list[Gate]) -> list[Gate]:
     return found
 
 
+def leaves_whole(rule: Correction) -> bool:
+    """Whether what a correction turns away is whole sequences."""
+    return _leave_whole([*plainest(rule).gates])
+
+
 def _leave_whole(gates: list[Gate]) -> bool:
     return all(gate.action != "reject" or (gate.level == "sequence" and _by_sequence(gate)) for gate in gates)
 
@@ -211,6 +216,12 @@ def _can_matter(value: Gate | Weight) -> bool:
     ends = [abs(math.log(bound)) for bound in (value.lower, value.upper) if bound]
     bounded = value.upper is not None and (isinstance(value, Weight) or value.metric == "ratio")
     return not (bounded and max(ends) < value.limit.bound)
+
+
+def nearest_limit(*rules: Correction) -> float:
+    """The smallest of the limits on a log-ratio that these have."""
+    held = [part.limit for rule in rules for part in (*rule.gates, rule.weight) if part is not None]
+    return min((each.bound for each in held if each is not None), default=math.inf)
 
 
 def _without_limits(rule: Correction) -> Correction:

@@ -47,6 +47,8 @@ PLAIN: dict[str, tuple[float, ...]] = {
     "frequency_penalty": (0,),
 }
 """Values under which the distribution is the model's own."""
+NO_VOCABULARY = 1_000_000
+"""No model has so many ids: a top_k from here on keeps them all, as AReaL's default of 1e8 does."""
 OTHERS = {
     "eval", "evaluation", "evaluator", "val", "valid", "validation", "test", "judge", "reward", "rewards", "genrm", "teacher",
     "distill", "distillation", "opd", "data", "env", "envs", "environment", "simulator", "user",
@@ -136,4 +138,5 @@ def _shapes(key: str, value: Any) -> bool:
     match = SAMPLING.fullmatch(name)
     if match is None or isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return value not in PLAIN[match[1]] and not is_of_others(key)
+    cuts = value not in PLAIN[match[1]] and not (match[1] == "top_k" and value >= NO_VOCABULARY)
+    return cuts and not is_of_others(key)

@@ -19,6 +19,6 @@ SIGNATURE = Signature(
     ),
     packages=("areal",),
     programs=r"(.*/)?areal[./]\w.*",
-    own_keys=r"gconfig\.\w+|actor\.(behav|eps_clip|rejection_sampling|use_decoupled_loss|recompute_logprob).*"
+    own_keys=r"gconfig\.\w+|actor\.(behav|eps_clip_higher|m2_threshold|rejection_sampling|use_decoupled_loss|recompute_logprob).*"
     r"|ppo\.(behav_imp_weight_cap|use_decoupled_loss|recompute_logprob)",
 )

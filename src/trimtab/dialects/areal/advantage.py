@@ -29,7 +29,7 @@ def norm(given: Given, section: str) -> Normalise | None:
         eps=field["eps"],
         eps_at="std",
         about="own" if field["mean_level"] == field["std_level"] and not alone else "subtracted",
-        singleton="raw" if alone or _is_undivided(field) else "zero",
+        singleton="raw" if _keeps_one(given, field, alone) else "zero",
     )
 
 
@@ -46,6 +46,13 @@ def first_norm(given: Given, section: str) -> Normalise | None:
         return Normalise(mean="group", std="group", eps=1e-9, eps_at="std") if given["group_reward_norm"] else None
     level = "group" if given["group_adv_norm"] else "batch"
     return Normalise(mean=level, std=level, unbiased=False, eps=1e-5, eps_at="std")
+
+
+def _keeps_one(given: Given, field: dict[str, Any], alone: bool) -> bool:
+    """Whether a group of one keeps its value: with leave-one-out it did until 2.0.0, which takes it for its own mean."""
+    if alone:
+        return field["mean_level"] != "group" or not given.since("2.0.0")
+    return _is_undivided(field)
 
 
 def _is_undivided(field: dict[str, Any]) -> bool:

@@ -25,21 +25,36 @@ DOCUMENTED = METRICS | {
     "binary_kl": {"metric": "binary_kl", "direction": "max"},
 }
 UNIT_OF = {"sum": "sequence", "mean": "geometric", "max": "max"}
+DECOUPLED = "actor.use_decoupled_loss"
 
 
 def correction_of(given: Given) -> Correction:
-    """Rejection, or M2PO, or the weights of the predecessor."""
+    """Rejection, or M2PO, or the weights of the predecessor, where the loss is decoupled; else the loss by itself."""
+    if not is_decoupled(given) or given["use_sapo_loss"]:
+        return OFF if given["recompute_logprob"] or not _says_its_loss(given) else OFF.but(policies="bypass")
     section = rejection_section(given)
     if given["m2_threshold"] is not None:
         return _m2po(given, section)
-    if section is None or is_inert(given) or given["use_sapo_loss"]:
-        return OFF
-    return _rejection(given, section)
+    return OFF if section is None else _rejection(given, section)
 
 
-def is_inert(given: Given) -> bool:
-    """Without a decoupled loss or recomputed log-probs, proximal is behavior and every ratio is 1."""
-    return given.has("use_decoupled_loss") and not given["use_decoupled_loss"] and not given["recompute_logprob"]
+def is_decoupled(given: Given) -> bool:
+    """Whether proximal and behavior are two policies. Otherwise both are the sampler, or the recomputed pass, and every ratio is 1.
+
+    A section by itself is read as it acts where the loss is decoupled; a whole file has AReaL's default, which is not.
+    """
+    return bool(given["use_decoupled_loss"]) if _says_its_loss(given) else True
+
+
+def _says_its_loss(given: Given) -> bool:
+    """Whether the settings decide which log-probs are compared, by a key or because they are those of a whole run."""
+    is_all = given.whole and not given.builds_on_others
+    return is_all or given.has("use_decoupled_loss", "recompute_logprob")
+
+
+def acting_section(given: Given) -> dict[str, Any] | None:
+    """The fields of `rejection_sampling` where they act."""
+    return rejection_section(given) if is_decoupled(given) and not given["use_sapo_loss"] else None
 
 
 def rejection_section(given: Given) -> dict[str, Any] | None:
@@ -110,7 +125,7 @@ def _check(section: dict[str, Any], documented: bool) -> None:
 
 
 def _m2po(given: Given, section: dict[str, Any] | None) -> Correction:
-    if section is not None and not is_inert(given):
+    if section is not None:
         raise ConfigError(
             "AReaL actor.m2_threshold together with rejection_sampling cannot be said: the loss divides by the tokens that are "
             "left after the first and before the second. Use one of them."
@@ -123,13 +138,15 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """Each way in which one gate and one weight can be said; reading it back decides."""
     weight = rule.weight
     if not rule.gates and (weight is None or weight.level == "one"):
-        yield {SECTION: None}
+        if rule.policies == "bypass":
+            yield {SECTION: None, DECOUPLED: False, "actor.recompute_logprob": False}
+        yield {SECTION: None, "actor.recompute_logprob": True}
     if not rule.gates and weight is not None:
         yield _fields(level="token", action="clamp", upper=weight.upper, lower=weight.lower)
         if weight.outside == "zero":
             yield _fields(level="token", action="mask", upper=weight.upper, lower=weight.lower)
     if len(rule.gates) == 1 and rule.gates[0].agg == "budget":
-        yield {"actor.m2_threshold": rule.gates[0].upper}
+        yield {"actor.m2_threshold": rule.gates[0].upper, DECOUPLED: True}
     if rule.gates:
         gate = rule.gates[0]
         metric = next((name for name, row in METRICS.items() if row["metric"] == gate.metric), "ratio")
@@ -143,4 +160,5 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
 
 
 def _fields(**fields: Any) -> dict[str, Any]:
-    return {f"{SECTION}.{name}": value for name, value in fields.items() if value is not None}
+    """The section, and the switch without which AReaL ignores it."""
+    return {f"{SECTION}.{name}": value for name, value in fields.items() if value is not None} | {DECOUPLED: True}

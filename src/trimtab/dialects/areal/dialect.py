@@ -13,10 +13,10 @@ from trimtab.dialects.dialect import Dialect, Version
 DIALECT = Dialect(
     SIGNATURE,
     version="1.0.4",
+    releases=("1.0.4", "2.0.0"),
     versions=(
         Version("before adv_norm became a section", ("group_adv_norm", "group_reward_norm")),
         Version("before #1088", ("behave_imp_weight_cap", "behave_imp_weight_mode", "behav_imp_weight_cap")),
-        Version("after 1.0.4", ("use_cispo_loss", "gae_timestep_unit")),
     ),
     keys=KEYS,
     correction_of=correction_of,

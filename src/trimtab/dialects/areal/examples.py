@@ -16,9 +16,10 @@ def _corrections() -> Rows:
     for metric in ("kl_k1", "kl_k2", "kl_k3"):
         rows[f"metric: {metric}, level: sequence"] = {"level": "sequence", "metric": metric, "upper": 0.1}
     rows["token_action: mask (#1218)"] = {"level": "sequence", "upper": 1.1, "token_action": "mask"}
-    rows["m2_threshold"] = {"actor": {"m2_threshold": 0.04}}
+    rows["m2_threshold"] = {"actor": {"use_decoupled_loss": True, "m2_threshold": 0.04}}
     for mode in ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate", "disabled"):
-        rows[f"behave_imp_weight_mode: {mode} (removed)"] = {"actor": {"behave_imp_weight_mode": mode}}
+        removed = {"use_decoupled_loss": True, "behave_imp_weight_mode": mode}
+        rows[f"behave_imp_weight_mode: {mode} (removed)"] = {"actor": removed}
     return rows
 
 
@@ -39,7 +40,9 @@ EXAMPLES = Examples(
     },
     refused={
         "metric: binary_kl": {"metric": "binary_kl", "upper": 0.1},
-        "m2_threshold with rejection_sampling": {"actor": {"m2_threshold": 0.1, "rejection_sampling": {"upper": 2.0}}},
+        "m2_threshold with rejection_sampling": {
+            "actor": {"use_decoupled_loss": True, "m2_threshold": 0.1, "rejection_sampling": {"upper": 2.0}}
+        },
         "gae_lambda: a function": {"actor": {"gae_lambda": "areal.utils.functional.vapo_length_adaptive_gae"}},
         "gae_timestep_unit: turn": {"actor": {"gae_timestep_unit": "turn"}},
         "use_sapo_loss with use_decoupled_loss": {"actor": {"use_sapo_loss": True, "use_decoupled_loss": True}},

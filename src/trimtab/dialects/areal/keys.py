@@ -27,7 +27,7 @@ KEYS = (
     Key(f"{SECTION}.lower", number),
     Key(f"{SECTION}.token_action", choice("mask", "clamp")),
     Key("actor.m2_threshold", number),
-    Key("actor.use_decoupled_loss", flag, True, also=("ppo.use_decoupled_loss",)),
+    Key("actor.use_decoupled_loss", flag, False, also=("ppo.use_decoupled_loss",)),
     Key("actor.recompute_logprob", flag, False, also=("ppo.recompute_logprob",)),
     Key("actor.prox_logp_method", choice("recompute", "loglinear", "metrics", "reuse_train_logp"), "recompute"),
     Key("actor.behave_imp_weight_cap", number, 5.0, legacy=True, null="open", also=OLD_CAPS),
@@ -44,7 +44,7 @@ KEYS = (
     Key("actor.use_sapo_loss", flag, False, part="loss"),
     Key("actor.sapo_tau_pos", number, 1.0, part="loss"),
     Key("actor.sapo_tau_neg", number, 1.05, part="loss"),
-    Key("actor.use_cispo_loss", flag, False, part="loss"),
+    Key("actor.use_cispo_loss", flag, False, part="loss", since="2.0.0"),
     *(
         Key(
             f"actor.{section}.{name}",
@@ -71,6 +71,6 @@ KEYS = (
     Key("actor.max_new_tokens", whole, 1024, part="other", also=("gconfig.max_new_tokens",)),
     Key("actor.discount", number, 1.0, part="advantage"),
     Key("actor.gae_lambda", raw, 1.0, part="advantage"),
-    Key("actor.gae_timestep_unit", choice("token", "turn"), "token", part="advantage"),
+    Key("actor.gae_timestep_unit", choice("token", "turn"), "token", part="advantage", since="2.0.0"),
     Key("critic.is_critic", flag, False, part="other"),
 )

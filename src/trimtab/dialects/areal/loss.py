@@ -31,7 +31,7 @@ def _loss(given: Given) -> Objective:
 
 def _check(given: Given, by_sequence: bool) -> None:
     """What AReaL refuses itself."""
-    if given["use_sapo_loss"] and given.has("use_decoupled_loss") and given["use_decoupled_loss"]:
+    if given["use_sapo_loss"] and given["use_decoupled_loss"]:
         raise ConfigError("AReaL actor.use_sapo_loss and use_decoupled_loss exclude each other. Drop one.")
     if not given["use_cispo_loss"]:
         return

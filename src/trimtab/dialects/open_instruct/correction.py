@@ -92,7 +92,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     """A weight and at most one gate."""
     weight = rule.weight
     if weight is None or weight.level == "one":
-        yield {"use_vllm_logprobs": True} if rule.policies == "bypass" else {"use_rho_correction": False}
+        behavior = {"use_vllm_logprobs": True} if rule.policies == "bypass" else {}
+        yield {**behavior, "use_rho_correction": False}  # on unless it is said, and refused beside vLLM's log-probs
         return
     found: dict[str, Any] = {"use_rho_correction": True, "rho_mask_sequence_level": weight.level == "geometric"}
     zeroed = weight.outside == "zero"

@@ -8,5 +8,5 @@ SIGNATURE = Signature(
     roots=("actor", "algo", "critic", "data", "reward", "rollout", "train", "ref", "ckpt", "logger", "vllm"),
     packages=("openrlhf",),
     programs=r"openrlhf\.\w.*",
-    own_keys=r"algo\.advantage\..*|remote_rm_url|vllm_num_engines|generate_max_len|init_kl_coef",
+    own_keys=r"algo\.advantage\..*|remote_rm_url|vllm_num_engines|generate_max_len",
 )

@@ -187,8 +187,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         named = f"{PLACE}.{TRUST_REGION}"
         yield {"use_tis": True, "custom_tis_function_path": named, "tis_binary_kl_threshold": gates[0].upper, **found}
     bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
-    named = {"use_tis": True, "custom_tis_function_path": MIS}
-    recipe = {**named, "tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
+    recipe: dict[str, Any] = {"use_tis": True, "custom_tis_function_path": MIS}
+    recipe |= {"tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
     rejection = _recipe(gates)
     for mode in ("truncate", "clip"):
         yield {**recipe, "tis_mode": mode, **bounds, **rejection, **found}

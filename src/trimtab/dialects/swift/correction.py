@@ -19,12 +19,16 @@ SAFETY = Limit(bound=20.0, at="token")
 def correction_of(given: Given) -> Correction:
     """One mode, upper bound only, and the sequence mask, which rejects."""
     delta, mode, upper = given["off_policy_sequence_mask_delta"], given[f"{P}_mode"], given[f"{P}_threshold"]
-    gates = (opsm(delta, action="reject"),) if delta is not None else ()
+    sampled = (
+        bool(given["use_vllm"]) if given.has("use_vllm") or given.is_run else True
+    )  # only vLLM's log-probs are kept
+    pair = "current/behavior" if sampled else "current/proximal"
+    gates = (opsm(delta, action="reject", pair=pair),) if delta is not None else ()
     shared: dict[str, Any] = {
         "denominator": "kept" if gates and given["loss_type"] == "bnpo" else "trained",
         "applies_to": "policy+kl",
     }
-    if mode is None:
+    if mode is None or not sampled:
         return alone(given, gates).but(denominator=shared["denominator"])
     if mode == "sequence_mask":
         gates += ratio_gate("geometric", None, upper, action="zero", limit=SAFETY)
@@ -41,10 +45,11 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     for gate in rule.gates:
         if gate.when == "negative_advantage":
             found["off_policy_sequence_mask_delta"] = gate.upper
+            found |= {"use_vllm": True} if gate.pair == "current/behavior" else {}
         else:
             upper = gate.upper
     if upper is None:
         yield found or {f"{P}_mode": None}
         return
     for mode in MODES:
-        yield {f"{P}_mode": mode, f"{P}_threshold": upper, **found}
+        yield {f"{P}_mode": mode, f"{P}_threshold": upper, **found, "use_vllm": True}

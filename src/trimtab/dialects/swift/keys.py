@@ -13,6 +13,7 @@ KEYS = (
     Key(f"{P}_mode", choice(*MODES)),
     Key(f"{P}_threshold", number, 2.0),
     Key("off_policy_sequence_mask_delta", number),
+    Key("use_vllm", flag, False, part="other"),
     Key("log_rollout_offpolicy_metrics", flag, False),
     Key(
         "loss_type",

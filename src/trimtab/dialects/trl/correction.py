@@ -18,8 +18,8 @@ from trimtab.errors import ConfigError
 def correction_of(given: Given) -> Correction | None:
     """A weight where vLLM samples, and a gate where the sequence mask is on; RLOOConfig and AsyncGRPOConfig have neither."""
     refuse_absent(given, "correction")
-    delta, sampled = given["off_policy_mask_threshold"], not given.has("use_vllm") or given["use_vllm"]
-    gates = (opsm(delta, pair="current/behavior" if sampled else "current/proximal"),) if delta is not None else ()
+    delta, pair = given["off_policy_mask_threshold"], "current/behavior" if samples(given) else "current/proximal"
+    gates = (opsm(delta, pair=pair),) if delta is not None else ()
     if is_async(given):
         return OFF.but(policies="bypass")
     if is_rloo(given):
@@ -37,6 +37,11 @@ def correction_of(given: Given) -> Correction | None:
     return Correction(gates=gates, weight=weight_of(unit, lower, upper, zero=zero))
 
 
+def samples(given: Given) -> bool:
+    """Whether vLLM samples, whose log-probs are then known; taken for granted where nobody says so and this is not a whole run."""
+    return bool(given["use_vllm"]) if given.has("use_vllm") or given.is_run else True
+
+
 def is_weighed(given: Given) -> bool:
     """Whether vLLM samples and its ratio weighs."""
     if is_rloo(given) or is_async(given):
@@ -44,7 +49,7 @@ def is_weighed(given: Given) -> bool:
     speaks = given["use_vllm"] or given.has(
         *(f"{P}_{name}" for name in ("correction", "mode", "clip_max", "clip_min", "cap"))
     )
-    return bool(speaks and given[f"{P}_correction"] and not (given.has("use_vllm") and not given["use_vllm"]))
+    return bool(speaks and given[f"{P}_correction"] and samples(given))
 
 
 def weight_bounds(given: Given) -> tuple[float | None, float | None]:
@@ -69,6 +74,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if rule.policies == "bypass" and not rule.gates and (weight is None or weight.level == "one"):
         yield {"max_staleness": 4}  # a key of AsyncGRPOConfig, whose ratio divides by behavior
     if weight is None or weight.level == "one":
+        if any(gate.pair == "current/behavior" for gate in rule.gates):
+            found |= {"use_vllm": True, f"{P}_correction": False}
         yield found or {f"{P}_correction": False}
         if not found:
             yield {"normalize_advantages": False, "use_vllm": False}  # RLOOConfig, which corrects nothing either way
@@ -76,4 +83,4 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     for mode, (unit, zero) in MODES.items():
         if unit == weight.level and zero == (weight.outside == "zero" or (weight.lower, weight.upper) == (None, None)):
             clips = {f"{P}_mode": mode, f"{P}_clip_min": weight.lower, f"{P}_clip_max": weight.upper}
-            yield {f"{P}_correction": True, **clips, **found}
+            yield {"use_vllm": True, f"{P}_correction": True, **clips, **found}

@@ -26,6 +26,7 @@ DIALECT = Dialect(
     ),
     apart=("A NaN log-ratio counts as 0, so the token weighs 1; ours takes the token as never trained.",),
     candidates=candidates,
+    contexts=({}, {"use_vllm": True}),
     hints=HINTS,
     examples=EXAMPLES,
 )

@@ -85,10 +85,17 @@ def _by_proximal(given: Given) -> Correction:
 
 
 def _denominator(given: Given) -> Literal["trained", "kept"]:
-    """Means within a sequence run over what is left of it; sums divide by rows, rejected ones included; a token mean counts
+    """Means within a sequence run over what is left of it, and are divided by rows, rejected ones included; a token mean counts
     before rejection in the v1 trainer and after it in the legacy one."""
-    after = _reduction(given) == "seq-mean-token-mean" or (_reduction(given) == "token-mean" and not given["use_v1"])
+    after = counts_within(given, "") or (_reduction(given) == "token-mean" and not given["use_v1"])
     return "kept" if after and given["rollout_rs"] else "trained"
+
+
+def counts_within(given: Given, place: str) -> bool:
+    """Whether a mean within a sequence runs over fewer tokens than before; of whole sequences that are rejected nothing is left."""
+    named = str(given[f"{place}rollout_rs"] or "")
+    parts = not all(option.strip().startswith("seq") or option == "geometric" for option in named.split(","))
+    return _reduction(given) == "seq-mean-token-mean" and parts
 
 
 def _reduction(given: Given) -> str:
@@ -109,7 +116,7 @@ def _bypass(given: Given, place: str) -> Correction:
         gates=gates_of(given, place),
         weight=weight or Weight(level="one"),
         normalize="batch" if weight and _normalizes(given, place) else None,
-        denominator="kept" if given[f"{place}rollout_rs"] and _reduction(given) == "seq-mean-token-mean" else "trained",
+        denominator="kept" if given[f"{place}rollout_rs"] and counts_within(given, place) else "trained",
     )
 
 

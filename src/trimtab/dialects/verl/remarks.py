@@ -7,7 +7,7 @@ import re
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
-from trimtab.dialects.verl.correction import gates_of
+from trimtab.dialects.verl.correction import counts_within, gates_of
 from trimtab.dialects.verl.keys import LOSS_SECTION, OPTIONS, SECTION, P
 from trimtab.dialects.verl.loss import BYPASS, FORCED
 from trimtab.dialects.verl.removed import bypasses
@@ -307,7 +307,7 @@ REMARKS = (
         "note",
         "A mean per sequence runs over the tokens that rejection left of it, and is divided by ppo_mini_batch_size × n, rejected rows "
         "included; read as denominator kept: pass a Denominator with that number of rows.",
-        lambda given: bool(_options(given)) and _mode(given) == "seq-mean-token-mean",
+        lambda given: bool(_options(given)) and counts_within(given, ""),
     ),
     Remark(
         "loss.rollout_rs",

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.dialects.dialect import Dialect
-from trimtab.dialects.fields import Fields, differences, fields_of, is_soft
+from trimtab.dialects.fields import Fields, fields_of, is_soft, part_gravity
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.reader import read
-from trimtab.dialects.reading import Finding, Omission, PartName, Reading
+from trimtab.dialects.reading import NOTHING, Finding, Omission, PartName, Reading
 from trimtab.dialects.same import sameness
 from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing import remarks
 from trimtab.dialects.writing.inverse import inverse
 from trimtab.dialects.writing.nearest import offers
-from trimtab.dialects.writing.proposals import as_tree, proposals, settings_for
+from trimtab.dialects.writing.proposals import as_tree, proposals, read_back, settings_for
 from trimtab.dialects.writing.refusals import lost_fields, lost_kind, obstacle
 from trimtab.errors import ConfigError
 
@@ -52,7 +51,7 @@ def attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> At
     if tried:
         return min(tried, key=lambda each: (len(each.lost_parts), len(each.lost)))
     lost = Omission("correction", "", obstacle(dialect, asked.correction), offers(dialect, asked.correction))
-    rest = _beside(dialect, replace(asked, correction=None), goals, {}) if goals else Attempt({})
+    rest = _without_correction(dialect, _uncorrected(asked), goals) if goals else Attempt({})
     return replace(rest, lost=(lost, *rest.lost))
 
 
@@ -87,7 +86,12 @@ def _missing(whole: Attempt, dialect: Dialect, part: PartName) -> Omission:
 
 
 def _only(asked: Reading, kept: tuple[str, ...]) -> Reading:
-    return asked if "correction" in kept else replace(asked, correction=None)
+    return asked if "correction" in kept else _uncorrected(asked)
+
+
+def _uncorrected(asked: Reading) -> Reading:
+    """The rest of what was asked for: what stands in for a correction that cannot be said is none, not the target's own."""
+    return replace(asked, correction=None, uncorrected=asked.uncorrected or asked.correction is not None)
 
 
 def _ways(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
@@ -108,15 +112,16 @@ def _beside(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields], start
             settings |= _part_settings(dialect, part, goal, settings, asked)
         if not settings:
             return Attempt({}, tuple(lost_kind(dialect, cast("PartName", part), str(goals[part])) for part in goals))
-        back = read(dialect.name, as_tree(settings))
+        back, *others = read_back(dialect, settings)
     except ConfigError as error:
         why = f"{dialect.title} cannot say this beside the rest: {str(error).rstrip('.')}"
         return Attempt(settings, tuple(Omission(cast("PartName", part), "", why) for part in goals))
-    lost: list[Omission] = list(_anchor(dialect, asked, back, bool(goals.get("loss"))))
+    lost = [*_anchor(dialect, asked, [back, *others], bool(goals.get("loss")))]
     found: list[Finding] = []
-    if not lost and asked.correction is not None and back.correction is not None:
-        same = sameness(asked.correction, back.correction)
-        found += remarks.of_correction(dialect, asked.correction, same, settings)
+    if not lost:
+        missed, noted = remarks.of_correction(dialect, asked, back, settings)
+        lost += missed
+        found += noted
     for part, goal in goals.items():
         missed, noted = _judge(dialect, asked, cast("PartName", part), goal, settings, back)
         lost += missed
@@ -129,13 +134,14 @@ def _judge(
 ) -> tuple[list[Omission], list[Finding]]:
     """What of a part is lost, and what comes out a little otherwise."""
     there = fields_of(back)
-    off = differences(goal, there)
-    hard = {path: off.pop(path) for path in list(off) if not is_soft(path)}
+    off = part_gravity(goal, there, asked.rule)
+    hard = {path: ends for path, (grave, ends) in off.items() if grave == "differs" and not is_soft(path)}
     if part in hard:
         return [lost_kind(dialect, part, str(hard[part][0]))], []
     missed = lost_fields(dialect, part, settings, hard, goal, there) if hard else []
-    apart = {path: ends for path, ends in off.items() if not any(path.startswith(f"{lost}.") for lost in hard)}
-    return missed, remarks.of_fields(dialect, part, asked, settings, apart)
+    soft = {path: each for path, each in off.items() if is_soft(path)}
+    changed, noted = remarks.of_fields(dialect, part, settings, soft)
+    return [*missed, *changed], noted
 
 
 def _part_settings(
@@ -148,11 +154,16 @@ def _part_settings(
     return {paths[label]: value for label, value in {**found, **dialect.hints.beside(found)}.items()}
 
 
-def _anchor(dialect: Dialect, asked: Reading, back: Reading, has_loss: bool) -> Iterator[Omission]:
+def _anchor(dialect: Dialect, asked: Reading, backs: Sequence[Reading], has_loss: bool) -> Iterator[Omission]:
     """What becomes of the correction, and of the policy that the loss divides by, once all is said together."""
+    rules = [back.rule for back in backs]
+    is_bypass = any(rule is not None and rule.policies == "bypass" for rule in rules)
     if asked.correction is not None:
-        if back.correction is None or not sameness(asked.correction, back.correction).weights:
+        if not all(rule is not None and sameness(asked.correction, rule).weights for rule in rules):
             text = f"{obstacle(dialect, asked.correction)} beside this loss"
             yield Omission("correction", "", text, offers(dialect, asked.correction))
-    elif has_loss and back.correction is not None and back.correction.policies == "bypass":
+    elif has_loss and is_bypass:
         yield Omission("loss", "", "a ratio to proximal: its ratio would be current/behavior (policies bypass)")
+    elif asked.uncorrected and not all(rule is None or sameness(NOTHING, rule).weights for rule in rules):
+        there = "the ratio would be current/behavior (policies bypass)" if is_bypass else "it has one here"
+        yield Omission("correction", "", f"a step without a correction: {there}", whole=False)

@@ -29,6 +29,8 @@ BESIDE = (
     "enable_old_logprobs_recompute",
 )
 """Keys of a correction that only stand by it and are left alone."""
+SWITCHES = ("use_decoupled_loss", "recompute_logprob", "use_vllm")
+"""Those among them that switch a correction on or off, which a file that only changes its words does not."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,15 @@ def _why_untouched(dialect: Dialect, tree: object) -> str:
 
 def _replacement(dialect: Dialect, tree: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The keys that go, as the user wrote them, and those that come, with their values."""
-    before = read(dialect.name, tree).correction
+    before = read(dialect.name, tree, whole=False).correction
     if before is None:
         raise ConfigError(
             f"{dialect.title}: these settings have no correction to keep. See the findings of `trimtab explain`."
         )
     here, asked = flat_settings(tree), look_up(dialect, flat_settings(tree))
     stem = _stem(asked)
-    wanted = {f"{stem}{path}": value for path, value in flat_settings(write(dialect.name, before).settings).items()}
+    written = flat_settings(write(dialect.name, before).settings).items()
+    wanted = {f"{stem}{path}": value for path, value in written if path.rpartition(".")[2] not in SWITCHES}
     came = {path: value for path, value in wanted.items() if path not in here or here[path] != value}
     own = {key.label: key for key in dialect.keys}
     labels = {written: label for label, written in asked.places.items()}
@@ -112,7 +115,7 @@ def _suffices(dialect: Dialect, here: Mapping[str, Any], went: list[str], before
     rest = {path: value for path, value in here.items() if path not in went}
     if not went or not is_theirs(dialect, rest) or not look_up(dialect, rest).speaks_of("correction"):
         return False
-    after = read(dialect.name, rest).correction
+    after = read(dialect.name, rest, whole=False).correction
     return after is not None and after == before
 
 
@@ -143,7 +146,7 @@ def _says_the_same(dialect: Dialect, one: object, other: object) -> bool:
         return False
     own = {written for tree in trees for written in _own(dialect, tree)}
     rests = [{key: value for key, value in flat_settings(tree).items() if key not in own} for tree in trees]
-    first, second = (read(dialect.name, tree).correction for tree in trees)
+    first, second = (read(dialect.name, tree, whole=False).correction for tree in trees)
     return rests[0] == rests[1] and first is not None and second is not None and sameness(first, second).weights
 
 

@@ -10,6 +10,7 @@ from trimtab.config.bound_words import varying_bounds
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
+from trimtab.dialects.reading import Reading
 from trimtab.dialects.same import Same, as_gate, is_same, plainest, rejecting, remember, sameness, zeroing
 from trimtab.errors import ConfigError
 
@@ -25,16 +26,22 @@ def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...
     found: list[tuple[dict[str, Any], Same, bool]] = []
     for settings in proposals(dialect, rule):
         try:
-            back = read(dialect.name, as_tree(settings))
+            backs = [back.correction for back in read_back(dialect, settings)]
         except ConfigError:
             continue
-        if back.correction is None:
+        found_rules = [each for each in backs if each is not None]
+        if len(found_rules) < len(backs) or settings in [each for each, *_ in found]:
             continue
-        agreement = sameness(rule, back.correction)
-        if agreement.weights and settings not in [each for each, *_ in found]:
-            found.append((settings, agreement, is_same(rule, back.correction)))
+        if all(sameness(rule, each).weights for each in found_rules):
+            found.append((settings, sameness(rule, found_rules[0]), is_same(rule, found_rules[0])))
     found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to, each[2])))
     return tuple(settings for settings, *_ in found)
+
+
+def read_back(dialect: Dialect, settings: dict[str, Any]) -> list[Reading]:
+    """What settings compute as those of a whole run, by the framework's defaults, and under whatever else may decide of a correction."""
+    runs = [{**context, **settings} for context in dialect.contexts]
+    return [read(dialect.name, as_tree(run), whole=True) for run in runs]
 
 
 def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:

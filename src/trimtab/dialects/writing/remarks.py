@@ -2,68 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.dialect import Dialect
-from trimtab.dialects.fields import AFTER_GATES, SOFT, in_words, turns_away
+from trimtab.dialects.fields import SOFT, Gravity, in_words, rule_gravity
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
-from trimtab.dialects.reading import Finding, Level, Reading
-from trimtab.dialects.same import FAR, OPEN, Same
+from trimtab.dialects.reading import Finding, Omission, PartName, Reading
+from trimtab.dialects.same import OPEN
 from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.words import thing
 from trimtab.errors import ConfigError
 
+Said = tuple[list[Omission], list[Finding]]
+"""What comes out otherwise, and what is only worth knowing."""
 
-def of_correction(dialect: Dialect, rule: Correction, agreement: Same, settings: dict[str, Any]) -> list[Finding]:
-    """What the target does in its own way with a correction that it can say."""
-    key = next(iter(settings))
-    found: list[Finding] = []
-    if not agreement.kept:
-        text = (
-            f"{dialect.title} and the source differ in whether tokens turned away leave the mask or stay in it with weight 0; the "
-            "policy loss is the same, KL and entropy terms may not be."
-        )
-        found.append(Finding(key, "note", text))
-    if not agreement.limits:
-        text = f"{dialect.title} holds log-ratios within other safety limits; numbers differ only where |log_r| is beyond them."
-        found.append(Finding(key, "note", text))
-    if not agreement.denominator:
-        counted = "after" if rule.denominator == "trained" else "before"
-        text = f"{dialect.title} divides the loss by the tokens {counted} rejection; the source counts the other way."
-        found.append(Finding(key, "surprise", text))
-    if not agreement.applies_to:
-        text = "The source and the target differ in whether the weight also multiplies the KL term; check beta."
-        found.append(Finding(key, "surprise", text))
-    return found
+
+def of_correction(dialect: Dialect, asked: Reading, back: Reading, settings: dict[str, Any]) -> Said:
+    """What the target does in its own way with a correction whose weights it can say."""
+    key, before = next(iter(settings), ""), asked.rule is not None and asked.rule.denominator == "trained"
+    counts = ("before", "after") if before else ("after", "before")
+    changed = {
+        "kept": f"what leaves the mask: {dialect.title} and the source differ in whether tokens turned away go or stay with weight 0, "
+        "which changes the KL and entropy terms",
+        "limits": f"its limits on log-ratios: {dialect.title} has others, and numbers differ where |log_r| is beyond them",
+        "denominator": f"a loss divided by the tokens {counts[0]} rejection: {dialect.title} divides by those {counts[1]} it",
+        "applies_to": f"a weight on {_weighed(asked)}: in {dialect.title} it multiplies {_weighed(back)}",
+    }
+    notes = {
+        "kept": f"{dialect.title} and the source differ in whether tokens turned away leave the mask or stay in it with weight 0; the "
+        "policy loss is the same, KL and entropy terms may not be.",
+        "limits": f"{dialect.title} holds log-ratios within other safety limits; numbers differ only where |log_r| is beyond them.",
+    }
+    grave = rule_gravity(asked, back)
+    lost = [Omission("correction", "", changed[name], whole=False) for name in changed if grave.get(name) == "differs"]
+    return lost, [Finding(key, "note", notes[name]) for name in notes if grave.get(name) == "note"]
+
+
+def _weighed(reading: Reading) -> str:
+    rule = reading.rule
+    return "the KL term too" if rule is not None and rule.applies_to == "policy+kl" else "the policy loss alone"
 
 
 def of_fields(
-    dialect: Dialect, part: str, asked: Reading, settings: dict[str, Any], off: dict[str, tuple[Any, Any]]
-) -> list[Finding]:
+    dialect: Dialect, part: PartName, settings: dict[str, Any], off: Mapping[str, tuple[Gravity, tuple[Any, Any]]]
+) -> Said:
     """What the target computes a little otherwise, each kind of difference once, on the key that it hangs on."""
-    rejects = turns_away(asked.correction)
-    found: dict[tuple[Level, str], list[str]] = {}
-    for path in off:
-        name = path.rpartition(".")[2]
-        if (name not in AFTER_GATES or rejects) and not _is_far(name, off[path]):
-            found.setdefault(SOFT[name], []).append(path)
-    said: list[Finding] = []
-    for (level, text), paths in found.items():
+    found: dict[tuple[Gravity, str], list[str]] = {}
+    for path, (grave, _) in off.items():
+        if grave:
+            found.setdefault((grave, SOFT[path.rpartition(".")[2]]), []).append(path)
+    lost: list[Omission] = []
+    noted: list[Finding] = []
+    for (grave, text), paths in found.items():
         key, moves = governing(dialect, part, settings, paths[0])
-        ends = ", ".join(f"{thing(path)}: {in_words(off[path][0])} becomes {in_words(off[path][1])}" for path in paths)
-        said.append(Finding(key if moves else part, level, f"{dialect.title} {text} ({ends}.)"))
-    return said
-
-
-def _is_far(name: str, ends: tuple[Any, Any]) -> bool:
-    """Whether both limits on a log-ratio lie beyond all that is met."""
-    return name in ("log_limit", "log_upper", "input_limit") and all(end is None or end >= FAR for end in ends)
+        ends = ((thing(path), *off[path][1]) for path in paths)
+        named = ", ".join(f"{name}: {in_words(one)} becomes {in_words(other)}" for name, one, other in ends)
+        if grave == "note":
+            noted.append(Finding(key if moves else part, "note", f"{dialect.title} {text} ({named}.)"))
+        else:
+            lost.append(
+                Omission(part, key if moves else "", f"{named}: {dialect.title} {text.rstrip('.')}", whole=False)
+            )
+    return lost, noted
 
 
 def of_target(dialect: Dialect, settings: dict[str, Any], back: Reading) -> Iterator[Finding]:

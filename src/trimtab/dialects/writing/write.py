@@ -37,10 +37,11 @@ def write(
 ) -> Writing:
     """The settings under which a framework computes these.
 
-    A Reading in place of the correction stands for all it holds. What the framework handles in its own way without changing the
-    formula (safety limits, eps, groups of one, a denominator) is a finding. What it cannot say is refused; with `strict` off it is
-    left out or written as near as the framework comes, and listed (`Writing.omissions`), and with `nearest` a correction that it
-    cannot say is exchanged for the first that is offered.
+    A Reading in place of the correction stands for all it holds, the absence of a correction included. The settings are read back as
+    those of a whole run, with the framework's defaults for the rest, and compared with what was asked for. What the framework handles
+    in its own way where hardly any number meets it (safety limits, eps, groups of one) is a finding. What it cannot say is refused;
+    with `strict` off it is left out or written as near as the framework comes, and listed (`Writing.omissions`), and with `nearest` a
+    correction that it cannot say is exchanged for the first that is offered.
     """
     dialect = dialect_of(framework)
     if isinstance(correction, Reading):
