@@ -46,3 +46,12 @@ def test_a_release_that_is_not_read_is_refused_with_those_that_are() -> None:
         Exception, match=r"version needs a release of TRL that is read here, got '0\.1'\. Known: 1\.16\.0"
     ):
         read("trl", {"beta": 0.1}, version="0.1")
+
+
+def test_a_file_is_read_as_the_release_that_brought_its_youngest_key_unless_another_is_chosen() -> None:
+    settings = {"actor": {"use_cispo_loss": True, "eps_clip_higher": 4.0}}
+    assert read("areal", {"actor": {"eps_clip": 0.2}}).version == "1.0.4"
+    assert read("areal", settings).version == "2.0.0"
+    chosen = read("areal", settings, version="1.0.4")
+    assert chosen.version == "1.0.4"
+    assert any("use_cispo_loss came with AReaL 2.0.0" in each.text for each in chosen.findings)

@@ -68,12 +68,14 @@ def read(
     whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
-    version = dialect.release(version)
+    is_chosen, version = bool(version), dialect.release(version)
     found = contents_of(settings, lambda keys: count(dialect.keys, keys))
     keys = with_overrides({**dialect.implied_by(found.programs, found.keys, version), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
+    if not is_chosen and (later := _shown_release(dialect, asked)) != version:
+        asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=later)
     asked.is_run = whole
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
@@ -104,6 +106,12 @@ def read(
     )
     is_run = bool(where) or asked.whole
     return replace(reading, findings=said, uncorrected=reading.uncorrected and is_run)
+
+
+def _shown_release(dialect: Dialect, asked: Given) -> str:
+    """The release that settings show: the one read by default, or the one that brought their youngest key."""
+    shown = [key.since for key in dialect.keys if key.since and asked.has(key.label)]
+    return max([asked.version, *shown], key=dialect.position)
 
 
 def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
