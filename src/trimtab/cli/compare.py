@@ -44,6 +44,14 @@ def compare(
             help="Set a key on top of both files; A:KEY=VALUE or B:KEY=VALUE for one of them.",
         ),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            help="Read files that the two build on anywhere below this folder. Their repository if you leave it out.",
+        ),
+    ] = None,
 ) -> None:
     """Say whether two files of settings compute the same thing.
 
@@ -53,7 +61,7 @@ def compare(
     Exit codes: 0 they are the same. 1 they differ. 2 an error. 3 no difference was seen, but a part of one could not be read.
     """
     one, other = (
-        _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
+        _read(place, documented, _sets_for(side, sets or []), root) for side, place in (("A", first), ("B", second))
     )
     found = [*_difference(one, other), *_part_differences(one, other)]
     for line in found or ["They compute the same thing."]:
@@ -98,10 +106,10 @@ def _part_differences(one: Reading, other: Reading) -> Iterator[Text]:
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
-def _read(place: str, documented: bool, sets: list[str]) -> Reading:
+def _read(place: str, documented: bool, sets: list[str], root: Path | None) -> Reading:
     name, sign, file = place.partition(":")
     if sign and name in DIALECTS:
-        return read(name, Path(file), documented, overrides=sets)
+        return read(name, Path(file), documented, overrides=sets, root=root)
     if place in preset_names():
         return Reading(framework="trimtab", correction=correction_from(place))
     if not is_file_name(place) and not os.path.exists(place):
@@ -111,7 +119,7 @@ def _read(place: str, documented: bool, sets: list[str]) -> Reading:
     try:
         return _read_own(place)
     except ConfigError:
-        return read(framework_of(Path(place)), Path(place), documented, overrides=sets)
+        return read(framework_of(Path(place), root), Path(place), documented, overrides=sets, root=root)
 
 
 def _read_own(place: str) -> Reading:

@@ -65,6 +65,14 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the source on top of its file; repeatable."),
 ]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Read files that the source builds on anywhere below this folder. Its repository if you leave it out.",
+    ),
+]
 InPlaceOption = Annotated[
     bool,
     typer.Option("--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."),
@@ -85,6 +93,7 @@ def convert(
     check: CheckOption = False,
     everything: AllOption = False,
     sets: SetOption = None,
+    root: RootOption = None,
     in_place: InPlaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -108,7 +117,8 @@ def convert(
         return
     codes: set[int] = set()
     for file in files:
-        reading = _only(read(source or framework_of(file), file, documented, overrides=sets or ()), parts)
+        framework = source or framework_of(file, root)
+        reading = _only(read(framework, file, documented, overrides=sets or (), root=root), parts)
         codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)
     for code in (1, READ_IN_PART, WRITTEN_IN_PART):
         if code in codes and (code != 1 or check):

@@ -20,15 +20,21 @@ from trimtab.dialects.guess import recognise
 
 
 def explain_file(
-    name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False, version: str = ""
+    name: str,
+    framework: str | None,
+    documented: bool,
+    sets: list[str],
+    everything: bool = False,
+    version: str = "",
+    root: Path | None = None,
 ) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
     why = ""
     if framework is None:
-        shown = recognise(Path(name))
+        shown = recognise(Path(name), root)
         framework = shown.framework
         why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
-    reading = read(framework, Path(name), documented, overrides=sets, version=version)
+    reading = read(framework, Path(name), documented, overrides=sets, version=version, root=root)
     show.put(*file_page(reading, Path(name), why, everything))
     if reading.refused:
         raise typer.Exit(READ_IN_PART)

@@ -11,7 +11,7 @@ from trimtab.errors import TrimtabError
 
 def write_file(path: Path, text: str) -> None:
     """Write a file by way of a neighbour, so that a reader never sees half of it."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     neighbour = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():  # a pipe or a device has nothing to replace

@@ -14,7 +14,7 @@ from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.few_bits import bits_findings
-from trimtab.dialects.files.inherit import Elsewhere
+from trimtab.dialects.files.beneath import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
 from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
@@ -51,6 +51,7 @@ def read(
     width: int | None = None,
     overrides: Mapping[str, Any] | Sequence[str] = (),
     version: str = "",
+    root: str | os.PathLike[str] | None = None,
 ) -> Reading:
     """What a framework computes under these settings, in our terms.
 
@@ -58,13 +59,14 @@ def read(
     or the section that matters. `documented`: what its documentation promises instead, where that differs. `width`: how wide the
     padded answers are, for the few reductions that divide by it. `overrides`: keys of the framework's on top of the file, as a
     mapping or as `KEY=VALUE` words. `version`: the release of the framework, where several can be read; else the newest of them.
+    `root`: the folder below which files are read that a file builds on; the repository that it is in where left out.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
     whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
     version = dialect.release(version)
-    found = contents_of(settings, lambda keys: count(dialect.keys, keys))
+    found = contents_of(settings, lambda keys: count(dialect.keys, keys), root)
     keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
@@ -124,7 +126,7 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
             yield Finding(
                 "defaults",
                 "surprise",
-                f"This builds on {each.name}, which is not beside it: what it sets is not known.",
+                f"This builds on {each.name}, {each.why}: what it sets is not known.",
             )
     program = _started(found, where)
     own = re.fullmatch(asked.dialect.entry_points, program)
