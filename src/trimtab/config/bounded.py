@@ -12,7 +12,8 @@ import os
 import re
 import stat
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from io import BufferedReader
+from typing import Any, cast
 
 import yaml
 
@@ -36,7 +37,7 @@ class BeyondLimitError(yaml.MarkedYAMLError):
     """A YAML text that is larger, deeper or more repetitive than settings are."""
 
 
-def opened(path: str | os.PathLike[str]) -> BinaryIO:
+def opened(path: str | os.PathLike[str]) -> BufferedReader:
     """An ordinary file, opened for reading; an OSError for a pipe or a device, which could keep its reader waiting without end."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -281,7 +282,7 @@ def yaml_of(settings: Any) -> str:
     return yaml.dump(settings, Dumper=SettingsDumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
 
 
-def kind_of(value: object) -> str:
+def kind_of(value: Any) -> str:
     """What a whole file holds instead of settings, without a word of it: it may be any file, of secrets too."""
     return {list: "a list", str: "one piece of text", bool: "true or false"}.get(type(value), "one value")
 
