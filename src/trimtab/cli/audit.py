@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trimtab.audit.scoring import ModelScorer
     from trimtab.records.saved import SavedBatch
 
-FEW_COLUMNS = (0, 1, 3, 4, 6, 7, 9, 10)
-"""Those of a rule's numbers that fit a narrow terminal; pages, Markdown and pipes have all."""
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
 Framework = Annotated[
     str | None,
@@ -151,7 +149,7 @@ def _put(judged: Audit, as_json: bool, markdown: bool) -> None:
 
 
 def _put_tables(judged: Audit) -> None:
-    from trimtab.audit.tables import LADDER, RULES, facts, ladder_rows, rule_row
+    from trimtab.audit.tables import LADDER, facts, ladder_rows, rule_table
 
     show.put(show.table(("", ""), facts(judged)))
     rows = [
@@ -161,13 +159,8 @@ def _put_tables(judged: Audit) -> None:
     show.put("", show.heading("Causes, each judged on what those above leave"))
     show.put(show.table([each.upper() for each in LADDER], rows))
     show.put("", show.heading("What each rule would do"))
-    columns = FEW_COLUMNS if show.is_narrow() else range(len(RULES))
-    rules = [rule_row(each) for each in judged.rules.outcomes]
-    show.put(
-        show.table(
-            [RULES[place].upper() for place in columns], [[Text(row[place]) for place in columns] for row in rules]
-        )
-    )
+    head, rules = rule_table(judged, few=show.is_narrow())
+    show.put(show.table([each.upper() for each in head], [[Text(cell) for cell in row] for row in rules]))
     show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
     for note in (*judged.batch.origin.notes, *judged.rules.left_out):
         show.note(note)
