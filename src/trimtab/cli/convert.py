@@ -13,6 +13,7 @@ import yaml
 from trimtab.cli import show
 from trimtab.cli.exits import READ_IN_PART, WRITTEN_IN_PART
 from trimtab.cli.migrate import migrate_files
+from trimtab.cli.own import refuse_folder
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
@@ -117,6 +118,7 @@ def convert(
         return
     codes: set[int] = set()
     for file in files:
+        refuse_folder(file, "convert without --in-place")
         framework = source or framework_of(file, root)
         reading = _only(read(framework, file, documented, overrides=sets or (), root=root), parts)
         codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.cli.exits import READ_IN_PART
+from trimtab.cli.own import refuse_folder
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.base import Config
 from trimtab.config.words import Passage, formulas, passages
@@ -29,6 +30,7 @@ def explain_file(
     root: Path | None = None,
 ) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
+    refuse_folder(Path(name), "explain")
     why = ""
     if framework is None:
         shown = recognise(Path(name), root)

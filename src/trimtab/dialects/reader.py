@@ -15,7 +15,7 @@ from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.few_bits import bits_findings
 from trimtab.dialects.files.beneath import Elsewhere
-from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
+from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
@@ -29,7 +29,7 @@ from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
 from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings
-from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError
+from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError, nearest
 
 FEW_KEYS = 4
 """A file with so few keys, none of them known, is one with a misspelt key rather than one of another kind."""
@@ -67,7 +67,8 @@ def read(
     dialect = dialect_of(framework)
     version = dialect.release(version)
     found = contents_of(settings, lambda keys: count(dialect.keys, keys), root)
-    keys = with_overrides({**dialect.implied_by(found.programs, found.keys), **found.keys}, overrides)
+    before = {**dialect.implied_by(found.programs, found.keys), **found.keys}
+    keys = with_overrides(before, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
@@ -97,7 +98,41 @@ def read(
         *gone_findings(asked, reading),
         *_by_default(asked, reading, where, found),
     )
-    return replace(reading, findings=said)
+    told = {each.key for each in said}
+    unread = {name: there for name, there in names_set(before, overrides).items() if name not in told}
+    return replace(reading, findings=(*_set_in_vain(asked, unread), *said))
+
+
+def _set_in_vain(asked: Given, names: Mapping[str, bool]) -> Iterator[Finding]:
+    """Keys that were set on top and that no rule reads: refused where the framework cannot have them, else said aloud."""
+    dialect = asked.dialect
+    for name, was_there in names.items():
+        if name in asked.places.values() or name in dialect.closed or name in dialect.sections:
+            continue
+        if was_there:
+            yield Finding(
+                name, "note", "This is set on top; no rule here reads it, so it changes nothing that is shown."
+            )
+            continue
+        last = name.rpartition(".")[2]
+        close = nearest(last, [path.rpartition(".")[2] for key in dialect.keys for path in key.paths])
+        close = f" {close}" if close.startswith("Did you mean") else ""
+        if not _may_have(dialect, name):
+            raise UnknownNameError(
+                f"{dialect.title} has no key {name!r} that --set could reach, so it would change nothing.{close} Write the framework's "
+                "full name, or leave it out."
+            )
+        text = f"This is set on top and read by no rule here: it changes nothing that is shown. Check its name.{close}"
+        yield Finding(name, "surprise", text)
+
+
+def _may_have(dialect: Dialect, name: str) -> bool:
+    """Whether a framework may have a key of that name beside those that are read: in one of its sections, or among its flags."""
+    paths = [path for key in dialect.keys for path in key.paths]
+    if "." not in name:
+        return name in dialect.signature.roots or any("." not in path for path in paths)
+    sections = {part for path in paths for part in path.split(".")[:-1]} | set(dialect.signature.roots)
+    return name.partition(".")[0] in sections
 
 
 def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:

@@ -165,6 +165,15 @@ def with_overrides(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Seque
     return found
 
 
+def names_set(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, bool]:
+    """The keys that are set on top of others, under the names they then have, and whether they were there before."""
+    found: dict[str, bool] = {}
+    for name in _pairs(overrides):
+        same = [key for key in keys if key == name or key.endswith(f".{name}") or name.endswith(f".{key}")]
+        found[max([name, *same], key=len)] = bool(same)
+    return found
+
+
 def _pairs(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     if isinstance(overrides, Mapping):
         return flat_settings(overrides)
