@@ -8,8 +8,9 @@ import pytest
 from tests.audit import made
 from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
+from trimtab.audit.rungs import numerics
 from trimtab.audit.rungs.drawing import temperature_shift
-from trimtab.audit.rungs.numerics import bias_measure
+from trimtab.audit.rungs.numerics import SURE, bias_measure
 from trimtab.audit.rungs.origins import versions
 from trimtab.audit.statistics import mean_with_error, rank_correlation
 from trimtab.errors import InputError
@@ -210,6 +211,28 @@ def test_independent_noise_averages_out_over_a_sequence_and_an_offset_does_not()
     assert bias_measure(gap_of(noise)).z < 5
     assert bias_measure(gap_of(biased)).carried > 0.9
     assert verdict(biased, "bias") == "suspected"
+
+
+@pytest.mark.parametrize(("carried", "said"), [(0.5, "ruled out"), (0.75, "ruled out"), (0.97, "suspected")])
+def test_a_bias_is_what_nearly_all_of_a_sequence_carries(carried: float, said: str):
+    """Weights rounded to few bits carry up to three quarters of their variance over a sequence: noise, no bias."""
+    share = carried / (1 - carried) / 40  # of the variance of a token; of a mean over 40 it is then `carried`
+    rng = np.random.default_rng(8)
+    own = np.repeat(np.sqrt(share) * rng.normal(size=256), 45) + np.sqrt(1 - share) * rng.normal(size=256 * 45)
+    batch = made.batch(sequences=256)
+    scale = 0.02 * (1 - np.exp(np.nan_to_num(batch.behavior)))
+    apart = replace(batch, proximal=(batch.behavior + scale * own).astype(np.float32))
+    found = bias_measure(gap_of(apart))
+    assert found.carried == pytest.approx(carried, abs=0.1)
+    assert found.z > SURE
+    assert verdict(apart, "bias") == said
+
+
+def test_the_share_that_a_bias_needs_stands_once(monkeypatch: pytest.MonkeyPatch):
+    biased = moved(made.batch(noise=0.002), np.repeat(0.02 * np.random.default_rng(8).normal(size=64), 45))
+    assert verdict(biased, "bias") == "suspected"
+    monkeypatch.setattr(numerics, "CARRIED", 1.0)
+    assert verdict(biased, "bias") == "ruled out"
 
 
 def test_an_error_of_a_mean_counts_sequences_not_tokens():

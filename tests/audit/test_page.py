@@ -13,8 +13,11 @@ from trimtab.audit.audit import Audit, audit_batch
 from trimtab.audit.charts import gap_charts
 from trimtab.audit.gap import gap_of
 from trimtab.audit.page import audit_html
-from trimtab.audit.tables import json_of, markdown_of
+from trimtab.audit.tables import FEW, RULES, json_of, markdown_of, rule_table
 from trimtab.records.saved import Origin
+from trimtab.report.draw.axis import Axis
+from trimtab.report.draw.bars import bars_svg
+from trimtab.report.text import short_number
 
 BROWSER = installed()
 needs_browser = pytest.mark.skipif(
@@ -89,3 +92,40 @@ def test_pointing_at_a_token_shows_its_numbers(page: Page):
     box = page.value("[...document.querySelectorAll('pre.ids span[data-t]')][8].getBoundingClientRect().toJSON()")
     page.move(box["left"] + 2, box["top"] + 2)
     assert "behavior" in page.value("document.getElementById('tip').textContent")
+
+
+# ── what a page leaves out, and what an axis says ──
+
+
+def test_a_column_that_no_rule_has_a_value_for_is_left_out_everywhere():
+    whole = made.batch(noise=0.02)
+    bare = replace(whole, advantage=None, reward=None)
+    full, few = audit_batch(whole), audit_batch(bare)
+    gone = {"of right", "of wrong", "net advantage"}
+    assert set(rule_table(full)[0]) - set(rule_table(few)[0]) == gone
+    assert rule_table(full)[0] == list(RULES)
+    for shown in (audit_html(few), markdown_of(few)):
+        assert not any(name in shown.partition("What each rule would do")[2].partition("agreement")[0] for name in gone)
+    head, rows = rule_table(few)
+    assert all(len(row) == len(head) for row in rows)
+    assert rows[0][0] == few.rules.outcomes[0].label
+    narrow = rule_table(few, few=True)
+    assert narrow[0] == [name for name in head if name in FEW]
+    assert narrow[1][0] == [cell for name, cell in zip(head, rows[0], strict=True) if name in FEW]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(2.1, 2.9), (2.1e-5, 2.2e-5), (1.1e-4, 1.9e-4), (5.5e-4, 9.4e-4), (0.9, 2.1), (1e-6, 1e-1), (3e-5, 4e-4)],
+)
+def test_every_axis_on_a_log_scale_has_ticks_within_it(low: float, high: float):
+    axis = Axis(low, high, 100, 0, log=True)
+    assert len(axis.ticks) > 1
+    assert all(low * 0.999 <= tick <= high * 1.001 for tick in axis.ticks)
+    assert len({short_number(tick) for tick in axis.ticks}) == len(axis.ticks)
+
+
+def test_gaps_that_hardly_differ_by_position_still_have_numbers_on_their_axis():
+    charts = {chart.id: bars_svg(chart) for chart in gap_charts(gap_of(made.batch(noise=0.02)))}
+    for name in ("by-position", "by-length"):
+        assert charts[name].count('class="tick y"') > 1

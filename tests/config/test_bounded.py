@@ -1,5 +1,7 @@
 """Files built to exhaust a reader are refused within a second of processor time and a few megabytes."""
 
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -135,10 +137,28 @@ def test_a_launch_script_of_one_long_word_takes_no_time(tmp_path):
     assert time.process_time() - begun < 1
 
 
-def test_a_file_without_a_size_is_read_up_to_the_limit():
-    with pytest.raises(ConfigFileError, match=r"/dev/zero needs to be at most 1 MB of settings, got 1\.0 MB"):
-        text_of("/dev/zero")
-    assert text_of("/dev/null") == ""
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_file_of_settings(name):
+    with pytest.raises(ConfigFileError, match=f"{name} cannot be read: it is a device, no ordinary file"):
+        text_of(name)
+
+
+def test_a_pipe_and_a_socket_are_refused_before_anybody_waits_for_them(tmp_path):
+    os.mkfifo(tmp_path / "a.yaml")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "b.yaml"))
+        for name, words in (("a.yaml", "it is a pipe, no ordinary file"), ("b.yaml", "cannot be read")):
+            with pytest.raises(ConfigFileError, match=words):
+                text_of(tmp_path / name)
+
+
+def test_a_file_that_is_refused_is_closed(tmp_path):
+    os.mkfifo(tmp_path / "a.yaml")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ConfigFileError):
+            text_of(tmp_path / "a.yaml")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_largest_text_is_read(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class Gap:
     tokens: Ints | None
     before: Ints | None
     """The token before it; −1 where it is the first of its sequence."""
+    context: Ints | None
+    """Number of all that stands before it, the prompt first; −1 where no other sequence begins so."""
     age: Ints | None
     """Learner's version less the token's; −1 where it is not known."""
     step: Ints | None
@@ -108,7 +111,7 @@ class Gap:
         """The columns that there are."""
         names = (
             *("behavior", "scored", "log_r", "sequence", "place", "at", "first", "last"),
-            *("tokens", "before", "age", "step", "source", "second"),
+            *("tokens", "before", "context", "age", "step", "source", "second"),
         )
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
@@ -140,6 +143,7 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         last=last[at],
         tokens=None if batch.tokens is None else batch.tokens[at],
         before=None if batch.tokens is None else _before(batch.tokens, batch.offsets)[at],
+        context=None if batch.tokens is None else _contexts(batch)[at],
         age=_ages(batch, at, sequence[at]),
         step=None if batch.step is None else batch.step[sequence[at]],
         source=None if source is None else source[sequence[at]],
@@ -147,6 +151,44 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         second=None if second is None else np.asarray(second, np.float64)[at],
         missing=int(batch.trained.sum() - len(at)),
     )
+
+
+def _contexts(batch: SavedBatch) -> Ints:
+    """What stands before each token, as a number that sequences share which begin alike at one step; −1 where none does.
+
+    Two answers to one prompt, 11 12 | 21 22 and 11 12 | 21 23: tokens 21 and 21 have one context, 22 and 23 another.
+    """
+    assert batch.tokens is not None
+    found = np.full(len(batch.tokens), -1, np.int64)
+    key, place = _beginnings(batch)
+    ends = batch.offsets[1:]
+    alive = np.flatnonzero(place > batch.offsets[:-1])  # without its prompt, a beginning says nothing
+    many = 0
+    while len(alive):
+        _, number, count = np.unique(key[alive], return_inverse=True, return_counts=True)
+        shared = count[number] > 1
+        alive, number = alive[shared], number[shared]
+        found[place[alive]] = many + number
+        many += len(count)
+        _, tokens = np.unique(batch.tokens[place[alive]], return_inverse=True)
+        key[alive] = number * (len(batch) + 1) + tokens
+        place[alive] += 1
+        alive = alive[place[alive] < ends[alive]]
+    return found
+
+
+def _beginnings(batch: SavedBatch) -> tuple[Ints, Ints]:
+    """A number for the prompt and step of each sequence, and the place of its first trained token; its own first where it has none."""
+    assert batch.tokens is not None
+    known: dict[tuple[int, bytes], int] = {}
+    keys, places = np.zeros(len(batch), np.int64), batch.offsets[:-1].copy()
+    for index, (start, end) in enumerate(pairwise(batch.offsets.tolist())):
+        trained = batch.trained[start:end]
+        first = int(trained.argmax()) if trained.any() else 0
+        step = -1 if batch.step is None else int(batch.step[index])
+        keys[index] = known.setdefault((step, batch.tokens[start : start + first].tobytes()), len(known))
+        places[index] += first
+    return keys, places
 
 
 def _before(tokens: Ints, offsets: Ints) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 
 from trimtab.audit.audit import Audit
 from trimtab.audit.charts import gap_charts, keep_charts, share_chart
-from trimtab.audit.tables import RULES, facts, rule_row
+from trimtab.audit.tables import facts, rule_table
 from trimtab.report.document import asset
 from trimtab.report.draw.figure import draw_chart, figures_html
 from trimtab.report.page import chart_page
@@ -95,10 +95,11 @@ def _ladder(audit: Audit) -> str:
 
 
 def _rules(audit: Audit) -> str:
-    head = "".join(f"<th>{escape_html(each)}</th>" for each in RULES)
+    names, table = rule_table(audit)
+    head = "".join(f"<th>{escape_html(each)}</th>" for each in names)
     rows: list[str] = []
-    for each in audit.rules.outcomes:
-        cells = "".join(f'<td class="n">{escape_html(cell)}</td>' for cell in rule_row(each))
+    for each, row in zip(audit.rules.outcomes, table, strict=True):
+        cells = "".join(f'<td class="n">{escape_html(cell)}</td>' for cell in row)
         rows.append(f"<tr{' class=advised' if each.label == audit.advice.rule else ''}>{cells}</tr>")
     return (
         '<h2 id="rules">What each rule would do</h2><p class="legend"><span>Shares of trained tokens. short, long: kept of the '

@@ -30,6 +30,10 @@ RULES = (
     "step",
     "keeps 99 / 90 / 50 % at",
 )
+FEW = ("rule", "kept", "of right", "of wrong", "short", "long", "ess", "step")
+"""Those that fit a narrow terminal; pages, Markdown and pipes have all."""
+NONE = "–"
+"""A value that is not known."""
 
 
 def facts(audit: Audit) -> list[tuple[str, str]]:
@@ -73,20 +77,31 @@ def ladder_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def rule_table(audit: Audit, *, few: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of what each rule would do; a column that no rule has a value for is left out. `few`: for a narrow terminal."""
+    rows = [rule_row(each) for each in audit.rules.outcomes]
+    shown = [
+        place
+        for place, name in enumerate(RULES)
+        if (not few or name in FEW) and (not rows or any(row[place] != NONE for row in rows))
+    ]
+    return [RULES[place] for place in shown], [[row[place] for place in shown] for row in rows]
+
+
 def rule_row(each: RuleOutcome) -> tuple[str, ...]:
     """A rule, as `RULES`."""
 
     def share(value: float | None) -> str:
-        return "–" if value is None else percent(value)
+        return NONE if value is None else percent(value)
 
-    keeping = ["–"] if not each.curves else [short_number(value) for value in each.curves[0].keeping.values()]
+    keeping = [NONE] if not each.curves else [short_number(value) for value in each.curves[0].keeping.values()]
     return (
         each.label,
         share(each.kept),
         share(each.sequences),
         share(each.right),
         share(each.wrong),
-        "–" if each.net_advantage is None else short_number(each.net_advantage),
+        NONE if each.net_advantage is None else short_number(each.net_advantage),
         share(each.short),
         share(each.long),
         short_number(each.weight),
@@ -111,7 +126,7 @@ def markdown_of(audit: Audit) -> str:
         "",
         "## What each rule would do",
         "",
-        *_table(RULES, [rule_row(each) for each in audit.rules.outcomes]),
+        *_table(*rule_table(audit)),
         "",
         *(f"- {_cell(note)}" for note in (*audit.batch.origin.notes, *audit.rules.left_out)),
     ]

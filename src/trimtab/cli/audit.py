@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,15 +15,14 @@ from rich.text import Text
 from trimtab.cli import show
 from trimtab.cli.audit_models import score, scorers_of, with_scores
 from trimtab.cli.write import write_file
-from trimtab.errors import ConfigError, InputError
+from trimtab.errors import ConfigError, InputError, RecordError
 
 if TYPE_CHECKING:
     from trimtab.audit.audit import Audit
+    from trimtab.audit.parity import ParityResult
     from trimtab.audit.scoring import ModelScorer
     from trimtab.records.saved import SavedBatch
 
-FEW_COLUMNS = (0, 1, 3, 4, 6, 7, 9, 10)
-"""Those of a rule's numbers that fit a narrow terminal; pages, Markdown and pipes have all."""
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
 Framework = Annotated[
     str | None,
@@ -72,6 +72,22 @@ def audit(
     """
     if as_json and markdown:
         raise ConfigError("audit needs one of --json and --markdown, got both. Choose one.")
+    with _enough_memory(paths):
+        _audit(paths, framework, columns, rule, model, html, as_json, markdown, fail_on, watch)
+
+
+def _audit(
+    paths: Sequence[Path],
+    framework: str | None,
+    columns: str | None,
+    rule: Sequence[str] | None,
+    model: list[Path] | None,
+    html: Path | None,
+    as_json: bool,
+    markdown: bool,
+    fail_on: str | None,
+    watch: bool,
+) -> None:
     from trimtab.lab.candidate import parse_candidate
 
     rules = [parse_candidate(each) for each in rule or ()]
@@ -87,6 +103,19 @@ def audit(
     _put(judged, as_json, markdown)
     if fail_on and (judged.with_verdict("found") or (fail_on == "suspected" and judged.with_verdict("suspected"))):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _enough_memory(paths: Sequence[Path]) -> Generator[None]:
+    """One sentence where the batch fits into memory and what is worked out of it does not."""
+    try:
+        yield
+    except MemoryError:
+        named = ", ".join(map(str, paths[:3]))
+        raise RecordError(
+            f"{named} needs more memory to be judged than is free here. Audit fewer files or sequences at a time, or where more memory "
+            "is free."
+        ) from None
 
 
 def _columns(text: str | None) -> dict[str, str] | None:
@@ -120,7 +149,7 @@ def _put(judged: Audit, as_json: bool, markdown: bool) -> None:
 
 
 def _put_tables(judged: Audit) -> None:
-    from trimtab.audit.tables import LADDER, RULES, facts, ladder_rows, rule_row
+    from trimtab.audit.tables import LADDER, facts, ladder_rows, rule_table
 
     show.put(show.table(("", ""), facts(judged)))
     rows = [
@@ -130,13 +159,8 @@ def _put_tables(judged: Audit) -> None:
     show.put("", show.heading("Causes, each judged on what those above leave"))
     show.put(show.table([each.upper() for each in LADDER], rows))
     show.put("", show.heading("What each rule would do"))
-    columns = FEW_COLUMNS if show.is_narrow() else range(len(RULES))
-    rules = [rule_row(each) for each in judged.rules.outcomes]
-    show.put(
-        show.table(
-            [RULES[place].upper() for place in columns], [[Text(row[place]) for place in columns] for row in rules]
-        )
-    )
+    head, rules = rule_table(judged, few=show.is_narrow())
+    show.put(show.table([each.upper() for each in head], [[Text(cell) for cell in row] for row in rules]))
     show.put("", Text(f"{judged.advice.title}. {' '.join(judged.advice.reasons)}", style="bold"))
     for note in (*judged.batch.origin.notes, *judged.rules.left_out):
         show.note(note)
@@ -194,18 +218,8 @@ def parity(
 
     Exit codes: 0 within both bounds. 1 outside one of them. 2 an error.
     """
-    from trimtab.audit.parity import check_same_tokens, parity_of, scores_of
-    from trimtab.records.dumps import load
-
-    named = _columns(columns)
-    one = load([first], framework, named)
-    if (second / "config.json").is_file():
-        other = score(scorers_of([second])[0], one)[0]
-    else:
-        loaded = load([second], framework, named)
-        check_same_tokens(one, loaded)
-        other = scores_of(loaded)
-    found = parity_of(scores_of(one), other, one.trained)
+    with _enough_memory([first, second]):
+        found = _parity(first, second, framework, _columns(columns))
     passes = found.passes(max_k3, max_outside)
     if as_json:
         facts: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in vars(found).items()}
@@ -219,3 +233,18 @@ def parity(
             show.note(f"{found.unmatched:,} trained tokens have a log-prob on one side only; they count as outside.")
     if not passes:
         raise typer.Exit(1)
+
+
+def _parity(first: Path, second: Path, framework: str | None, columns: dict[str, str] | None) -> ParityResult:
+    """How two scorings of the same tokens compare; the second may be a model's folder."""
+    from trimtab.audit.parity import check_same_tokens, parity_of, scores_of
+    from trimtab.records.dumps import load
+
+    one = load([first], framework, columns)
+    if (second / "config.json").is_file():
+        other = score(scorers_of([second])[0], one)[0]
+    else:
+        loaded = load([second], framework, columns)
+        check_same_tokens(one, loaded)
+        other = scores_of(loaded)
+    return parity_of(scores_of(one), other, one.trained)

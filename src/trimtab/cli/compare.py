@@ -49,6 +49,14 @@ def compare(
             help="Set a key on top of both files; A:KEY=VALUE or B:KEY=VALUE for one of them.",
         ),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            help="Read files that the two build on anywhere below this folder. Their repository if you leave it out.",
+        ),
+    ] = None,
 ) -> None:
     """Say whether two files of settings compute the same thing.
 
@@ -60,7 +68,7 @@ def compare(
     leaves a part of A to its framework's defaults. `compare SOURCE RESULT` gives 0 if and only if `trimtab convert` did.
     """
     one, other = (
-        _read(place, documented, _sets_for(side, sets or [])) for side, place in (("A", first), ("B", second))
+        _read(place, documented, _sets_for(side, sets or []), root) for side, place in (("A", first), ("B", second))
     )
     every = differences_of(one, other)
     lines = [*_difference(one, other, every), *_part_lines(every)]
@@ -132,10 +140,10 @@ def _part_lines(every: Sequence[Compared]) -> Iterator[Text]:
             yield Text(f"The {part} differs: {'; '.join(fields)}.")
 
 
-def _read(place: str, documented: bool, sets: list[str]) -> Reading:
+def _read(place: str, documented: bool, sets: list[str], root: Path | None) -> Reading:
     name, sign, file = place.partition(":")
     if sign and name in DIALECTS:
-        return read(name, Path(file), documented, overrides=sets)
+        return read(name, Path(file), documented, overrides=sets, root=root)
     if place in preset_names():
         return Reading(framework="trimtab", correction=correction_from(place))
     if not is_file_name(place) and not os.path.exists(place):
@@ -145,7 +153,7 @@ def _read(place: str, documented: bool, sets: list[str]) -> Reading:
     try:
         return _read_own(place)
     except ConfigError:
-        return read(framework_of(Path(place)), Path(place), documented, overrides=sets)
+        return read(framework_of(Path(place), root), Path(place), documented, overrides=sets, root=root)
 
 
 def _read_own(place: str) -> Reading:

@@ -13,6 +13,7 @@ import yaml
 from trimtab.cli import show
 from trimtab.cli.exits import READ_IN_PART, WRITTEN_IN_PART
 from trimtab.cli.migrate import migrate_files
+from trimtab.cli.own import refuse_folder
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
@@ -73,6 +74,14 @@ VersionOption = Annotated[
         help="The release of the source's framework, where several can be read. The newest if you leave it out.",
     ),
 ]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Read files that the source builds on anywhere below this folder. Its repository if you leave it out.",
+    ),
+]
 InPlaceOption = Annotated[
     bool,
     typer.Option("--in-place", help="Rewrite keys the framework has replaced; comments and layout stay as they are."),
@@ -94,6 +103,7 @@ def convert(
     everything: AllOption = False,
     version: VersionOption = "",
     sets: SetOption = None,
+    root: RootOption = None,
     in_place: InPlaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -121,9 +131,9 @@ def convert(
         return
     codes: set[int] = set()
     for file in files:
-        reading = _only(
-            read(source or framework_of(file), file, documented, overrides=sets or (), version=version), parts
-        )
+        refuse_folder(file, "convert without --in-place")
+        framework = source or framework_of(file, root)
+        reading = _only(read(framework, file, documented, overrides=sets or (), version=version, root=root), parts)
         codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)
     for code in (1, READ_IN_PART, WRITTEN_IN_PART):
         if code in codes and (code != 1 or check):

@@ -72,6 +72,14 @@ def explain(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A framework's file: set one of its keys on top; repeatable."),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            help="A framework's file: read files that it builds on anywhere below this folder. Its repository if you leave it out.",
+        ),
+    ] = None,
 ) -> None:
     """Explain a correction: words, formulas, examples.
 
@@ -96,7 +104,7 @@ def explain(
     if rule is None:
         from trimtab.cli.theirs import explain_file  # with the frameworks
 
-        explain_file(name, framework, documented, sets or [], everything, version)
+        explain_file(name, framework, documented, sets or [], everything, version, root)
         return
     if yaml:
         show.put_raw(to_yaml(rule))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.cli.exits import READ_IN_PART
+from trimtab.cli.own import refuse_folder
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.base import Config
 from trimtab.config.words import Passage, formulas, passages
@@ -23,15 +24,22 @@ DEVIATION = ("std_over", "unbiased", "eps")
 
 
 def explain_file(
-    name: str, framework: str | None, documented: bool, sets: list[str], everything: bool = False, version: str = ""
+    name: str,
+    framework: str | None,
+    documented: bool,
+    sets: list[str],
+    everything: bool = False,
+    version: str = "",
+    root: Path | None = None,
 ) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
+    refuse_folder(Path(name), "explain")
     why = ""
     if framework is None:
-        shown = recognise(Path(name))
+        shown = recognise(Path(name), root)
         framework = shown.framework
         why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
-    reading = read(framework, Path(name), documented, overrides=sets, version=version)
+    reading = read(framework, Path(name), documented, overrides=sets, version=version, root=root)
     show.put(*file_page(reading, Path(name), why, everything))
     if reading.refused:
         raise typer.Exit(READ_IN_PART)

@@ -12,7 +12,7 @@ from trimtab.errors import TrimtabError
 
 def write_file(path: Path, text: str) -> None:
     """Write a file by way of a neighbour, so that a reader never sees half of it."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     neighbour = target.with_name(
         f".{target.name}.{secrets.token_hex(8)}.part"
     )  # a name that nobody can put a link at before

@@ -6,10 +6,13 @@ costs more than its bytes.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import Any, cast
 
 import yaml
@@ -34,12 +37,30 @@ class BeyondLimitError(yaml.MarkedYAMLError):
     """A YAML text that is larger, deeper or more repetitive than settings are."""
 
 
+def opened(path: str | os.PathLike[str]) -> BufferedReader:
+    """An ordinary file, opened for reading; an OSError for a pipe or a device, which could keep its reader waiting without end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode  # of what is open: the name may be another's by now
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, f"it is {_SPECIAL.get(stat.S_IFMT(mode), 'a device')}, no ordinary file")
+        return os.fdopen(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
 def text_of(path: str | os.PathLike[str]) -> str:
     """The text of a settings file, its line ends as they are."""
     name = os.fspath(path)
     try:
-        with open(name, "rb") as file:
-            data = file.read(MOST_BYTES + 1)  # a device has no size that could be asked for first
+        with opened(name) as file:
+            data = file.read(MOST_BYTES + 1)  # what grows meanwhile has more than its size
             size = max(os.fstat(file.fileno()).st_size, len(data))
         if size > MOST_BYTES:
             raise ConfigFileError(
@@ -259,6 +280,11 @@ def settings_of(text: str) -> Any:
 def yaml_of(settings: Any) -> str:
     """The YAML text that `settings_of` reads back to the same."""
     return yaml.dump(settings, Dumper=SettingsDumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
+
+
+def kind_of(value: Any) -> str:
+    """What a whole file holds instead of settings, without a word of it: it may be any file, of secrets too."""
+    return {list: "a list", str: "one piece of text", bool: "true or false"}.get(type(value), "one value")
 
 
 def reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from yaml import YAMLError
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, excerpt
-from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, reason, settings_of, text_of, yaml_of
+from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, kind_of, reason, settings_of, text_of, yaml_of
 from trimtab.config.presets import preset_names, preset_with
 from trimtab.config.references import escape_references, step_into, steps, without_references
 from trimtab.errors import ConfigError, ConfigFileError
@@ -31,7 +31,7 @@ Value = TypeVar("Value", bound=Config)
 
 def load(kind: type[Value], source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Value:
     """The value of that kind described by a YAML file, after `a.b=c` overrides."""
-    settings = plain_data(source, overrides)
+    settings = plain_settings(source, overrides)
     try:
         return kind.from_settings(settings)
     except ConfigError as error:
@@ -50,7 +50,7 @@ def plain_data(source: str | os.PathLike[str], overrides: Iterable[str] = ()) ->
             f"{name} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
         )
     if not isinstance(tree, dict | list):
-        raise ConfigFileError(f"{name} needs `field: value` lines, got {excerpt(tree)}.")
+        raise ConfigFileError(f"{name} needs `field: value` lines, got {kind_of(tree)}.")
     return _override(cast("dict[Any, Any] | list[Any]", tree), overrides, name)
 
 
@@ -59,7 +59,7 @@ def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[st
     if source is not None:
         settings = plain_data(source, overrides)
         if not isinstance(settings, dict):
-            raise ConfigFileError(f"{source} needs `field: value` lines, got {excerpt(settings)}.")
+            raise ConfigFileError(f"{source} needs `field: value` lines, got {kind_of(settings)}.")
         return cast("dict[str, Any]", settings)
     return _override({}, overrides, "The command line")
 

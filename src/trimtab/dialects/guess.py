@@ -15,14 +15,14 @@ MANY_KEYS = 12
 """Keys beside one of a framework's own that make it a chance."""
 
 
-def framework_of(settings: Source) -> str:
+def framework_of(settings: Source, root: str | os.PathLike[str] | None = None) -> str:
     """The framework that settings belong to; refused where none or several could be meant."""
-    return recognise(settings).framework
+    return recognise(settings, root).framework
 
 
-def recognise(settings: Source) -> Evidence:
+def recognise(settings: Source, root: str | os.PathLike[str] | None = None) -> Evidence:
     """The framework that settings belong to and by what it shows: a program or key only it has, else most keys."""
-    found = contents_of(settings, lambda keys: max(count(keys_of_framework(each), keys) for each in SIGNATURES))
+    found = contents_of(settings, lambda keys: max(count(keys_of_framework(each), keys) for each in SIGNATURES), root)
     name = os.fspath(settings) if isinstance(settings, str | os.PathLike) else "This"
     refuse_others(found, name)
     return sign(found) or _by_count(found, name)

@@ -16,8 +16,8 @@ from trimtab.dialects.bounds import bound_findings, clip_findings
 from trimtab.dialects.by_group import by_group
 from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.few_bits import bits_findings
-from trimtab.dialects.files.inherit import Elsewhere
-from trimtab.dialects.files.opening import Contents, contents_of, with_overrides
+from trimtab.dialects.files.beneath import Elsewhere
+from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
@@ -31,7 +31,7 @@ from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
 from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings
-from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError
+from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError, nearest
 
 FEW_KEYS = 4
 """A file with so few keys, none of them known, is one with a misspelt key rather than one of another kind."""
@@ -54,6 +54,7 @@ def read(
     overrides: Mapping[str, Any] | Sequence[str] = (),
     version: str = "",
     whole: bool | None = None,
+    root: str | os.PathLike[str] | None = None,
 ) -> Reading:
     """What a framework computes under these settings, in our terms.
 
@@ -62,15 +63,17 @@ def read(
     padded answers are, for the few reductions that divide by it. `overrides`: keys of the framework's on top of the file, as a
     mapping or as `KEY=VALUE` words. `version`: the release of the framework, where several can be read; else the newest of them. `whole`:
     whether these are all the settings of a run, so that the framework's defaults hold for the rest, those that switch a part on or
-    off included; a section alone is read as it acts. Left out, the names of the keys decide.
+    off included; a section alone is read as it acts. Left out, the names of the keys decide. `root`: the folder below which files are
+    read that a file builds on; the repository that it is in where left out.
 
     A part that cannot be said (`Reading.refused`) leaves the others standing; where nothing is left, that is an error, but for a
     whole file of the framework's in which there is nothing to be said with `overrides`.
     """
     dialect = dialect_of(framework)
     is_chosen, version = bool(version), dialect.release(version)
-    found = contents_of(settings, lambda keys: count(dialect.keys, keys))
-    keys = with_overrides({**dialect.implied_by(found.programs, found.keys, version), **found.keys}, overrides)
+    found = contents_of(settings, lambda keys: count(dialect.keys, keys), root)
+    before = {**dialect.implied_by(found.programs, found.keys, version), **found.keys}
+    keys = with_overrides(before, overrides)
     where = f"{os.fspath(settings)}: " if isinstance(settings, str | os.PathLike) else ""
     refuse_foreign(dialect.name, found, where)
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
@@ -104,14 +107,49 @@ def read(
         *gone_findings(asked, reading),
         *_by_default(asked, reading, where, found),
     )
+    told = {each.key for each in said}
+    unread = {name: there for name, there in names_set(before, overrides).items() if name not in told}
     is_run = bool(where) or asked.whole
-    return replace(reading, findings=said, uncorrected=reading.uncorrected and is_run)
+    findings = (*_set_in_vain(asked, unread), *said)
+    return replace(reading, findings=findings, uncorrected=reading.uncorrected and is_run)
 
 
 def _shown_release(dialect: Dialect, asked: Given) -> str:
     """The release that settings show: the one read by default, or the one that brought their youngest key."""
     shown = [key.since for key in dialect.keys if key.since and asked.has(key.label)]
     return max([asked.version, *shown], key=dialect.position)
+
+
+def _set_in_vain(asked: Given, names: Mapping[str, bool]) -> Iterator[Finding]:
+    """Keys that were set on top and that no rule reads: refused where the framework cannot have them, else said aloud."""
+    dialect = asked.dialect
+    for name, was_there in names.items():
+        if name in asked.places.values() or name in dialect.closed or name in dialect.sections:
+            continue
+        if was_there:
+            yield Finding(
+                name, "note", "This is set on top; no rule here reads it, so it changes nothing that is shown."
+            )
+            continue
+        last = name.rpartition(".")[2]
+        close = nearest(last, [path.rpartition(".")[2] for key in dialect.keys for path in key.paths])
+        close = f" {close}" if close.startswith("Did you mean") else ""
+        if not _may_have(dialect, name):
+            raise UnknownNameError(
+                f"{dialect.title} has no key {name!r} that --set could reach, so it would change nothing.{close} Write the framework's "
+                "full name, or leave it out."
+            )
+        text = f"This is set on top and read by no rule here: it changes nothing that is shown. Check its name.{close}"
+        yield Finding(name, "surprise", text)
+
+
+def _may_have(dialect: Dialect, name: str) -> bool:
+    """Whether a framework may have a key of that name beside those that are read: in one of its sections, or among its flags."""
+    paths = [path for key in dialect.keys for path in key.paths]
+    if "." not in name:
+        return name in dialect.signature.roots or any("." not in path for path in paths)
+    sections = {part for path in paths for part in path.split(".")[:-1]} | set(dialect.signature.roots)
+    return name.partition(".")[0] in sections
 
 
 def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
@@ -169,7 +207,7 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
             yield Finding(
                 "defaults",
                 "surprise",
-                f"This builds on {each.name}, which is not beside it: what it sets is not known.",
+                f"This builds on {each.name}, {each.why}: what it sets is not known.",
             )
     program = _started(found, where)
     if _is_of_others(asked.dialect, program):

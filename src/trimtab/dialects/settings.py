@@ -11,7 +11,16 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.base import excerpt
-from trimtab.config.bounded import MOST_LEVELS, MarkedLoader, check_yaml, json_data, reason, settings_of, text_of
+from trimtab.config.bounded import (
+    MOST_LEVELS,
+    MarkedLoader,
+    check_yaml,
+    json_data,
+    kind_of,
+    reason,
+    settings_of,
+    text_of,
+)
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
@@ -62,7 +71,7 @@ def tree(path: Path) -> Mapping[str, Any]:
     if found is None:
         raise ConfigFileError(f"{path} needs `key: value` lines, got an empty file. Check the path.")
     if not isinstance(found, Mapping):
-        raise ConfigFileError(f"{path} needs `key: value` lines, got {_kind(found)}. Settings are a mapping.")
+        raise ConfigFileError(f"{path} needs `key: value` lines, got {kind_of(found)}. Settings are a mapping.")
     return cast("Mapping[str, Any]", found)
 
 
@@ -108,7 +117,14 @@ def _scalar(text: str) -> Any:
 def _toml(text: str) -> Any:
     import tomllib  # few files are TOML
 
+    if _LONG_KEY.search(text):  # the parser holds every beginning of a key
+        raise ValueError(f"a key of more than {MOST_LEVELS} parts")
     return tomllib.loads(text)
+
+
+_LONG_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MOST_LEVELS}}}""",
+)
 
 
 def _json(text: str) -> Any:
@@ -230,7 +246,3 @@ def _from_place(value: str, place: str) -> str:
     match = _RELATIVE.match(value)
     above = place.split(".")[: -len(match[1])] if match is not None else []
     return ".".join([*above, match[2]]) if match is not None else ""
-
-
-def _kind(value: Any) -> str:
-    return {list: "a list", str: "one piece of text", bool: "true or false"}.get(type(value), "one value")

@@ -203,10 +203,16 @@ def test_arrays_that_are_bombs_code_or_lies_are_refused(tmp_path: Path, monkeypa
     np.savez(path, old=np.array([print], dtype=object))
     with pytest.raises(RecordError, match="Object arrays"):
         load([path], columns=columns)
-    monkeypatch.setattr("trimtab.records.dumps.arrays.MOST_BYTES", 1 << 20)
-    np.savez_compressed(path, old=np.zeros((2, 1 << 20)))
-    with pytest.raises(RecordError, match="would unpack to"):
+    np.savez_compressed(path, old=np.zeros((2, 1 << 22)))
+    with pytest.raises(RecordError, match="needs to unpack to at most 100 times its size"):
         load([path], columns=columns)
+    np.savez(path, old=np.zeros((2, 1 << 16)))
+    monkeypatch.setattr("trimtab.records.dumps.room.free_memory", lambda: 4 << 20)
+    with pytest.raises(
+        RecordError, match=r"needs to fit into 1\.0 MB, a quarter of the memory that is free here, got 1\.0 MB"
+    ):
+        load([path], columns=columns)
+    monkeypatch.undo()
     path = tmp_path / "a.safetensors"
     for entry in (
         {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 64]},

@@ -370,5 +370,5 @@ def test_every_operation_of_every_protocol_is_either_ours_or_refused():
         pickletools.code2op[chr(code)].name for code in known if PlainUnpickler.dispatch[code].__name__ == "refuse"
     }
     assert refused == {
-        *("INST", "OBJ", "EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER", "READONLY_BUFFER"),
+        *("INST", "OBJ", "EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER", "READONLY_BUFFER", "DUP"),
     }

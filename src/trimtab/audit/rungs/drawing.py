@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.audit.gap import Floats, Gap
+from trimtab.audit.gap import Floats, Gap, Ints
 from trimtab.audit.result import NOTHING, RungResult
 from trimtab.audit.statistics import mean_with_error
 from trimtab.audit.tempering import DrawnTemperature
@@ -17,6 +17,10 @@ SAMPLE = 40_000
 TEMPERATURES = np.round(np.concatenate([np.arange(0.3, 1.0, 0.02), np.arange(1.02, 2.02, 0.02)]), 2)
 ALTERNATIVES = (1.5, 3.0, 6.0, 15.0)
 """Tokens over which the rest of the mass spreads, about."""
+MARGIN = 0.1
+"""What a power fitted on tokens one by one is good to: how the rest of the mass spreads is not known. Off by up to 0.06 where planted."""
+FEW = 20
+"""Tokens with a fellow behind the same beginning under which no power is fitted on them."""
 
 
 def truncation(gap: Gap) -> RungResult:
@@ -53,6 +57,15 @@ class TemperatureFit:
     explained: float
     """Share of the variance of ℓ."""
     fitted: Floats
+    error: float | None = None
+    """Standard error of a value that samples with one beginning show; None where it is fitted on tokens one by one."""
+
+    @property
+    def words(self) -> str:
+        """The value with what it is good to."""
+        if self.error is None:
+            return f"between {max(self.value - MARGIN, 0.05):.2g} and {self.value + MARGIN:.2g}"
+        return f"{self.value:.3g}" if 2 * self.error < 0.005 else f"{self.value:.2f} ± {2 * self.error:.1g}"
 
 
 def temperature_shift(log_probs: Floats, temperature: float, alternatives: float) -> Floats:
@@ -79,6 +92,34 @@ def temperature_fit(log_probs: Floats, apart: Floats) -> TemperatureFit:
     return TemperatureFit(best[1], best[0], temperature_shift(log_probs, best[1], best[2]))
 
 
+def shared_power(log_probs: Floats, apart: Floats, context: Ints | None) -> tuple[float, float] | None:
+    """The power that turns one side into the other, by tokens behind one beginning, with its standard error; None where few are.
+
+    Behind one beginning both sides are normalised by one number each, which falls out of differences: log p' − log p" = power ·
+    (log q' − log q"), whatever the rest of the mass does. Two tokens with log q of −1 and −3 and log p of −0.8 and −2.2: 1.4 / 2 = 0.7.
+    """
+    if context is None:
+        return None
+    _, number, count = np.unique(context, return_inverse=True, return_counts=True)
+    used = (context >= 0) & (count[number] > 1)
+    x, y, own, many = log_probs[used], (log_probs + apart)[used], number[used], np.maximum(count, 1)
+    x, y = (each - (np.bincount(own, each, len(count)) / many)[own] for each in (x, y))
+    total = float((x**2).sum())
+    if int((np.abs(x) > 1e-6).sum()) < FEW or total <= 0:
+        return None
+    power = float((x * y).sum()) / total
+    error = float(np.sqrt((np.bincount(own, x * (y - power * x), len(count)) ** 2).sum())) / total
+    return power, error
+
+
+def _with_shared(fit: TemperatureFit, log_probs: Floats, apart: Floats, context: Ints | None) -> TemperatureFit:
+    """The fit with the power that samples with one beginning show, where they show it better than tokens one by one."""
+    shared = shared_power(log_probs, apart, context)
+    if shared is None or 2 * shared[1] > MARGIN or abs(shared[0] - fit.value) > 3 * MARGIN:
+        return fit
+    return replace(fit, value=shared[0], error=shared[1])
+
+
 def _tells_behavior(gap: Gap) -> bool:
     """Whether tokens were drawn as behavior says (mean ratio 1) rather than as the trainer says (mean inverse ratio 1)."""
     forward, error = mean_with_error(np.exp(gap.held), gap.sequence)
@@ -96,13 +137,21 @@ def temperature(gap: Gap) -> RungResult:
         doubt = fit.explained > 0.3 and _tells_behavior(gap)
         return RungResult(verdict="suspected" if doubt else "ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r - fit.fitted, blurred=True)
+    fit = _with_shared(fit, gap.behavior, gap.log_r, gap.context)
     return RungResult(
         verdict="found",
-        statistic=told,
+        statistic=f"Behavior raised to a power explains {fit.explained:.0%} of the gap; {_origin(fit)}.",
         share=fit.explained,
         rest=rest,
-        remedy=f"Divide the trainer's logits by the sampler's temperature, about {fit.value:g} times the trainer's own.",
+        remedy=f"Divide the trainer's logits by the sampler's temperature, {fit.words} times the trainer's own.",
     )
+
+
+def _origin(fit: TemperatureFit) -> str:
+    """How well the power is known, and by what."""
+    if fit.error is None:
+        return f"the power is {fit.words}, by single tokens: no samples that begin alike show it more closely"
+    return f"by samples that begin alike the power is {fit.words}"
 
 
 def with_drawn(found: RungResult, by_model: DrawnTemperature) -> RungResult:
@@ -135,10 +184,17 @@ def raw_log_probs(gap: Gap) -> RungResult:
     if gap.blurred or fit.explained < LIKENESS or _tells_behavior(gap):
         return RungResult(verdict="ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r + fit.fitted, blurred=True)
+    fit = _with_shared(fit, gap.scored, -gap.log_r, gap.context)
     return RungResult(
         verdict="found",
-        statistic=told,
+        statistic=(
+            f"The mean inverse ratio is {mean:.3f} ± {error:.3f}; the trainer's log-probs raised to a power explain "
+            f"{fit.explained:.0%} of the gap; {_origin(fit)}."
+        ),
         share=fit.explained,
         rest=rest,
-        remedy=f"Have the engine return processed log-probs (vLLM: logprobs_mode=processed_logprobs); it samples at about {fit.value:g}.",
+        remedy=(
+            "Have the engine return processed log-probs (vLLM: logprobs_mode=processed_logprobs); it samples at a temperature "
+            f"{fit.words} times that of the log-probs it returns."
+        ),
     )

@@ -11,8 +11,11 @@ from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
 
 HEAVY = 0.3
 """Median over root mean square of |ℓ| among tokens of like probability: 0.67 for a normal distribution, 0 for rare jumps."""
-CARRIED = 0.25
-"""Share of the variance of sequence means that must not average out for a bias."""
+CARRIED = 0.9
+"""Share of the variance of sequence means that must not average out for a bias. Weights rounded to few bits carry up to 0.75 where
+planted, and that is noise; an offset of each sequence carries all of it."""
+SURE = 8.0
+"""Standard errors from which it is no accident."""
 
 
 def trainer(gap: Gap) -> RungResult:
@@ -111,6 +114,6 @@ def bias(gap: Gap) -> RungResult:
     )
     if gap.blurred:
         return replace(BLURRED, statistic=told)
-    if found.z > 8 and found.carried > 0.9:
+    if found.z > SURE and found.carried > CARRIED:
         return RungResult(verdict="suspected", statistic=told, share=found.carried)
     return RungResult(verdict="ruled out", statistic=told)

@@ -31,8 +31,8 @@ class Fingerprint:
     """Share of ℓ² that is the same wherever a token follows the same other token; None where too few do."""
     rounded: str | None
     """`activations` (16 bits) or `weights` (fewer bits, computed in more); None where it cannot be told."""
-    nearest: str
-    """The precision with that fingerprint that is nearest in size."""
+    nearest: str | None
+    """The precision with that fingerprint that is nearest in size; None without one: in size alone fp16 of one model is bf16 of another."""
 
 
 def precision_fingerprint(gap: Gap) -> Fingerprint:
@@ -44,8 +44,9 @@ def precision_fingerprint(gap: Gap) -> Fingerprint:
     repeats = repeated_share(gap)
     least = REPEATS[gap.rms >= SMALL]
     rounded = None if repeats is None else "weights" if repeats > least else "activations"
-    known = [each for name, sizes in SIZES.items() if rounded in (None, name) for each in sizes]
-    return Fingerprint(repeats, rounded, min(known, key=lambda each: abs(np.log(each[1] / gap.rms)))[0])
+    known = SIZES.get(rounded or "", ())
+    nearest = min(known, key=lambda each: abs(np.log(each[1] / gap.rms)), default=None)
+    return Fingerprint(repeats, rounded, None if nearest is None else nearest[0])
 
 
 def repeated_share(gap: Gap) -> float | None:
@@ -91,12 +92,15 @@ def precision(gap: Gap) -> RungResult:
 def _words(found: Fingerprint) -> str:
     if found.repeats is None:
         return (
-            f"In size it is nearest to {found.nearest} on a small model; too few tokens repeat to say what was rounded"
+            "Too few tokens follow the same one in several sequences to say whether activations of 16 bits or weights of fewer were "
+            "rounded; size alone does not tell, as it grows with the model"
         )
     seen = f"Where the same token follows the same one, {max(found.repeats, 0):.0%} of it repeats"
     if found.rounded == "weights":
-        return f"{seen}, as with rounded weights; of those, {found.nearest} is nearest in size"
-    return f"{seen}, as with activations of 16 bits; of those, {found.nearest} is nearest in size"
+        return (
+            f"{seen}, as with weights of 8 bits or fewer; of those, {found.nearest} is nearest in size on a small model"
+        )
+    return f"{seen}, as with activations of 16 bits; of those, {found.nearest} is nearest in size on a small model"
 
 
 def _grid(gap: Gap) -> str:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 
 from trimtab.dialects.files.arithmetic import evaluate
 from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Substitution, Text, Word
+from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import HOLE, Holes
 
 LONGEST = 100_000
 """Characters of one value, and words of one command: more is a script that doubles itself."""
+MOST_CUT = 20_000_000
+"""Letters held against patterns that cut a value off."""
 Value = str | list[str]
 Printed = Callable[[Substitution, "Scope"], str | None]
 
@@ -245,7 +248,7 @@ def _substitute(piece: Parameter, value: str, scope: Scope) -> str | None:
     if HOLE.search(pattern):
         return None
     if piece.operation in ("#", "##", "%", "%%"):
-        return _cut(value, pattern, piece.operation)
+        return _cut(value, pattern, piece.operation, scope.holes)
     if piece.operation in ("/", "//"):
         wanted, _, new = pattern.partition("/")
         if not wanted or re.search(r"[*?\[\\]", wanted):
@@ -260,7 +263,11 @@ def _substitute(piece: Parameter, value: str, scope: Scope) -> str | None:
     return cases.get(piece.operation) if not pattern else None
 
 
-def _cut(value: str, pattern: str, operation: str) -> str:
+def _cut(value: str, pattern: str, operation: str, holes: Holes) -> str:
+    stars = 1 + pattern.count("*")
+    holes.work += min(len(value) + 1, 400) * len(value) * stars
+    if holes.work > MOST_CUT:
+        raise ShellError(f"more than {MOST_CUT} letters held against patterns that cut a value off")
     ends = (
         [value[:end] for end in range(len(value) + 1)]
         if "#" in operation

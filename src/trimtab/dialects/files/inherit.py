@@ -1,4 +1,4 @@
-"""A file with the files it builds on: `defaults` of Hydra and NeMo-RL, `toml_files` of prime-rl. Only what stands beside it."""
+"""A file with the files it builds on: `defaults` of Hydra and NeMo-RL, `toml_files` of prime-rl. Only those within reach."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from trimtab.dialects.files.beneath import SUFFIXES as ENDINGS
+from trimtab.dialects.files.beneath import Elsewhere, Reach, is_file, real_path
 from trimtab.dialects.reading import Finding
 from trimtab.errors import ConfigFileError
 
 DEEPEST, MOST = 10, 60
+MOST_VALUES = 200_000
+"""Values of all files of a family, those of one that is named again counted anew."""
 SUFFIXES = ("", ".yaml", ".yml", ".toml")
 SELF = "_self_"
 OWN = {
@@ -40,24 +44,32 @@ class Family:
 
     root: Path
     tree: Tree
+    reach: Reach
+    known: dict[Path, tuple[Nested, int]] = field(default_factory=dict[Path, "tuple[Nested, int]"])
+    """Every file that was read, with the number of its values."""
     count: int = 0
+    values: int = 0
     choices: dict[str, str] = field(default_factory=dict[str, str])
     findings: list[Finding] = field(default_factory=list[Finding])
-    missing: list[Elsewhere] = field(default_factory=list["Elsewhere"])
+    missing: list[Elsewhere] = field(default_factory=list[Elsewhere])
+
+    def read(self, path: Path, real: Path) -> Nested:
+        """What a file says by itself, parsed once however often it is named."""
+        if real not in self.known:
+            found = dict(self.tree(path))
+            self.known[real] = found, _count(found)
+        tree, count = self.known[real]
+        self.values += count
+        if self.values > MOST_VALUES:
+            raise ConfigFileError(
+                f"{path} needs parents of at most {MOST_VALUES} values in all, got more. Look for one that is named many times."
+            )
+        return dict(tree)
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """A file that settings build on and that is not beside them; a framework's own whole defaults are none."""
-
-    name: str
-    package: str = ""
-    """The section that it fills; the whole where left out."""
-
-
-def with_parents(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...], tuple[Elsewhere, ...]]:
-    """The settings of a file over those of its parents, what there is to say of them, and which could not be found."""
-    family = Family(path.parent, tree)
+def with_parents(path: Path, tree: Tree, reach: Reach) -> tuple[Nested, tuple[Finding, ...], tuple[Elsewhere, ...]]:
+    """The settings of a file over those of its parents, what there is to say of them, and which were not read."""
+    family = Family(path.parent, tree, reach)
     whole = _whole(path, "", (), family)
     return whole, tuple(dict.fromkeys(family.findings)), tuple(dict.fromkeys(family.missing))
 
@@ -65,14 +77,14 @@ def with_parents(path: Path, tree: Tree) -> tuple[Nested, tuple[Finding, ...], t
 def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) -> Nested:
     """A file's settings, nested under its package, with its parents' below them."""
     family.count += 1
-    here = path.resolve()
+    here = real_path(path)
     if here in above:
         raise ConfigFileError(
             f"{path} needs parents that end, got itself among them ({here.name}). Take it out of defaults."
         )
     if len(above) > DEEPEST or family.count > MOST:
         raise ConfigFileError(f"{path} needs at most {DEEPEST} generations and {MOST} files of parents, got more.")
-    own: Nested = dict(family.tree(path))
+    own = family.read(path, here)
     listed = _defaults_of(own)
     steps = [each for each in listed if each != SELF]
     place = listed.index(SELF) if SELF in listed else len(listed)
@@ -82,7 +94,7 @@ def _whole(path: Path, package: str, above: tuple[Path, ...], family: Family) ->
             found = overlay(found, _under(package, own))
             continue
         for parent in _parents(entry, path, package, own, family):
-            inner = _parent_tree(parent, (*above, here), family, str(path))
+            inner = _parent_tree(parent, (*above, here), family)
             found = overlay(found, inner) if inner is not None else found
     return found
 
@@ -145,19 +157,37 @@ def _package(at: str, package: str, group: str) -> str:
     return f"{package}.{inner}" if package and inner else package or inner
 
 
-def _parent_tree(parent: Parent, above: tuple[Path, ...], family: Family, child: str) -> Nested | None:
+def _parent_tree(parent: Parent, above: tuple[Path, ...], family: Family) -> Nested | None:
     written = parent.name.partition("@")[0]
     absolute = written.startswith(("/", "~")) and not parent.path.is_relative_to(family.root)
+    out_of_reach = False
     for suffix in SUFFIXES:
         file = parent.path.with_name(parent.path.name + suffix)
-        if not absolute and file.suffix in (".yaml", ".yml", ".toml", ".json") and file.is_file():
-            return _whole(file, parent.package, above, family)
-    if not parent.optional:
+        if not absolute and file.suffix in ENDINGS and is_file(file):
+            if family.reach.holds(file):
+                return _whole(file, parent.package, above, family)
+            out_of_reach = True
+    if out_of_reach:
+        family.missing.append(family.reach.outside(written, parent.package))
+    elif not parent.optional:
         if parent.path.name.removesuffix(".yaml") in OWN or "deepspeed" in parent.path.name:
             family.findings.append(Finding("defaults", "note", KNOWN.format(name=written)))
         else:
             family.missing.append(Elsewhere(written, parent.package))
     return None
+
+
+def _count(tree: Nested) -> int:
+    """How many keys and values a file has."""
+    pending: list[object] = [tree]
+    count = 0
+    while pending:
+        value = pending.pop()
+        count += 1
+        if isinstance(value, list | Mapping):
+            inner = cast("list[object] | Mapping[object, object]", value)
+            pending += inner.values() if isinstance(inner, Mapping) else inner
+    return count
 
 
 def _under(package: str, own: Nested) -> Nested:

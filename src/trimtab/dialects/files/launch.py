@@ -11,7 +11,7 @@ from typing import Any, cast
 from trimtab.dialects.files.json_words import handed_by_ray, settings_within
 from trimtab.dialects.files.purpose import DISTILLATION, answers_clients, purpose_of
 from trimtab.dialects.files.started import Started, Walk
-from trimtab.dialects.files.unknown import HOLE, Holes, Unknown
+from trimtab.dialects.files.unknown import HOLE, Holes, Unknown, without_marks
 from trimtab.dialects.files.walk import walk_script
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import flag_name
@@ -72,9 +72,13 @@ class Launch:
     """Variables that it is given and that the script uses nowhere itself."""
 
 
-def launches(text: str, scalar: Scalar) -> list[Launch]:
-    """Every command of a script that carries settings; and the flags of arrays and words that no command is seen to take."""
-    holes = Holes()
+def launches(text: str, scalar: Scalar, holes: Holes | None = None) -> list[Launch]:
+    """Every command of a script that carries settings; and the flags of arrays and words that no command is seen to take.
+
+    `holes`: those of the file that the text comes from, which may have some of them.
+    """
+    text = without_marks(text) if holes is None else text
+    holes = Holes() if holes is None else holes
     walk = walk_script(text, holes)
     unused = _unused_arrays(walk)
     commands = [each for each in unused.values() if _is_command(each)]

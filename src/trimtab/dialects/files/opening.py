@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from trimtab.dialects.files.beneath import file_beneath
-from trimtab.dialects.files.inherit import Elsewhere, with_parents
+from trimtab.config.bounded import opened
+from trimtab.dialects.files.beneath import Elsewhere, Reach, file_beneath, reach_of
+from trimtab.dialects.files.inherit import with_parents
 from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import Source, flag_name, flags, flat_settings, text_of, tree
@@ -33,32 +34,38 @@ class Contents:
     findings: tuple[Finding, ...] = ()
     programs: tuple[str, ...] = ()
     parents: tuple[Elsewhere, ...] = ()
-    """Files of settings that this builds on and that are not beside it."""
+    """Files of settings that this builds on and that are not read."""
     top: tuple[str, ...] = ()
     """The names at the top of a file that nests its settings."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables that the command is given and that none of its words uses."""
 
 
-def contents_of(source: Source, score: Score = len) -> Contents:
-    """The settings of a mapping, a file or command-line words; of several commands the one that scores most."""
+def contents_of(source: Source, score: Score = len, root: str | os.PathLike[str] | None = None) -> Contents:
+    """The settings of a mapping, a file or command-line words; of several commands the one that scores most.
+
+    `root`: the folder below which files may lie that it builds on; the repository that it is in where left out, else its own folder.
+    """
     if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
         keys = flat_settings(source)
         return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
-    path = Path(source)
+    return _of_file(Path(source), score, reach_of(Path(source), root))
+
+
+def _of_file(path: Path, score: Score, reach: Reach) -> Contents:
     if path.suffix.lower() == ".py":
         from trimtab.dialects.files.python import from_python  # with the grammar of scripts
 
-        return _choose(path, *from_python(text_of(path), str(path), scalar), score)
+        return _choose(path, *from_python(text_of(path), str(path), scalar), score, reach)
     if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
         try:
-            return _choose(path, _commands(text_of(path)), (), score)
+            return _choose(path, _commands(text_of(path)), (), score, reach)
         except (ShellError, RecursionError) as error:
             reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise ConfigFileError(
                 f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
             ) from None
-    whole, findings, missing = with_parents(path, tree)
+    whole, findings, missing = with_parents(path, tree, reach)
     within = _script_within(whole)
     if within:
         try:
@@ -66,7 +73,7 @@ def contents_of(source: Source, score: Score = len) -> Contents:
         except (ShellError, RecursionError):
             started = []  # the file is told apart by its names
         if started:
-            return _choose(path, started, findings, score)
+            return _choose(path, started, findings, score, reach)
     keys = flat_settings(whole)
     return Contents(keys, findings, parents=missing, top=tuple(str(key) for key in whole))
 
@@ -98,13 +105,13 @@ def scalar(text: str) -> Any:
 
 def _is_shell(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return bool(SHEBANG.match(file.read(200).decode(errors="replace")))
     except OSError:
         return False
 
 
-def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score) -> Contents:
+def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score, reach: Reach) -> Contents:
     programs = tuple(dict.fromkeys(each.program for each in found if each.program))
     if not found:
         raise NotSettingsError(
@@ -116,7 +123,7 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
     ranked = (taken.program, *(each for each in programs if each != taken.program))
     others = () if score(taken.keys) else tuple(parent for each in found for parent in each.parents)
     named = taken.parents or others
-    below, missing = _beneath(path, named)
+    below, missing = _beneath(path, named, reach)
     return Contents(
         {**below.keys, **taken.keys},
         (*findings, *said, *below.findings),
@@ -126,17 +133,18 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
     )
 
 
-def _beneath(path: Path, named: Iterable[NamedFile]) -> tuple[Contents, list[Elsewhere]]:
+def _beneath(path: Path, named: Iterable[NamedFile], reach: Reach) -> tuple[Contents, list[Elsewhere]]:
     """The settings that a command builds on, from files beside the script, and those that are elsewhere."""
     keys: dict[str, Any] = {}
     findings: list[Finding] = []
     missing: list[Elsewhere] = []
     for each in named:
-        file = None if each.flag == "script" else file_beneath(path, each.name, each.folder)
-        if file is None:
-            missing.append(Elsewhere(each.name))
+        is_script = each.flag in ("script", "**")
+        file = Elsewhere(each.name) if is_script else file_beneath(path, each.name, each.folder, reach)
+        if isinstance(file, Elsewhere):
+            missing.append(file)
             continue
-        inner = contents_of(file)
+        inner = _of_file(file, len, reach)
         keys |= inner.keys
         findings += [
             Finding(each.flag, "note", f"The settings of {file.name} are read too, beneath those of the command.")
@@ -154,6 +162,15 @@ def with_overrides(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Seque
         for key in same:
             del found[key]
         found[max([name, *same], key=len)] = value
+    return found
+
+
+def names_set(keys: Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, bool]:
+    """The keys that are set on top of others, under the names they then have, and whether they were there before."""
+    found: dict[str, bool] = {}
+    for name in _pairs(overrides):
+        same = [key for key in keys if key == name or key.endswith(f".{name}") or name.endswith(f".{key}")]
+        found[max([name, *same], key=len)] = bool(same)
     return found
 
 

@@ -5,74 +5,56 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from trimtab.dialects.files.launch import Launch, NamedFile, keys_of, launches
-from trimtab.dialects.files.python_values import PARSERS, Names, Parsed, dotted_name, value_of
+from trimtab.dialects.files.python_calls import OTHER_TRAINING, TRAINED, Script
+from trimtab.dialects.files.python_flow import Config, Flow, Made, WorkError, alike
+from trimtab.dialects.files.python_ways import walk
 from trimtab.dialects.files.shell_error import ShellError
-from trimtab.dialects.files.unknown import Holes, Unknown
+from trimtab.dialects.files.unknown import Holes, Unknown, without_marks
 from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.settings import flag_name
 from trimtab.errors import ConfigFileError
 
 Scalar = Callable[[str], Any]
-CONFIGS = re.compile(r"(\w*(Config|Arguments|Args))$")
-ENGINES = re.compile(r"Lora|Peft|BitsAndBytes|Quant|Dataset|Script|Model|Generation|Sampling|Wandb|Logging|Kernel")
 LINE = re.compile(
     r"\s*(?:\$ )?((?:[A-Z_]+=\S+ )*)(accelerate launch|python3? |torchrun |deepspeed |trl \w+|uv run |swift |CUDA_VISIBLE_DEVICES)"
 )
-SETTINGS = re.compile(r"args|config|cfg|conf|opts", re.IGNORECASE)
-"""What people call the object that holds settings."""
-TRAINED = re.compile(r"GRPO|RLOO|PPO")
-SECTIONS = {"AsyncConfig": "async_config"}
-"""Classes whose keywords another's settings hold in a section, where its own have the same names."""
-REQUESTS = ("forward_backward", "forward_backward_async")
-"""Calls that hand a batch to a training service with the name of its loss."""
-STARTS = (
-    "run",
-    "Popen",
-    "check_call",
-    "call",
-    "system",
-    "exec_command",
-    "execute_train",
-    "check_output",
-    "run_command",
-)
-"""Calls that start a command."""
-MOST_NODES = 100_000
+ELSEWHERE = "which another place of the script sets differently"
 
 
 def from_python(text: str, path: str, scalar: Scalar) -> tuple[list[Launch], tuple[Finding, ...]]:
     """Every way in which the script says settings, each as a command would; and the modules it imports as programs."""
     try:
-        module = ast.parse(text)
+        module = ast.parse(without_marks(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise ConfigFileError(
             f"{path} needs to be Python, got a problem{f' at line {line}' if line else ''}: {_reason(error)}."
         ) from None
     try:
-        return _launches(module, scalar)
+        return _launches(module, scalar), ()
     except RecursionError:
         raise ConfigFileError(f"{path} needs to be Python, got a problem: nested too deeply.") from None
+    except WorkError as error:
+        raise ConfigFileError(f"{path} needs to be a script that starts training, got {error}.") from None
 
 
-def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[Finding, ...]]:
-    names = Names(Holes())
-    own: dict[str, Any] = {}
-    texts: list[tuple[str, int]] = []
-    for node in _statements(module):
-        _take(node, names, own, texts, scalar)
+def _launches(module: ast.Module, scalar: Scalar) -> list[Launch]:
+    holes = Holes()
+    script = walk(module, holes, by_defaults=True)
+    if not script.texts and not script.flow.of("made"):
+        script = walk(module, holes, by_defaults=False)  # what it trains stands behind an argument
+    own = settings_made(script)
     imports = _imports(module)
     first = module.body[0].lineno if module.body else 1
     said = _commands(ast.get_docstring(module, clean=False) or "", first, scalar)
     program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
-    handed = tuple(NamedFile("**", each) for each in dict.fromkeys(names.elsewhere))
+    handed = tuple(NamedFile("**", each) for each in script.flow.of("handed"))
     found: list[Launch] = []
     for each in said:
         keys = {**own, **each.keys} if own else each.keys
@@ -80,15 +62,94 @@ def _launches(module: ast.Module, scalar: Scalar) -> tuple[list[Launch], tuple[F
         found.append(Launch(keys, each.line, each.program, (*each.findings, *said_there), handed))
     if own and not said:
         found.append(Launch(own, 1, program, parents=handed))
-    for command, line in texts:
+    for command, line in dict.fromkeys(script.texts):
         found += [
             Launch({**own, **each.keys}, line, each.program or program, each.findings)
-            for each in _run(command, names.holes, line, scalar)
+            for each in _run(command, holes, line, scalar)
         ]
     if not found and any(TRAINED.search(each) for each in imports):
         found.append(Launch({}, 1, program))
     rest = [Launch({}, 1, each) for each in imports if each.partition(".")[0] in KNOWN]
-    return [*found, *rest] if found else [], ()
+    return [*found, *rest] if found else []
+
+
+# ── the settings that count ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def settings_made(script: Script) -> dict[str, Any]:
+    """The keys of all objects that count, over defaults of parsers and below what is assigned elsewhere."""
+    flow = script.flow
+    found = flow.of("default")
+    kinds = [
+        replace(one, keys={f"{prefix}{key}": value for key, value in one.keys.items()})
+        for each in _chosen(flow).values()
+        for prefix, one in ((place and f"{place}.", alike(configs, flow)) for place, configs in each.items())
+    ]
+    for is_trained in (False, True):
+        found |= _together([each for each in kinds if _counts(each) is is_trained], flow)
+    for key, value in flow.of("key").items():
+        held = next((each for each in kinds if key in each.keys), None)
+        is_other = held is not None and not flow.work.same(held.keys[key], value)
+        found[key] = Unknown(key, held.line, ELSEWHERE) if held is not None and is_other else value
+    return found
+
+
+def _counts(config: Config) -> bool:
+    """Whether a class is named for what is corrected; its settings hold where another class has one of the name."""
+    return TRAINED.search(config.kind) is not None
+
+
+def _chosen(flow: Flow) -> dict[str, dict[str, list[Config]]]:
+    """The objects of each kind that count, by their place in others where that tells several apart.
+
+    Those handed to a trainer, where that is seen; and none that only stand in an object that is not chosen.
+    """
+    made, used = flow.of("made"), flow.of("used").keys()
+    if any(TRAINED.search(kind) for kind in made):
+        made = {kind: each for kind, each in made.items() if not OTHER_TRAINING.fullmatch(kind)}
+    places = {each: _inner(flow, each) for numbers in made.values() for each in numbers}
+    nested = {each for inner in places.values() for each in inner}
+    tops = {kind: [each for each in numbers if each in used or each not in nested] for kind, numbers in made.items()}
+    pending = [each for numbers in tops.values() for each in [one for one in numbers if one in used] or numbers]
+    reached: dict[int, str] = {}
+    while pending:
+        each = pending.pop()
+        place = reached.setdefault(each, "")
+        inner = {one: name for one, name in places.get(each, {}).items() if one not in reached}
+        reached |= {one: f"{place}.{name}" if place else name for one, name in inner.items()}
+        pending += inner
+    return {kind: _by_place(flow, numbers, reached) for kind, numbers in made.items()}
+
+
+def _inner(flow: Flow, number: int) -> dict[int, str]:
+    """The objects that stand in one, by the key they stand under."""
+    keys = flow.config(number).keys
+    return {value.number: key for key, value in keys.items() if isinstance(value, Made)}
+
+
+def _by_place(flow: Flow, numbers: Iterable[int], reached: Mapping[int, str]) -> dict[str, list[Config]]:
+    """The objects of one kind by where they stand; without a place where all stand in one."""
+    found: dict[str, list[Config]] = {}
+    for each in numbers:
+        if each in reached:
+            found.setdefault(reached[each], []).append(flow.config(each))
+    return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
+
+
+def _together(configs: Iterable[Config], flow: Flow) -> dict[str, Any]:
+    """The keys of objects of several kinds; one that two of them set differently is unknown."""
+    found: dict[str, tuple[Any, int]] = {}
+    for each in configs:
+        for key, value in each.keys.items():
+            held, line = found.get(key, (value, each.line))
+            if not flow.work.same(held, value):
+                why = f"which lines {min(line, each.line)} and {max(line, each.line)} set differently"
+                value = Unknown(key, None, why)
+            found[key] = value, each.line
+    return {key: value for key, (value, _) in found.items()}
+
+
+# ── what it imports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 IN_TEXT = "The settings are those of the command in the script's own text, with what the script sets."
@@ -116,203 +177,6 @@ def _imports(module: ast.Module) -> list[str]:
     return found
 
 
-def _statements(module: ast.Module) -> Iterator[ast.stmt]:
-    """Every statement in the order it stands, the bodies of functions, branches and `with` included."""
-    pending: list[ast.stmt] = list(reversed(module.body))
-    count = 0
-    while pending and count < MOST_NODES:
-        node = pending.pop()
-        count += 1
-        yield node
-        pending += reversed(list(_inner(node)))
-
-
-def _inner(node: ast.stmt) -> Iterator[ast.stmt]:
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for each in getattr(node, name, []) or []:
-            if isinstance(each, ast.ExceptHandler | ast.match_case):
-                yield from each.body
-            elif isinstance(each, ast.stmt):
-                yield each
-
-
-# ── what a statement says ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _take(node: ast.stmt, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
-    if isinstance(node, ast.ClassDef) and _is_settings(node):
-        fields = _fields(node, names)
-        own.update({key: value for key, value in fields.items() if key not in own})
-        names.parsed.update(fields)
-        names.classes.add(node.name)
-        return
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        _take_arguments(node, names)
-    if isinstance(node, ast.FunctionDef) and any(_parses(call) for each in node.body for call in _calls(each)):
-        names.parsers.add(node.name)
-    for call in _calls(node):
-        _call(call, names, own, texts, scalar)
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        _assign(node.targets[0], node.value, names, own)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        _assign(node.target, node.value, names, own)
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        names.add(node.target.id, value_of(ast.BinOp(node.target, node.op, node.value), names, node.lineno))
-
-
-def _take_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Names) -> None:
-    """Arguments that are settings of the script's own class: known by their defaults, as if it were launched without any."""
-    for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        if each.annotation is not None and _annotated(each.annotation) in names.classes:
-            names.add(each.arg, Parsed(each.arg, each.lineno))
-
-
-def _annotated(node: ast.expr) -> str:
-    """The class an annotation names, also where it stands in quotes."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted_name(node)
-
-
-def _parses(call: ast.Call) -> bool:
-    return dotted_name(call.func).rpartition(".")[2] in PARSERS
-
-
-def _is_settings(node: ast.ClassDef) -> bool:
-    made = [dotted_name(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list]
-    bases = [dotted_name(each) for each in node.bases]
-    return any("dataclass" in each or each.startswith("chz") for each in made) and bool(
-        CONFIGS.search(node.name) or any(CONFIGS.search(each) for each in bases)
-    )
-
-
-def _fields(node: ast.ClassDef, names: Names) -> dict[str, Any]:
-    """Fields with their defaults, also where `field(default=…)` says them."""
-    found: dict[str, Any] = {}
-    for each in node.body:
-        if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name) or each.value is None:
-            continue
-        value = each.value
-        if isinstance(value, ast.Call) and dotted_name(value.func).endswith(("field", "Field")):
-            value = next((word.value for word in value.keywords if word.arg == "default"), None)
-        if value is not None:
-            found[each.target.id] = value_of(value, names, each.lineno)
-    return found
-
-
-def _calls(node: ast.stmt) -> Iterator[ast.Call]:
-    """The calls of one statement, not those of statements inside it."""
-    pending: list[ast.AST] = [node]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, ast.Call):
-            yield each
-        pending += [inner for inner in ast.iter_child_nodes(each) if not isinstance(inner, ast.stmt)]
-
-
-def _call(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]], scalar: Scalar) -> None:
-    name = _class(call)
-    if name in SECTIONS:
-        own.update({f"{SECTIONS[name]}.{key}": value for key, value in _keywords(call, names).items()})
-    elif CONFIGS.search(name) and not ENGINES.search(name):
-        own.update(_keywords(call, names))
-        names.elsewhere += _handed_on(call, names) if TRAINED.search(name) or "RLHF" in name else ()
-    elif name == "add_argument" and call.args and isinstance(call.args[0], ast.Constant):
-        _argument(call, names, own)
-    elif name == "set_defaults":
-        own.update(_keywords(call, names))
-    elif name in REQUESTS:
-        own.update(_loss_of_request(call, names))
-    elif dotted_name(call.func).endswith("Blueprint.apply") and call.args:
-        held = value_of(call.args[0], names, call.lineno)
-        own.update(cast("dict[str, Any]", held) if isinstance(held, dict) else {})
-    elif name in STARTS:
-        _started(call, names, own, texts)
-    del scalar
-
-
-def _started(call: ast.Call, names: Names, own: dict[str, Any], texts: list[tuple[str, int]]) -> None:
-    """The commands among what a call is given, and the program that it names beside their flags."""
-    said = [*((None, each) for each in call.args), *((word.arg, word.value) for word in call.keywords)]
-    for name, each in said:
-        value = value_of(each, names, call.lineno)
-        if name == "train_script" and isinstance(value, str):
-            own[name] = value
-        elif text := _command_text(value):
-            texts.append((text, call.lineno))
-
-
-def _class(call: ast.Call) -> str:
-    """The name of what is called, without its module."""
-    return dotted_name(call.func).rpartition(".")[2]
-
-
-def _command_text(value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        value = " ".join(each if not re.search(r"[\s'\"]", each) else f"'{each}'" for each in value)
-    return value if isinstance(value, str) and ("--" in value or re.search(r"\w\.\w+=", value)) else ""
-
-
-def _keywords(call: ast.Call, names: Names) -> dict[str, Any]:
-    """The keywords of a call, dictionaries handed on with ** among them."""
-    found: dict[str, Any] = {}
-    for word in call.keywords:
-        if any(isinstance(each, ast.Call) and _class(each) in SECTIONS for each in ast.walk(word.value)):
-            continue  # read where the call itself is
-        value = value_of(word.value, names, call.lineno)
-        if word.arg is not None:
-            found[word.arg] = value
-        elif isinstance(value, dict):
-            found |= {str(key): inner for key, inner in value.items()}
-    return found
-
-
-def _loss_of_request(call: ast.Call, names: Names) -> dict[str, Any]:
-    """The loss of one request and its settings, by name or by place behind the batch."""
-    said = zip(("loss_fn", "loss_fn_config"), call.args[1:3], strict=False)
-    placed = {name: value_of(each, names, call.lineno) for name, each in said}
-    return {key: value for key, value in {**placed, **_keywords(call, names)}.items() if key.startswith("loss_fn")}
-
-
-def _handed_on(call: ast.Call, names: Names) -> Iterator[str]:
-    """Mappings handed on with ** of which the script does not say what they hold."""
-    for word in call.keywords:
-        if word.arg is None and isinstance(value_of(word.value, names, call.lineno), Unknown):
-            yield f"the mapping **{dotted_name(word.value) or '…'} (line {call.lineno})"
-
-
-def _argument(call: ast.Call, names: Names, own: dict[str, Any]) -> None:
-    flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    long = next((each for each in flags if each.startswith("--")), None)
-    if long is None:
-        return
-    said = {word.arg: value_of(word.value, names, call.lineno) for word in call.keywords if word.arg}
-    value = said.get("default", {"store_true": False, "store_false": True}.get(str(said.get("action"))))
-    name = said["dest"] if isinstance(said.get("dest"), str) else flag_name(long)
-    if not said.get("required"):
-        names.parsed[name] = value
-    if "default" in said and value is not None:
-        own.setdefault(flag_name(long), value)
-
-
-def _assign(target: ast.expr, value: ast.expr, names: Names, own: dict[str, Any]) -> None:
-    found = value_of(value, names, target.lineno)
-    if isinstance(target, ast.Name):
-        names.add(target.id, found)
-    elif isinstance(target, ast.Tuple) and isinstance(found, Parsed):
-        names.known.update({each.id: found for each in target.elts if isinstance(each, ast.Name)})
-    elif isinstance(target, ast.Attribute):
-        root, _, path = dotted_name(target).partition(".")
-        if path and SETTINGS.search(root) and not path.startswith("_"):
-            own[path] = found
-    elif (
-        isinstance(target, ast.Subscript)
-        and isinstance(target.value, ast.Name)
-        and isinstance(target.slice, ast.Constant)
-    ):
-        held = names.known.get(target.value.id)
-        if isinstance(held, dict):
-            held[target.slice.value] = found
-
-
 # ── commands in texts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -336,7 +200,7 @@ def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
 def _run(command: str, holes: Holes, line: int, scalar: Scalar) -> list[Launch]:
     """A text that is a command, or only its flags, as settings."""
     try:
-        found = [each for each in launches(holes.with_names(command), scalar) if each.keys and each.program]
+        found = [each for each in launches(command, scalar, holes) if each.keys and each.program]
     except ShellError:
         found = []
     flags = keys_of(command.split(), holes, scalar)

@@ -38,6 +38,8 @@ class Holes:
     """The holes of one file, by number."""
 
     known: list[Unknown] = field(default_factory=list[Unknown])
+    work: int = 0
+    """What it took so far to work values out, by whoever counts it."""
 
     def hole(
         self, name: str, line: int | None, why: str = UNSET, several: bool = False, maybe: tuple[str, ...] = ()

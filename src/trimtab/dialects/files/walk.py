@@ -27,7 +27,7 @@ from trimtab.dialects.files.shell_script import script
 from trimtab.dialects.files.shell_simple import DECLARING
 from trimtab.dialects.files.started import DEEPEST, MOST_CALLS, MOST_STEPS, MOST_WORDS, Started, Walk
 from trimtab.dialects.files.truth import truth
-from trimtab.dialects.files.unknown import HOLE, Holes, without_marks
+from trimtab.dialects.files.unknown import HOLE, Holes
 from trimtab.dialects.files.ways import BRANCHES, REPEATED, merge
 
 LONGEST = 300_000
@@ -45,7 +45,7 @@ def walk_script(source: str, holes: Holes) -> Walk:
     walk = Walk(holes)
     scope = Scope(holes)
     scope.printed = lambda piece, at: output_of(piece, at, walk)
-    _go(script(without_marks(source)), scope, walk)
+    _go(script(source), scope, walk)
     for name in [each for each in walk.functions if each not in walk.called]:
         _call(name, [], scope, walk)
     return walk

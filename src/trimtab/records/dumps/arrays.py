@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.config.bounded import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.dump_file import DumpFile
+from trimtab.records.dumps.room import check_room, check_unpacked
 
-MOST_BYTES = 16 << 30
-"""Of all arrays of an npz, unpacked: a few megabytes of zip can say any number."""
 _TYPES = {
     **{
         f"{sign}{size}": np.dtype(f"<{kind}{size // 8}")
@@ -40,23 +40,40 @@ def named_arrays(file: DumpFile) -> dict[str, NDArray[Any]]:
         TypeError,
         AttributeError,
         EOFError,
-        MemoryError,
         zipfile.BadZipFile,
     ) as error:
         raise RecordError(f"{file.path} needs to be a whole file of arrays, got a damaged one: {error}.") from error
 
 
 def _npz(file: DumpFile) -> dict[str, NDArray[Any]]:
-    with zipfile.ZipFile(file.path) as archive:
-        size = sum(member.file_size for member in archive.infolist())
-    if size > MOST_BYTES:
-        raise ValueError(f"it would unpack to {size / 1e9:.0f} GB")
-    with np.load(file.path, allow_pickle=False) as arrays:  # an array of objects is refused, as it would be unpickled
-        return {name: arrays[name] for name in arrays.files}
+    with opened(file.path) as source:
+        with zipfile.ZipFile(source) as archive:
+            members = archive.infolist()
+            size = sum(member.file_size for member in members)
+            check_unpacked(file.path, sum(member.compress_size for member in members), size)
+            check_room(file.path, size)
+            for member in members:
+                _check_header(archive, member)
+        source.seek(0)
+        with np.load(source, allow_pickle=False) as arrays:  # an array of objects is refused, as it would be unpickled
+            return {name: arrays[name] for name in arrays.files}
+
+
+def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Refuse an array that says it is larger than what is there, for which numpy would make room first."""
+    with archive.open(member) as stream:
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        version = np.lib.format.read_magic(stream)[0]
+        if version not in read:
+            raise ValueError(f"{member.filename} is of a form of array that is not known")
+        shape, _, kind = read[version](stream)
+    if math.prod(shape) * kind.itemsize > member.file_size:
+        raise ValueError(f"{member.filename} is shorter than it says")
 
 
 def _safetensors(file: DumpFile) -> dict[str, NDArray[Any]]:
-    with file.path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with opened(file.path) as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        check_room(file.path, len(data))
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])
         header.pop("__metadata__", None)

@@ -8,7 +8,7 @@ one shorter than the tokens begins with the second token. Columns of the respons
 # pyarrow carries no types.
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,10 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab.config.bounded import opened
 from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import DumpReader, line_records
+from trimtab.records.dumps.room import TOKEN, check_room, room
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
@@ -95,12 +97,25 @@ def _from_parquet(file: DumpFile, columns: Mapping[str, str]) -> Iterator[dict[s
 
 def parquet_rows(file: DumpFile, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file with some of its columns under names of ours."""
+    most, taken, names = room(), 0, list(wanted.values())
+    texts = [field.name for field in file.schema or () if pa.types.is_string(field.type) and field.name in names]
     try:
-        with pq.ParquetFile(file.path) as parquet:
-            for block in parquet.iter_batches(_ROWS_AT_ONCE, columns=list(wanted.values())):
-                yield from _table_rows(block, wanted)
+        with opened(file.path) as source, pq.ParquetFile(source, read_dictionary=texts) as parquet:
+            for group in range(parquet.num_row_groups):
+                taken += group_bytes(parquet.metadata.row_group(group), names)
+                check_room(file.path, taken, most)
+                for block in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=names):
+                    yield from _table_rows(block, wanted)
     except (pa.ArrowException, OSError) as error:
         raise RecordError(f"{file.path} cannot be read to its end: {error}.") from error
+
+
+def group_bytes(group: Any, names: Collection[str]) -> int:
+    """What some columns of a row group come to in memory, by what the file says of them."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    wanted = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names]
+    tokens = max((chunk.num_values for chunk in wanted), default=0)
+    return tokens * TOKEN + sum(chunk.total_uncompressed_size for chunk in wanted)
 
 
 def _table_rows(block: Any, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab.config.bounded import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.jsonl import codec_of, json_lines
 from trimtab.records.dumps.pickles import pickle_content, torch_content
@@ -65,7 +66,8 @@ class DumpFile:
         if self.kind != "parquet":
             return None
         try:
-            return pq.read_schema(self.path)
+            with opened(self.path) as file:
+                return pq.read_schema(file)
         except (pa.ArrowException, OSError) as error:
             raise RecordError(f"{self.path} needs to be a whole parquet file, got a damaged one: {error}.") from error
 
@@ -108,7 +110,7 @@ class DumpFile:
     @cached_property
     def _head(self) -> bytes:
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 return file.read(64)
         except OSError as error:
             raise RecordError(f"{self.path} cannot be read: {error.strerror}. Check the path.") from None
@@ -116,7 +118,7 @@ class DumpFile:
     @cached_property
     def _archive(self) -> str:
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            with opened(self.path) as file, zipfile.ZipFile(file) as archive:
                 names = archive.namelist()
         except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
             raise RecordError(f"{self.path} needs to be a whole file, got one that was cut off: {error}.") from None

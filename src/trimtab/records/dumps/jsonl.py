@@ -10,11 +10,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from trimtab.config.bounded import json_data
+from trimtab.config.bounded import json_data, opened
 from trimtab.errors import RecordError
+from trimtab.records.dumps.room import check_unpacked, room
 
 MOST_LINE = 1 << 28
 """Bytes of one line; a longer one is no record of a sequence but a file without lines."""
+AS_OBJECTS = 32
+"""Bytes of memory that a byte of JSON may take."""
 _BLOCK = 1 << 20
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 
@@ -45,7 +48,7 @@ def codec_of(head: bytes) -> str | None:
 
 def last_line_end(path: Path, start: int) -> int:
     """Where the last whole line ends, of those after `start`; `start` where there is none."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         end = file.seek(0, 2)
         while end > start:
             begin = max(start, end - _BLOCK)
@@ -60,18 +63,21 @@ def last_line_end(path: Path, start: int) -> int:
 def _lines(path: Path, start: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether it has its end."""
     waiting: list[bytes] = []
-    size = 0
+    size = unpacked = 0
+    most = min(MOST_LINE, room() // AS_OBJECTS)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for block in _blocks(file, start, end):
+                unpacked += len(block)
+                check_unpacked(path, file.tell(), unpacked)
                 *ended, rest = block.split(b"\n")
                 for line in ended:
                     yield b"".join([*waiting, line]), True
                     waiting, size = [], 0
                 waiting.append(rest)
                 size += len(rest)
-                if size > MOST_LINE:
-                    raise RecordError(f"{path} needs lines of at most {MOST_LINE >> 20} MB, got a longer one.")
+                if size > most:
+                    raise RecordError(f"{path} needs lines of at most {most >> 20} MB, got a longer one.")
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read to its end: {error}.") from error
     if size:

@@ -14,6 +14,7 @@ from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.fill import without_fills
 from trimtab.records.dumps.reader import DumpReader
 from trimtab.records.dumps.readers import FRAMEWORKS, READERS
+from trimtab.records.dumps.room import REMEDY, Meter, RoomError
 from trimtab.records.dumps.row import DumpRow, Gathering
 from trimtab.records.saved import Origin, SavedBatch
 
@@ -69,8 +70,9 @@ def batch_of(
     if not found:
         raise RecordError("An audit needs at least one file, got none.")
     gathering, notes = Gathering(), list(dict.fromkeys([*refused, *(note for _, each in found for note in each.notes)]))
+    meter = Meter()
     for file, reader in found:
-        notes += _gather(file, reader, gathering, most_tokens, progress)
+        notes += _gather(file, reader, gathering, meter, most_tokens, progress)
         if most_tokens is not None and gathering.tokens >= most_tokens:
             notes.append(f"Reading stopped after {gathering.tokens} tokens, as asked for.")
             break
@@ -92,6 +94,7 @@ def _gather(
     file: DumpFile,
     reader: DumpReader,
     gathering: Gathering,
+    meter: Meter,
     most: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[str]:
@@ -102,11 +105,16 @@ def _gather(
         for row in _file_rows(file, reader, spoilt):
             if reader.copies and not gathering.is_new(row):
                 continue
+            meter.take(file.path, len(row.trained), len(row.text or ""))
             gathering.add(row)
             if progress is not None:
                 progress(len(gathering), gathering.tokens)
             if most is not None and gathering.tokens >= most:
                 break
+    except RoomError:
+        raise
+    except MemoryError:
+        raise RoomError(f"{file.path} needs more memory than is free here. {REMEDY}") from None
     except (TrimtabError, OSError) as error:
         notes.append(_sentence(error, file))
     file.release()
@@ -125,6 +133,8 @@ def _file_rows(file: DumpFile, reader: DumpReader, spoilt: Spoilt) -> Iterator[D
             continue
         try:
             rows = list(reader.rows(record, file))
+        except RoomError:
+            raise
         except _SPOILT as error:
             spoilt.add(_reason(error))
         else:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from trimtab.config.bounded import opened
+from trimtab.errors import RecordError
+from trimtab.records.dumps.columns import group_bytes
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.room import check_room
 from trimtab.records.dumps.row import DumpRow, after
 from trimtab.records.rollouts import Rollouts
 from trimtab.records.run import RunDirectory
@@ -22,8 +29,21 @@ def _knows(file: DumpFile) -> bool:
 
 def _records(file: DumpFile) -> Iterator[RolloutRow]:
     run = RunDirectory.read(file.path)
-    for block in Rollouts(run.path / "rollouts").blocks():
+    rollouts = Rollouts(run.path / "rollouts")
+    check_room(file.path, sum(map(_unpacked, rollouts.files())))
+    for block in rollouts.blocks():
         yield from rows_from(block)
+
+
+def _unpacked(path: Path) -> int:
+    """What a file of rollouts comes to in memory."""
+    try:
+        with opened(path) as source:
+            metadata = pq.read_metadata(source)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RecordError(f"{path} needs to be a parquet file of rollouts, got a damaged one: {error}.") from error
+    names = [metadata.schema.column(index).path.partition(".")[0] for index in range(metadata.num_columns)]
+    return sum(group_bytes(metadata.row_group(group), names) for group in range(metadata.num_row_groups))
 
 
 def _rows(row: RolloutRow, file: DumpFile) -> Iterator[DumpRow]:

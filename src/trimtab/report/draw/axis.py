@@ -56,7 +56,8 @@ def _log_ticks(low: float | int, high: float | int) -> list[float]:
         stride = -(-len(decades) // 5)
         return decades[::stride]
     around = [factor * 10.0**power for power in range(first - 1, last + 1) for factor in (1, 2, 5)]
-    return [tick for tick in around if low * 0.999 <= tick <= high * 1.001]
+    inside = [tick for tick in around if low * 0.999 <= tick <= high * 1.001]
+    return inside if len(inside) > 1 else round_ticks(low, high)  # 2.1 to 2.9: none of 1, 2, 5
 
 
 def axis_ends(values: Iterable[float], *, log: bool) -> tuple[float, float]:

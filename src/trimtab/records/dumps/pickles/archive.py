@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.config.bounded import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.husk import StandIn
 from trimtab.records.dumps.pickles.machine import NotDataError, unpickle
@@ -29,8 +30,9 @@ LEGACY = 0x1950A86A20F9469CFC6C
 def torch_content(source: Path | bytes, path: Path) -> Any:
     """The data that `torch.save` wrote, in a file or in bytes within one; `path` is what messages name."""
     try:
-        data = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else np.memmap(source, np.uint8, "r")
-        with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
+        held = io.BytesIO(source) if isinstance(source, bytes) else opened(source)
+        with held, zipfile.ZipFile(held) as archive:
+            data = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else np.memmap(held, np.uint8, "r")
             members = {info.filename: info for info in archive.infolist()}
             pickles = [name for name in members if name.endswith("data.pkl") and name.count("/") <= 1]
             if len(pickles) != 1:

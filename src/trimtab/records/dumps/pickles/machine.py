@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
 
+from trimtab.config.bounded import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.admitted import ADMITTED
 from trimtab.records.dumps.pickles.husk import Husk, StandIn
+from trimtab.records.dumps.room import REMEDY, RoomError, room
 
 PersistentLoad = Callable[[Any], Any]
 
 # The one in Python, not the one in C: that one allocates memory for any place in its memo that a file names.
 _Machine: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 _PLAIN = (
-    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"),
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"),
     *("GET", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2"),
-    *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING"),
     *("TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LIST", "EMPTY_LIST", "APPEND", "APPENDS"),
     *("EMPTY_DICT", "GLOBAL", "STACK_GLOBAL", "BINPERSID"),
 )
 _KEYS = str | int | float | bool | bytes | None
 _BROKEN = (
-    *(EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError),
+    *(EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError),
     pickle.PickleError,
 )
+A_VALUE = 40
+"""Bytes that a value of plain Python takes in a list."""
 
 
 class NotDataError(RecordError):
@@ -41,6 +46,9 @@ class PlainUnpickler(_Machine):
     def __init__(self, file: BufferedIOBase, size: int, persistent: PersistentLoad | None = None) -> None:
         super().__init__(_Bounded(file, size), encoding="latin1")
         self._persistent = persistent
+        most = room() // A_VALUE
+        if size > most:  # every value takes a byte at least; a count for each costs time
+            self.dispatch = _Counted(PlainUnpickler.dispatch, most)
 
     def find_class(self, module: str, name: str) -> StandIn:
         """The stand-in of a name; nothing is imported."""
@@ -110,6 +118,10 @@ def _frozen_set(machine: Any) -> None:
     machine.append(items)
 
 
+def _byte_array(machine: Any) -> None:
+    machine.append(bytearray(machine.read(int.from_bytes(machine.read(8), "little"))))  # Python's makes room first
+
+
 def _refusal(name: str) -> Callable[[Any], None]:
     def refuse(machine: Any) -> None:
         raise NotDataError(f"it has the operation {name}, which plain data does not need")
@@ -130,6 +142,7 @@ def _dispatch() -> dict[int, Callable[[Any], None]]:
         "EMPTY_SET": _set,
         "ADDITEMS": _add_items,
         "FROZENSET": _frozen_set,
+        "BYTEARRAY8": _byte_array,
     }
     codes = {name: getattr(pickle, name)[0] for name in (*_PLAIN, *ours)}
     table = {code: _refusal(f"{code:#04x}") for code in range(256)}
@@ -138,6 +151,20 @@ def _dispatch() -> dict[int, Callable[[Any], None]]:
 
 
 PlainUnpickler.dispatch = _dispatch()
+
+
+class _Counted(dict[int, Callable[[Any], None]]):
+    """The operations, counted as they are looked up: more values than there is room for are refused."""
+
+    def __init__(self, table: dict[int, Callable[[Any], None]], most: int) -> None:
+        super().__init__(table)
+        self.left = most
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        self.left -= 1
+        if self.left < 0:
+            raise RoomError(f"it holds more single values than there is memory for. {REMEDY.rstrip('.')}")
+        return super().__getitem__(code)
 
 
 class _Bounded:
@@ -167,6 +194,10 @@ def unpickle(file: BufferedIOBase, size: int, path: Path, persistent: Persistent
     """What a pickle of `size` bytes builds, with stand-ins for objects; one sentence where it cannot be read."""
     try:
         return PlainUnpickler(file, size, persistent).load()
+    except RoomError as error:
+        raise RoomError(f"{path} was not read to its end: {error}.") from None
+    except MemoryError:
+        raise RoomError(f"{path} needs more memory than is free here. {REMEDY}") from None
     except RecordError as error:
         raise NotDataError(
             f"{path} needs to hold data only and was not opened further: {error}. Nothing of it was run."
@@ -179,8 +210,8 @@ def unpickle(file: BufferedIOBase, size: int, path: Path, persistent: Persistent
 
 def pickle_content(path: Path) -> Any:
     """The data of a `.pkl` file."""
-    with path.open("rb") as file:
-        return unpickle(file, path.stat().st_size, path)
+    with opened(path) as file:
+        return unpickle(file, os.fstat(file.fileno()).st_size, path)
 
 
 def _call(function: Any, arguments: Any) -> Any:
