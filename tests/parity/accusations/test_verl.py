@@ -300,7 +300,7 @@ def test_the_overrides_that_a_finding_prints_are_taken_by_hydra_and_reach_the_wo
     settings: Settings = {f"{SECTION}.{name}": value for name, value in options.items()}
     settings |= {f"{SECTION}.bypass_mode": True} | ({f"{ACTOR}.policy_loss.loss_mode": "bypass_mode"} if there else {})
     (defect,) = [each for each in read("verl", settings).defects if "also pass" in each.text]
-    printed = shlex.split(defect.text.partition("also pass ")[2].removesuffix("."))
+    printed = shlex.split(defect.text.partition("also pass ")[2].partition(" on the command line")[0])
     loss = worker_of(composed(*words_of(settings), *printed)).policy_loss
     assert loss.loss_mode == "bypass_mode"
     assert {name: loss.rollout_correction.get(name) for name in options} == options

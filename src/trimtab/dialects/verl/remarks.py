@@ -184,7 +184,8 @@ REMARKS = (
     Remark(
         "bypass_mode",
         "defect",
-        f"{_COPIED} loss_type are ignored and plain PPO against the rollout log-probs is computed; also pass {{remedy}}.",
+        f"{_COPIED} loss_type are ignored and plain PPO against the rollout log-probs is computed; also pass {{remedy}} on the command "
+        "line.",
         lambda given: _never_reaches(given) and given["loss_mode"] == "vanilla",
         source="workers/engine_workers.py:593 ActorRolloutRefWorker.init_model",
         remedy=_overrides,
@@ -223,7 +224,7 @@ REMARKS = (
         "bypass_mode",
         "defect",
         f"loss_mode bypass_mode reads policy_loss.rollout_correction, which is not there: rollout_is, rollout_rs and loss_type of "
-        f"{SECTION} are ignored and plain PPO against the rollout log-probs is computed; also pass {{remedy}}.",
+        f"{SECTION} are ignored and plain PPO against the rollout log-probs is computed; also pass {{remedy}} on the command line.",
         lambda given: _differs(given) and not _is_written(given),
         source=f"{ALGORITHMS}:2475 compute_policy_loss_bypass_mode",
         remedy=_overrides,
