@@ -33,8 +33,9 @@ def bapo(loss: Bapo, terms: Terms) -> Surrogate:
     found = balanced_bounds(loss, rho.detach(), terms)
     free, held = advantages * rho, advantages * torch.clamp(rho, found.lower, found.upper)
     gain = torch.where(free <= held, free, held)  # a tie takes the slope of ρ
-    if loss.dual is not None:
-        least = -loss.dual * advantages.abs()
+    dual = loss.dual
+    if dual is not None:
+        least = -dual * advantages.abs()
         gain = torch.where(gain < least, least, gain)
     now = rho.detach()
     marks = {
@@ -43,8 +44,8 @@ def bapo(loss: Bapo, terms: Terms) -> Surrogate:
         "bound_high": lambda: found.upper.expand(now.shape),
         "bound_low": lambda: found.lower.expand(now.shape),
     }
-    if loss.dual is not None:
-        marks["clip_dual"] = lambda: above(now, loss.dual) * below(advantages, 0.0)
+    if dual is not None:
+        marks["clip_dual"] = lambda: above(now, dual) * below(advantages, 0.0)
     return Surrogate(-gain, marks)
 
 
