@@ -84,6 +84,14 @@ def test_thresholds_keep_what_they_say():
         assert np.mean(ratio <= bound * (1 + 1e-6)) == pytest.approx(share, abs=0.001)
 
 
+def test_a_threshold_of_sequences_keeps_whole_right_and_wrong_answers():
+    # Four right tokens at ratio 1; two wrong ones, 1 and 4, with the geometric mean 2: half of the tokens are the first answer's.
+    curve = outcome("geo-rs", replace(small(), offsets=np.array([0, 4, 6]))).curves[0]
+    whole, half = curve.points[0], next(each for each in curve.points if each[1] < 1)
+    assert whole[1:] == (1.0, 1.0, 1.0)
+    assert half[1:] == (pytest.approx(4 / 6), 1.0, 0.0)
+
+
 def test_every_preset_is_there_and_what_cannot_be_worked_out_says_why():
     found = what_if(made.batch(noise=0.1))
     assert {each.label for each in found.outcomes} == set(PRESETS)

@@ -92,6 +92,29 @@ def test_a_second_derivative_is_that_of_the_plain_form(monkeypatch: pytest.Monke
     torch.testing.assert_close(found[0], found[1])
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (3, 1), (3,)], ids=str)
+def test_advantages_of_any_type_are_those_of_float32(
+    shape: tuple[int, ...], kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_FAST", "1")
+    draw = torch.Generator().manual_seed(0)
+    proximal = -torch.rand(3, 5, generator=draw)
+    advantages = torch.randint(-4, 5, shape, generator=draw).to(kind) / (1 if kind == torch.int64 else 2)
+    found: list[tuple[Tensor, Tensor]] = []
+    for worth in (advantages.to(kind), advantages.float()):
+        current = (proximal + 0.1).requires_grad_()
+        mask = torch.ones(3, 5).bool()
+        out = policy_loss(Clip(), current=current, proximal=proximal, advantages=worth, mask=mask)
+        assert isinstance(out.metrics, QuickPolicyMetrics)
+        out.loss.backward()
+        assert current.grad is not None
+        found.append((out.loss.detach(), current.grad))
+    assert float(found[0][1].abs().max()) > 0
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_what_the_plain_form_works_out_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_FAST", "1")
     behavior = torch.tensor([[-1.0, -2.0]])

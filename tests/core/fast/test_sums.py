@@ -27,6 +27,14 @@ RULES = {
         gates=(Gate(metric="k3", level="sequence", upper=0.01),), weight=Weight(level="geometric")
     ),
 }
+OF_TOKENS = {
+    "tokens alone": Correction(gates=(TOKEN,)),
+    "tokens that all pass": Correction(gates=(TOKEN.but(upper=50.0),)),
+    "tokens on either side": Correction(
+        gates=(Gate(metric="abs_log_ratio", upper=0.2), Gate(metric="k1", direction="forward", upper=0.3, scope="kept"))
+    ),
+}
+"""Without a weight, and without a gate on sequences: what gates measured in rows that they leave whole is added up by itself."""
 SPREADS = {"near": (0.05,) * 6, "far": (0.6,) * 6, "both": (0.05, 0.6, 0.05, 0.05, 0.02, 0.6)}
 
 
@@ -45,15 +53,16 @@ def wide(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", [*RULES, *OF_TOKENS])
 def test_metrics_of_long_rows_are_those_of_the_plain_form_in_float64(
     name: str, spread: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors = sample(SPREADS[spread])
     monkeypatch.setenv("TRIMTAB_FAST", "1")
-    fast = correct(RULES[name], **tensors)
+    rule = (RULES | OF_TOKENS)[name]
+    fast = correct(rule, **tensors)
     monkeypatch.setenv("TRIMTAB_FAST", "0")
-    exact = correct(RULES[name], **wide(tensors))
+    exact = correct(rule, **wide(tensors))
     assert torch.equal(fast.kept, exact.kept)
     for metric, value in exact.metrics.items():
         near = 1e-5 * max(1.0, abs(float(value)))

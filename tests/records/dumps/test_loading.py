@@ -169,6 +169,16 @@ def test_any_table_is_read_by_the_names_of_its_columns(writer: Any, tmp_path: Pa
     assert batch.reward.tolist() == [1.0, 0.0]
 
 
+def test_sequences_without_a_trained_token_are_of_a_group_where_all_of_their_tokens_are_the_same(tmp_path: Path):
+    # the second and the third are one prompt of which nothing is trained, the fourth goes on from it
+    rows = [([1, 2, 3], [0, 0, 1]), ([1, 2], [0, 0]), ([1, 2], [0, 0]), ([1, 2, 4], [0, 0, 0]), ([1, 2, 9], [0, 0, 1])]
+    records = [{"ids": ids, "loss": loss, "old": [-1.0] * len(ids)} for ids, loss in rows]
+    columns = {name: THEIRS[name] for name in ("tokens", "trained", "behavior")}
+    batch = load([made.jsonl(tmp_path / "a.jsonl", records)], columns=columns)
+    assert batch.group is not None
+    assert batch.group.tolist() == [0, 0, 0, 1, 0]
+
+
 def test_log_probs_that_are_one_short_begin_with_the_second_token(tmp_path: Path):
     record = {"tokens": [1, 2, 3], "trained": [0, 1, 1], "behavior": [-0.5, -1.0], "prompt": None, "advantage": 0.5}
     batch = load([made.jsonl(tmp_path / "a.jsonl", [record])], columns={"behavior": "behavior"})

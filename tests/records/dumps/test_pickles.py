@@ -190,14 +190,6 @@ def test_plain_data_comes_back_as_it_was(protocol: int, tmp_path: Path):
     assert plain(found["objects"]) == ["a", "bc"]
 
 
-@pytest.mark.parametrize("protocol", range(6))
-def test_a_long_array_of_bytes_comes_back_whole(protocol: int, tmp_path: Path):
-    path = tmp_path / "batch.pkl"
-    path.write_bytes(pickle.dumps({"bytes": bytearray(b"\x07" * 100_000)}, protocol))
-    found = pickle_content(path)
-    assert bytes(found["bytes"]) == b"\x07" * 100_000
-
-
 def test_tensors_of_every_type_and_layout_come_back_as_arrays(tmp_path: Path):
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     kinds = (

@@ -184,11 +184,6 @@ class _Bounded:
         self._left -= len(line)
         return line
 
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
 
 def unpickle(file: BufferedIOBase, size: int, path: Path, persistent: PersistentLoad | None = None) -> Any:
     """What a pickle of `size` bytes builds, with stand-ins for objects; one sentence where it cannot be read."""
