@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from trimtab.dialects.files.launch import Launch, NamedFile, keys_of, launches
-from trimtab.dialects.files.python_calls import OTHER_TRAINING, TRAINED, Script
-from trimtab.dialects.files.python_flow import Config, Flow, Made, WorkError, alike
+from trimtab.dialects.files.python_calls import OTHER_TRAINING, TRAINED, PythonScript
+from trimtab.dialects.files.python_flow import Flow, Made, MadeConfig, WorkError, alike
 from trimtab.dialects.files.python_ways import walk
 from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown, without_marks
@@ -76,7 +76,7 @@ def _launches(module: ast.Module, scalar: Scalar) -> list[Launch]:
 # ── the settings that count ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def settings_made(script: Script) -> dict[str, Any]:
+def settings_made(script: PythonScript) -> dict[str, Any]:
     """The keys of all objects that count, over defaults of parsers and below what is assigned elsewhere."""
     flow = script.flow
     found = flow.of("default")
@@ -94,12 +94,12 @@ def settings_made(script: Script) -> dict[str, Any]:
     return found
 
 
-def _counts(config: Config) -> bool:
+def _counts(config: MadeConfig) -> bool:
     """Whether a class is named for what is corrected; its settings hold where another class has one of the name."""
     return TRAINED.search(config.kind) is not None
 
 
-def _chosen(flow: Flow) -> dict[str, dict[str, list[Config]]]:
+def _chosen(flow: Flow) -> dict[str, dict[str, list[MadeConfig]]]:
     """The objects of each kind that count, by their place in others where that tells several apart.
 
     Those handed to a trainer, where that is seen; and none that only stand in an object that is not chosen.
@@ -127,16 +127,16 @@ def _inner(flow: Flow, number: int) -> dict[int, str]:
     return {value.number: key for key, value in keys.items() if isinstance(value, Made)}
 
 
-def _by_place(flow: Flow, numbers: Iterable[int], reached: Mapping[int, str]) -> dict[str, list[Config]]:
+def _by_place(flow: Flow, numbers: Iterable[int], reached: Mapping[int, str]) -> dict[str, list[MadeConfig]]:
     """The objects of one kind by where they stand; without a place where all stand in one."""
-    found: dict[str, list[Config]] = {}
+    found: dict[str, list[MadeConfig]] = {}
     for each in numbers:
         if each in reached:
             found.setdefault(reached[each], []).append(flow.config(each))
     return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
 
 
-def _together(configs: Iterable[Config], flow: Flow) -> dict[str, Any]:
+def _together(configs: Iterable[MadeConfig], flow: Flow) -> dict[str, Any]:
     """The keys of objects of several kinds; one that two of them set differently is unknown."""
     found: dict[str, tuple[Any, int]] = {}
     for each in configs:

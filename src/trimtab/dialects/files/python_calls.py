@@ -36,7 +36,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True)
-class Function(Unknown):
+class PythonFunction(Unknown):
     """A function of the script, and the scopes that it looks names up in."""
 
     node: Any = None
@@ -45,11 +45,11 @@ class Function(Unknown):
 
 
 @dataclass
-class Script:
+class PythonScript:
     """A script on the way through it."""
 
     flow: Flow
-    follow: Callable[[ast.Call, Function, Script], Any]
+    follow: Callable[[ast.Call, PythonFunction, PythonScript], Any]
     """What a call of a function of the script comes to."""
     texts: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     """Commands that it starts, with the line."""
@@ -57,7 +57,7 @@ class Script:
     """Classes of the script whose fields are its settings."""
 
 
-def take(node: ast.stmt, script: Script) -> None:
+def take(node: ast.stmt, script: PythonScript) -> None:
     """What the expressions of one statement do, not those of statements inside it; and what it assigns."""
     flow = script.flow
     for each, shadowed in reversed(list(_expressions(node))):
@@ -82,7 +82,7 @@ def take(node: ast.stmt, script: Script) -> None:
         _augment(node, script)
 
 
-def _augment(node: ast.AugAssign, script: Script) -> None:
+def _augment(node: ast.AugAssign, script: PythonScript) -> None:
     """`x += y`: a list or mapping is changed under all its names."""
     value = value_of(ast.BinOp(node.target, node.op, node.value), script.flow, node.lineno)
     held = value_of(node.target, script.flow, node.lineno)
@@ -121,7 +121,7 @@ def stored(*nodes: ast.AST) -> Iterator[str]:
 # ── what is assigned ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bind(target: ast.expr, value: Any, script: Script) -> None:
+def bind(target: ast.expr, value: Any, script: PythonScript) -> None:
     """Put a value where a target says."""
     flow = script.flow
     if isinstance(target, ast.Name):
@@ -151,7 +151,7 @@ def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:
     return [Unknown(dotted_name(each), target.lineno) for each in target.elts]
 
 
-def set_field(held: Any, root: str, path: str, value: Any, script: Script) -> None:
+def set_field(held: Any, root: str, path: str, value: Any, script: PythonScript) -> None:
     """`config.epsilon = 0.4`: of an object the script makes, of its arguments, or of what is called like settings."""
     value = settled(value, script.flow)
     if isinstance(held, Made):
@@ -163,7 +163,7 @@ def set_field(held: Any, root: str, path: str, value: Any, script: Script) -> No
         script.flow["key", path] = value
 
 
-def _set_item(target: ast.Subscript, value: Any, script: Script) -> None:
+def _set_item(target: ast.Subscript, value: Any, script: PythonScript) -> None:
     """`settings["epsilon"] = 0.4`, under every name that the mapping has."""
     flow, path = script.flow, list[Any]()
     node: ast.expr = target
@@ -196,7 +196,7 @@ def _with_item(held: Any, path: list[Any], value: Any, name: str, line: int) -> 
     return Unknown(name, line, "which the script changes in place")
 
 
-def _replace(held: Any, changed: Any, name: str, line: int, script: Script) -> None:
+def _replace(held: Any, changed: Any, name: str, line: int, script: PythonScript) -> None:
     """Put a changed list or mapping in place of what it was, unless it grows out of all measure."""
     large = isinstance(changed, list | dict) and script.flow.work.size(changed) > MOST_SIZE
     script.flow.rebind(held, Unknown(name, line, TOO_LARGE) if large else changed)
@@ -210,12 +210,12 @@ def settled(value: Any, flow: Flow) -> Any:
 # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(call: ast.Call, script: Script) -> None:
+def _call(call: ast.Call, script: PythonScript) -> None:
     flow = script.flow
     whole = dotted_name(call.func)
     name = whole.rpartition(".")[2]
     function = flow.name(whole)
-    if isinstance(function, Function):
+    if isinstance(function, PythonFunction):
         flow.results[id(call)] = script.follow(call, function, script)
     elif name in SECTIONS:
         flow.results[id(call)] = keywords(call, flow)
@@ -238,7 +238,7 @@ def _call(call: ast.Call, script: Script) -> None:
             _use(call, flow)
 
 
-def _run(call: ast.Call, script: Script) -> None:
+def _run(call: ast.Call, script: PythonScript) -> None:
     """The commands among what a call is given, and the program that it names beside their flags."""
     flow = script.flow
     script.texts += [(text, call.lineno) for each in _given(call) if (text := _command(each, call.lineno, flow))]
@@ -296,7 +296,7 @@ def keywords(call: ast.Call, flow: Flow, *, is_trained: bool = False) -> dict[st
     return found
 
 
-def _request(call: ast.Call, script: Script) -> None:
+def _request(call: ast.Call, script: PythonScript) -> None:
     """The loss of one request and its settings, by name or by place behind the batch."""
     said = zip(("loss_fn", "loss_fn_config"), call.args[1:3], strict=False)
     placed = {name: settled(value_of(each, script.flow, call.lineno), script.flow) for name, each in said}
@@ -306,7 +306,7 @@ def _request(call: ast.Call, script: Script) -> None:
         script.flow.make(REQUESTS[0], call.lineno, keys)
 
 
-def _argument(call: ast.Call, script: Script) -> None:
+def _argument(call: ast.Call, script: PythonScript) -> None:
     """An argument of the script's parser, with its default."""
     flow = script.flow
     flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
@@ -322,12 +322,12 @@ def _argument(call: ast.Call, script: Script) -> None:
         flow["default", flag_name(long)] = value
 
 
-def _defaults(call: ast.Call, script: Script) -> None:
+def _defaults(call: ast.Call, script: PythonScript) -> None:
     for key, value in keywords(call, script.flow).items():
         script.flow["default", key] = script.flow["parsed", key] = value
 
 
-def _set_attribute(call: ast.Call, script: Script) -> None:
+def _set_attribute(call: ast.Call, script: PythonScript) -> None:
     """`setattr(config, "epsilon", 0.4)`; one whose name is not known may set any key."""
     if len(call.args) != 3:
         return
@@ -339,7 +339,7 @@ def _set_attribute(call: ast.Call, script: Script) -> None:
         flow["handed", f"what setattr names (line {call.lineno})"] = True
 
 
-def _change(call: ast.Call, method: ast.Attribute, script: Script) -> None:
+def _change(call: ast.Call, method: ast.Attribute, script: PythonScript) -> None:
     """A method that changes a list or mapping, under every name that it has."""
     flow, name = script.flow, dotted_name(method.value)
     held = value_of(method.value, flow, call.lineno)
@@ -371,7 +371,7 @@ def _changed_mapping(held: Mapping[Any, Any], method: str, given: list[Any], cal
     return {} if method == "clear" else {name: Unknown(str(name), call.lineno) for name in held} | rest
 
 
-RULES: dict[str, Callable[[ast.Call, Script], None]] = {
+RULES: dict[str, Callable[[ast.Call, PythonScript], None]] = {
     "add_argument": _argument,
     "set_defaults": _defaults,
     "setattr": _set_attribute,

@@ -32,7 +32,7 @@ class WorkError(Exception):
 
 
 @dataclass(frozen=True)
-class Config:
+class MadeConfig:
     """An object of settings that a script makes: the class, the line of the call, what it is given."""
 
     kind: str
@@ -143,7 +143,7 @@ class Flow:
     def make(self, kind: str, line: int, keys: Mapping[str, Any]) -> Made:
         """A new object of settings."""
         number = self.number()
-        self["config", number] = Config(kind, line, dict(keys))
+        self["config", number] = MadeConfig(kind, line, dict(keys))
         self["made", kind] = (*self.made(kind), number)
         return Made(f"{kind}(…)", line, number=number)
 
@@ -152,9 +152,9 @@ class Flow:
         found = self["made", kind]
         return () if found is GONE else cast("tuple[int, ...]", found)
 
-    def config(self, number: int) -> Config:
+    def config(self, number: int) -> MadeConfig:
         """What an object holds by now."""
-        return cast("Config", self["config", number])
+        return cast("MadeConfig", self["config", number])
 
     def put(self, number: int, keys: Mapping[str, Any]) -> None:
         """Set some of what an object holds."""
@@ -212,7 +212,7 @@ class Meeting:
 
     def __init__(self, flow: Flow, ways: list[Layer], line: int, why: str) -> None:
         self.flow, self.ways, self.line, self.why = flow, ways, line, why
-        self.objects: dict[tuple[int | None, ...], tuple[Made, Config]] = {}
+        self.objects: dict[tuple[int | None, ...], tuple[Made, MadeConfig]] = {}
         """Objects that stand for one made in each way, by the numbers of those."""
 
     def slot(self, slot: Slot) -> Any:
@@ -222,7 +222,7 @@ class Meeting:
         if space == "name":
             return self.value(values, name, bound=True)
         if space == "config":
-            configs = [cast("Config", each) for each in values if each is not GONE]
+            configs = [cast("MadeConfig", each) for each in values if each is not GONE]
             is_older = len(configs) == len(values)
             return (
                 replace(configs[0], keys=self.keys(configs[0].kind, [each.keys for each in configs]))
@@ -276,13 +276,13 @@ class Meeting:
             self.objects[numbers] = self._joined(configs)
         return self.objects[numbers][0]
 
-    def _joined(self, configs: list[Config]) -> tuple[Made, Config]:
+    def _joined(self, configs: list[MadeConfig]) -> tuple[Made, MadeConfig]:
         first = configs[0]
         joined = replace(first, keys=self.keys(first.kind, [each.keys for each in configs]))
         return Made(f"{first.kind}(…)", first.line, number=self.flow.number()), joined
 
-    def _config(self, way: Layer, number: int) -> Config:
-        return cast("Config", way.get(("config", number), self.flow["config", number]))
+    def _config(self, way: Layer, number: int) -> MadeConfig:
+        return cast("MadeConfig", way.get(("config", number), self.flow["config", number]))
 
     def join_unnamed(self) -> None:
         """Objects of a kind that several ways make and that no name holds: one from here on too."""
@@ -348,7 +348,7 @@ def is_command(text: str) -> bool:
     return "--" in text or re.search(r"\w\.\w+=", text) is not None
 
 
-def alike(configs: list[Config], flow: Flow) -> Config:
+def alike(configs: list[MadeConfig], flow: Flow) -> MadeConfig:
     """One object for several of a kind made one after the other, of which it is not seen which one counts."""
     if len(configs) == 1:
         return configs[0]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.dialects.files.python_calls import CONFIGS, Function, Script, bind, stored, take
+from trimtab.dialects.files.python_calls import CONFIGS, PythonFunction, PythonScript, bind, stored, take
 from trimtab.dialects.files.python_flow import GONE, REPEATED, Flow, Layer, is_command
 from trimtab.dialects.files.python_values import REST, Parsed, dotted_name, test_of, value_of
 from trimtab.dialects.files.unknown import Holes, Unknown
@@ -36,13 +36,13 @@ class _Frame:
 
 
 @dataclass
-class Walk(Script):
+class PythonWalk(PythonScript):
     """A script with its functions and the places that a way may leave to."""
 
     frames: list[_Frame] = field(default_factory=list[_Frame])
     loops: list[_Frame] = field(default_factory=list[_Frame])
     tries: list[_Frame] = field(default_factory=list[_Frame])
-    functions: list[Function] = field(default_factory=list[Function])
+    functions: list[PythonFunction] = field(default_factory=list[PythonFunction])
     called: set[int] = field(default_factory=set[int])
     """The functions that were walked through, by the identity of their nodes."""
     stack: list[int] = field(default_factory=list[int])
@@ -50,13 +50,13 @@ class Walk(Script):
     class_scopes: set[int] = field(default_factory=set[int])
 
 
-def walk(module: ast.Module, holes: Holes, *, by_defaults: bool) -> Walk:
+def walk(module: ast.Module, holes: Holes, *, by_defaults: bool) -> PythonWalk:
     """Everything that a script says, with the functions that nothing calls at its end.
 
     `by_defaults`: what tests of its parser's arguments come to without any; else both ways are walked.
     """
     flow = Flow(holes, by_defaults=by_defaults)
-    script = Walk(flow, follow)
+    script = PythonWalk(flow, call_result)
     flow.bind("__name__", "__main__")
     with _frame(script.frames, flow.depth):
         block(module.body, script)
@@ -83,8 +83,8 @@ def _frame(frames: list[_Frame], depth: int) -> Generator[_Frame]:
         frames.pop()
 
 
-def block(body: Iterable[ast.stmt], script: Walk) -> bool:
-    """Walk through statements; whether what stands behind them is reached."""
+def block(body: Iterable[ast.stmt], script: PythonWalk) -> bool:
+    """PythonWalk through statements; whether what stands behind them is reached."""
     for node in body:
         script.flow.work.charge()
         rule = RULES.get(type(node))
@@ -101,20 +101,20 @@ def block(body: Iterable[ast.stmt], script: Walk) -> bool:
 # ── branches ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _way(body: Iterable[ast.stmt], script: Walk, ways: list[Layer]) -> None:
+def _way(body: Iterable[ast.stmt], script: PythonWalk, ways: list[Layer]) -> None:
     """One more way, unless it leaves."""
     with script.flow.apart() as layer:
         if block(body, script):
             ways.append(layer)
 
 
-def _meet(ways: list[Layer], line: int, script: Walk) -> bool:
+def _meet(ways: list[Layer], line: int, script: PythonWalk) -> bool:
     if ways:
         script.flow.merge(ways, line)
     return bool(ways)
 
 
-def _if(node: ast.If, script: Walk) -> bool:
+def _if(node: ast.If, script: PythonWalk) -> bool:
     ways: list[Layer] = []
     line = node.lineno
     while True:
@@ -132,7 +132,7 @@ def _if(node: ast.If, script: Walk) -> bool:
     return _meet(ways, line, script)
 
 
-def _match(node: ast.Match, script: Walk) -> bool:
+def _match(node: ast.Match, script: PythonWalk) -> bool:
     take(node, script)
     subject = value_of(node.subject, script.flow, node.lineno)
     ways: list[Layer] = []
@@ -156,7 +156,7 @@ def _captured(pattern: ast.pattern) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def _matches(pattern: ast.pattern, subject: Any, node: ast.Match, script: Walk) -> bool | None:
+def _matches(pattern: ast.pattern, subject: Any, node: ast.Match, script: PythonWalk) -> bool | None:
     """Whether a subject has this form, where that is known."""
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
         return True
@@ -172,7 +172,7 @@ def _matches(pattern: ast.pattern, subject: Any, node: ast.Match, script: Walk) 
     return None
 
 
-def _try(node: Any, script: Walk) -> bool:
+def _try(node: Any, script: PythonWalk) -> bool:
     flow = script.flow
     before: list[Layer] = [{}]
     ways: list[Layer] = []
@@ -198,7 +198,7 @@ def _try(node: Any, script: Walk) -> bool:
     return block(node.finalbody, script) and met
 
 
-def _with(node: Any, script: Walk) -> bool:
+def _with(node: Any, script: PythonWalk) -> bool:
     take(node, script)
     for item in node.items:
         if item.optional_vars is not None:
@@ -211,7 +211,7 @@ def _with(node: Any, script: Walk) -> bool:
     return _meet(ways, node.lineno, script)
 
 
-def _loop(node: Any, script: Walk) -> bool:
+def _loop(node: Any, script: PythonWalk) -> bool:
     """A loop: once where it says so, else none, one or many times."""
     flow = script.flow
     take(node, script)
@@ -246,7 +246,7 @@ def _has_gap(values: list[Any]) -> bool:
     return any(isinstance(each, Unknown) and each.several for each in values)
 
 
-def _widen(node: Any, script: Walk) -> None:
+def _widen(node: Any, script: PythonWalk) -> None:
     """Names that a loop binds anew are not known when it begins once more; texts and lists that grow are, as far as they go."""
     flow = script.flow
     for name in dict.fromkeys(stored(*node.body)):
@@ -260,7 +260,7 @@ def _widen(node: Any, script: Walk) -> None:
 # ── statements that leave ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _return(node: ast.Return, script: Walk) -> bool:
+def _return(node: ast.Return, script: PythonWalk) -> bool:
     take(node, script)
     if script.frames:
         frame = script.frames[-1]
@@ -272,7 +272,7 @@ def _return(node: ast.Return, script: Walk) -> bool:
 RESULT = ("name", -1, "what a function returns")
 
 
-def _leave(node: ast.stmt, script: Walk) -> bool:
+def _leave(node: ast.stmt, script: PythonWalk) -> bool:
     """`break` and `continue`: what holds there may hold behind the loop."""
     del node
     if script.loops:
@@ -280,7 +280,7 @@ def _leave(node: ast.stmt, script: Walk) -> bool:
     return False
 
 
-def _raise(node: ast.stmt, script: Walk) -> bool:
+def _raise(node: ast.stmt, script: PythonWalk) -> bool:
     take(node, script)
     if script.tries:
         script.tries[-1].left.append(script.flow.since(script.tries[-1].depth))
@@ -290,17 +290,17 @@ def _raise(node: ast.stmt, script: Walk) -> bool:
 # ── definitions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _define(node: Any, script: Walk) -> bool:
+def _define(node: Any, script: PythonWalk) -> bool:
     take(node, script)
     scopes = tuple(each for each in script.flow.scopes if each not in script.class_scopes)  # methods do not see them
     is_generator = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
-    function = Function(f"{node.name}()", node.lineno, node=node, scopes=scopes, is_generator=is_generator)
+    function = PythonFunction(f"{node.name}()", node.lineno, node=node, scopes=scopes, is_generator=is_generator)
     script.functions.append(function)
     script.flow.bind(node.name, function)
     return True
 
 
-def _class(node: ast.ClassDef, script: Walk) -> bool:
+def _class(node: ast.ClassDef, script: PythonWalk) -> bool:
     """A class: its fields where it is settings; its methods as functions that nothing is seen to call."""
     flow = script.flow
     take(node, script)
@@ -327,7 +327,7 @@ def _is_settings(node: ast.ClassDef) -> bool:
     )
 
 
-def _fields(node: ast.ClassDef, script: Walk) -> dict[str, Any]:
+def _fields(node: ast.ClassDef, script: PythonWalk) -> dict[str, Any]:
     """Fields with their defaults, also where `field(default=…)` says them."""
     found: dict[str, Any] = {}
     for each in node.body:
@@ -341,20 +341,20 @@ def _fields(node: ast.ClassDef, script: Walk) -> dict[str, Any]:
     return found
 
 
-def _import(node: Any, script: Walk) -> bool:
+def _import(node: Any, script: PythonWalk) -> bool:
     for alias in node.names:
         name = alias.asname or alias.name.partition(".")[0]
         script.flow.bind(name, Unknown(name, node.lineno))
     return True
 
 
-def _global(node: ast.Global, script: Walk) -> bool:
+def _global(node: ast.Global, script: PythonWalk) -> bool:
     for name in node.names:
         script.flow["global", script.flow.scopes[0], name] = True
     return True
 
 
-def _delete(node: ast.Delete, script: Walk) -> bool:
+def _delete(node: ast.Delete, script: PythonWalk) -> bool:
     for name in (each.id for each in node.targets if isinstance(each, ast.Name)):
         script.flow.bind(name, Unknown(name, node.lineno, "which the script deletes"))
     return True
@@ -363,9 +363,9 @@ def _delete(node: ast.Delete, script: Walk) -> bool:
 # ── functions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def follow(call: ast.Call, function: Function, script: Script) -> Any:
+def call_result(call: ast.Call, function: PythonFunction, script: PythonScript) -> Any:
     """What a call comes to: the body of the function with what it is given."""
-    assert isinstance(script, Walk)
+    assert isinstance(script, PythonWalk)
     script.called.add(id(function.node))
     script.flow.work.charge(CALL)
     given = _arguments(call, function, script)
@@ -373,8 +373,8 @@ def follow(call: ast.Call, function: Function, script: Script) -> Any:
     return Unknown(function.name, call.lineno) if function.is_generator or found is GONE else found
 
 
-def _body(function: Function, given: dict[str, Any], script: Walk) -> Any:
-    """Walk through a body; what it returns, GONE where it is inside itself or never ends."""
+def _body(function: PythonFunction, given: dict[str, Any], script: PythonWalk) -> Any:
+    """PythonWalk through a body; what it returns, GONE where it is inside itself or never ends."""
     flow, node = script.flow, function.node
     if id(node) in script.stack or len(script.stack) >= DEEPEST:
         return GONE
@@ -398,7 +398,7 @@ def _body(function: Function, given: dict[str, Any], script: Walk) -> Any:
     )
 
 
-def _arguments(call: ast.Call, function: Function, script: Walk) -> dict[str, Any]:
+def _arguments(call: ast.Call, function: PythonFunction, script: PythonWalk) -> dict[str, Any]:
     """What every parameter is given, by place, by name, or by its default."""
     flow, given = script.flow, function.node.args
     places = [each.arg for each in (*given.posonlyargs, *given.args)]
@@ -423,7 +423,7 @@ def _arguments(call: ast.Call, function: Function, script: Walk) -> dict[str, An
     return found
 
 
-def _by_default(given: ast.arguments, script: Walk) -> dict[str, Any]:
+def _by_default(given: ast.arguments, script: PythonWalk) -> dict[str, Any]:
     """Parameters with a default."""
     places = [*given.posonlyargs, *given.args]
     pairs = [*zip(places[len(places) - len(given.defaults) :], given.defaults, strict=True)]
@@ -433,7 +433,7 @@ def _by_default(given: ast.arguments, script: Walk) -> dict[str, Any]:
     return {name.arg: value_of(value, script.flow, name.lineno) for name, value in pairs}
 
 
-def _walk_uncalled(function: Function, script: Walk) -> None:
+def _walk_uncalled(function: PythonFunction, script: PythonWalk) -> None:
     """A function that nothing is seen to call: what it sets besides others is kept, what it sets differently is unknown."""
     flow, given = script.flow, function.node.args
     script.called.add(id(function.node))
@@ -451,7 +451,7 @@ def _walk_uncalled(function: Function, script: Walk) -> None:
         flow.merge([{}, changed], function.line or 1, FUNCTIONS)
 
 
-def _unseen(each: ast.arg, script: Walk) -> Any:
+def _unseen(each: ast.arg, script: PythonWalk) -> Any:
     """An argument that nobody is seen to give: settings of the script's own class, or its parsed arguments by their name, else unknown."""
     flow = script.flow
     if each.annotation is not None and _annotated(each.annotation) in script.classes:
