@@ -71,7 +71,7 @@ def test_beside_another_function_the_recipes_keys_have_no_effect(framework: str,
     assert reading.correction is not None
     assert reading.correction.gates == ()
     assert reading.correction.weight == Weight(level="token", lower=0.5, upper=2.0, outside="zero")
-    assert any("rs_upper_bound" in key for key in keys(reading, "without effect"))
+    assert any("tis_upper_bound" in key for key in keys(reading, "without effect"))
 
 
 @BOTH

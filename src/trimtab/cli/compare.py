@@ -72,7 +72,7 @@ def compare(
     )
     every = differences_of(one, other)
     lines = [*_difference(one, other, every), *_part_lines(every)]
-    code = exit_code(one, other)
+    code = comparison_code(one, other)
     for line in lines or ["They compute the same thing." if code == 0 else "What both of them say is the same."]:
         show.put(line)
     for note in (*_notes(one, other, every), *_not_compared(one, other)):
@@ -81,7 +81,7 @@ def compare(
         raise typer.Exit(code)
 
 
-def exit_code(one: Reading, other: Reading) -> int:
+def comparison_code(one: Reading, other: Reading) -> int:
     """What the command ends with: 1 where they differ, 3 where not all of the first could be compared."""
     rules = one.rule, other.rule
     if any(grave == "differs" for _, _, grave, _ in differences_of(one, other)) or _has_one_rule(one, other):

@@ -282,7 +282,7 @@ def yaml_of(settings: Any) -> str:
     return yaml.dump(settings, Dumper=SettingsDumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
 
 
-def kind_of(value: Any) -> str:
+def shape_words(value: Any) -> str:
     """What a whole file holds instead of settings, without a word of it: it may be any file, of secrets too."""
     return {list: "a list", str: "one piece of text", bool: "true or false"}.get(type(value), "one value")
 

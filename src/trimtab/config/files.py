@@ -10,7 +10,7 @@ from yaml import YAMLError
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, excerpt
-from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, kind_of, reason, settings_of, text_of, yaml_of
+from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, reason, settings_of, shape_words, text_of, yaml_of
 from trimtab.config.presets import preset_names, preset_with
 from trimtab.config.references import escape_references, step_into, steps, without_references
 from trimtab.errors import ConfigError, ConfigFileError
@@ -50,7 +50,7 @@ def plain_data(source: str | os.PathLike[str], overrides: Iterable[str] = ()) ->
             f"{name} needs `field: value` lines, got an empty file. `trimtab explain NAME --yaml` writes one."
         )
     if not isinstance(tree, dict | list):
-        raise ConfigFileError(f"{name} needs `field: value` lines, got {kind_of(tree)}.")
+        raise ConfigFileError(f"{name} needs `field: value` lines, got {shape_words(tree)}.")
     return _override(cast("dict[Any, Any] | list[Any]", tree), overrides, name)
 
 
@@ -59,7 +59,7 @@ def plain_settings(source: str | os.PathLike[str] | None, overrides: Iterable[st
     if source is not None:
         settings = plain_data(source, overrides)
         if not isinstance(settings, dict):
-            raise ConfigFileError(f"{source} needs `field: value` lines, got {kind_of(settings)}.")
+            raise ConfigFileError(f"{source} needs `field: value` lines, got {shape_words(settings)}.")
         return cast("dict[str, Any]", settings)
     return _override({}, overrides, "The command line")
 

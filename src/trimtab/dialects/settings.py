@@ -16,9 +16,9 @@ from trimtab.config.bounded import (
     MarkedLoader,
     check_yaml,
     json_data,
-    kind_of,
     reason,
     settings_of,
+    shape_words,
     text_of,
 )
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
@@ -71,7 +71,7 @@ def tree(path: Path) -> Mapping[str, Any]:
     if found is None:
         raise ConfigFileError(f"{path} needs `key: value` lines, got an empty file. Check the path.")
     if not isinstance(found, Mapping):
-        raise ConfigFileError(f"{path} needs `key: value` lines, got {kind_of(found)}. Settings are a mapping.")
+        raise ConfigFileError(f"{path} needs `key: value` lines, got {shape_words(found)}. Settings are a mapping.")
     return cast("Mapping[str, Any]", found)
 
 

@@ -206,7 +206,7 @@ def test_free_memory_heeds_a_limit_of_the_process():
     try:
         resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
         assert 0 < room.free_memory() <= 1 << 30
-        assert room.room() == pytest.approx(room.free_memory() / 4, rel=0.2)
+        assert room.free_room() == pytest.approx(room.free_memory() / 4, rel=0.2)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert room.free_memory() > 0

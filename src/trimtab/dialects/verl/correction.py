@@ -51,7 +51,7 @@ def correction_of(given: Given) -> Correction:
     if removed.bypasses(given):
         return _bypass(given, "") if given.documented else OFF.but(policies="bypass")
     return Correction(
-        gates=gates_of(given, ""),
+        gates=gates_read(given, ""),
         weight=_weight(given, "") or Weight(level="one"),
         normalize="batch" if _normalizes(given, "") else None,
         denominator=_denominator(given),
@@ -70,7 +70,7 @@ def _by_proximal(given: Given) -> Correction:
 
     Rejection of sequences goes first: each option looks at the mask before the others.
     """
-    before, own = gates_of(given, ""), gates_of(given, "loss.")
+    before, own = gates_read(given, ""), gates_read(given, "loss.")
     scope = "kept" if before else "trained"
     own = tuple(gate.but(pair="current/proximal", scope=scope) for gate in sorted(own, key=lambda gate: gate.level))
     mode = _reduction(given)
@@ -113,7 +113,7 @@ def _bypass(given: Given, place: str) -> Correction:
     weight = _weight(given, place) if reinforce else None
     return Correction(
         policies="bypass",
-        gates=gates_of(given, place),
+        gates=gates_read(given, place),
         weight=weight or Weight(level="one"),
         normalize="batch" if weight and _normalizes(given, place) else None,
         denominator="kept" if given[f"{place}rollout_rs"] and counts_within(given, place) else "trained",
@@ -134,7 +134,7 @@ def _weight(given: Given, place: str) -> Weight | None:
     return weight_of(level, lower, upper, zero=lower is not None, limit=limit(SAFETY, level))
 
 
-def gates_of(given: Given, place: str) -> Gates:
+def gates_read(given: Given, place: str) -> Gates:
     """The rejection that a section asks for: `place` is empty for algorithm's, `loss.` for that of the loss."""
     named, threshold = given[f"{place}rollout_rs"], given[f"{place}rollout_rs_threshold"]
     veto = given["rollout_token_veto_threshold"]

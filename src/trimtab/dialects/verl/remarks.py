@@ -7,7 +7,7 @@ import re
 from trimtab.dialects.dialect import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
-from trimtab.dialects.verl.correction import counts_within, gates_of
+from trimtab.dialects.verl.correction import counts_within, gates_read
 from trimtab.dialects.verl.keys import LOSS_SECTION, OPTIONS, SECTION, P
 from trimtab.dialects.verl.loss import BYPASS, FORCED
 from trimtab.dialects.verl.removed import bypasses
@@ -56,7 +56,7 @@ def _has_k1(given: Given, place: str = "") -> bool:
 
 def _is_lopsided(given: Given, place: str) -> bool:
     """Whether a k1 band is not symmetric about 1, so that its inversion shows."""
-    gates = [gate for gate in gates_of(given, place) if gate.metric == "k1"]
+    gates = [gate for gate in gates_read(given, place) if gate.metric == "k1"]
     return any(abs((gate.lower or 0) + (gate.upper or 0)) > 1e-9 for gate in gates)
 
 

@@ -22,7 +22,7 @@ from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import DumpReader, line_records
-from trimtab.records.dumps.room import TOKEN, check_room, room
+from trimtab.records.dumps.room import TOKEN, check_room, free_room
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
@@ -97,7 +97,7 @@ def _from_parquet(file: DumpFile, columns: Mapping[str, str]) -> Iterator[dict[s
 
 def parquet_rows(file: DumpFile, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file with some of its columns under names of ours."""
-    most, taken, names = room(), 0, list(wanted.values())
+    most, taken, names = free_room(), 0, list(wanted.values())
     texts = [field.name for field in file.schema or () if pa.types.is_string(field.type) and field.name in names]
     try:
         with opened(file.path) as source, pq.ParquetFile(source, read_dictionary=texts) as parquet:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from trimtab.config.bounded import json_data, opened
 from trimtab.errors import RecordError
-from trimtab.records.dumps.room import check_unpacked, room
+from trimtab.records.dumps.room import check_unpacked, free_room
 
 MOST_LINE = 1 << 28
 """Bytes of one line; a longer one is no record of a sequence but a file without lines."""
@@ -64,7 +64,7 @@ def _lines(path: Path, start: int, end: int | None) -> Iterator[tuple[bytes, boo
     """Each line, and whether it has its end."""
     waiting: list[bytes] = []
     size = unpacked = 0
-    most = min(MOST_LINE, room() // AS_OBJECTS)
+    most = min(MOST_LINE, free_room() // AS_OBJECTS)
     try:
         with opened(path) as file:
             for block in _blocks(file, start, end):

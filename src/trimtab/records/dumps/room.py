@@ -33,14 +33,14 @@ def free_memory() -> int:
     return min([*_of_machine(), *_of_group(), *_of_process()], default=UNKNOWN)
 
 
-def room() -> int:
+def free_room() -> int:
     """Bytes that one batch may take."""
     return free_memory() // SHARE
 
 
 def check_room(path: Path, wanted: int, most: int | None = None) -> None:
     """Refuse a file that says it needs more bytes than there is room for."""
-    most = room() if most is None else most
+    most = free_room() if most is None else most
     if wanted > most:
         raise RoomError(
             f"{path} needs to fit into {_size(most)}, a quarter of the memory that is free here, got {_size(wanted)} or more. {REMEDY}"
@@ -63,7 +63,7 @@ class Meter:
     """A running count of the bytes of a batch."""
 
     def __init__(self, most: int | None = None) -> None:
-        self.most, self.used = room() if most is None else most, 0
+        self.most, self.used = free_room() if most is None else most, 0
 
     def take(self, path: Path, tokens: int, letters: int) -> None:
         """Count a sequence of so many tokens and letters; refused where there is no room for it."""

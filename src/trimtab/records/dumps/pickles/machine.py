@@ -13,7 +13,7 @@ from trimtab.config.bounded import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.admitted import ADMITTED
 from trimtab.records.dumps.pickles.husk import Husk, StandIn
-from trimtab.records.dumps.room import REMEDY, RoomError, room
+from trimtab.records.dumps.room import REMEDY, RoomError, free_room
 
 PersistentLoad = Callable[[Any], Any]
 
@@ -46,7 +46,7 @@ class PlainUnpickler(_Machine):
     def __init__(self, file: BufferedIOBase, size: int, persistent: PersistentLoad | None = None) -> None:
         super().__init__(_Bounded(file, size), encoding="latin1")
         self._persistent = persistent
-        most = room() // A_VALUE
+        most = free_room() // A_VALUE
         if size > most:  # every value takes a byte at least; a count for each costs time
             self.dispatch = _Counted(PlainUnpickler.dispatch, most)
 
