@@ -20,8 +20,6 @@ PARTS = {
     "config": (0.2, ("tests/config", "tests/test_defaults.py")),
 }
 """The share of the changes that falls on a folder, and the tests near it; of two folders that hold a file the first is its own."""
-ON_A_GPU = ("core/fast/cuda", "losses/kernels.py")
-"""What is left out, as no processor runs it."""
 CLAMPS = ("clamp", "clamp_", "clip")
 FLIPS = {
     ast.Lt: ("<", "<="),
@@ -191,7 +189,7 @@ def all_changes() -> list[Change]:
     for part in PARTS:
         for path in sorted((ROOT / SOURCE / part).rglob("*.py")):
             file = path.relative_to(ROOT / SOURCE).as_posix()
-            if part_of(file) == part and not file.startswith(ON_A_GPU):
+            if part_of(file) == part:
                 source = Source(file, path.read_bytes())
                 for each in source.changes(ast.parse(source.text)):
                     times[each.name] += 1

@@ -170,7 +170,7 @@ def measured(trees: Trees, jobs: int) -> dict[str, Any]:
         for each in TESTS
         for path in ([ROOT / each] if each.endswith(".py") else sorted((ROOT / each).rglob("test_*.py")))
     ]
-    files = [path.relative_to(ROOT).as_posix() for path in paths if "cuda" not in path.parts]
+    files = [path.relative_to(ROOT).as_posix() for path in paths]
     lots = [(files[at::jobs], False) for at in range(jobs)]
     lots.append(([each for each in files if each.startswith(PARTS["core/fast"][1])], True))
     found: dict[str, Any] = {"seconds": {}, "fast seconds": {}, "broken": [], "lines": defaultdict(list)}

@@ -10,7 +10,7 @@ import pytest
 
 PEERS = ("verl", "areal", "skyrl", "trl", "openrlhf", "swift")
 HAND_WORKED = "tests/dialects/test_objectives.py"
-collect_ignore_glob = [] if all(importlib.util.find_spec(name) for name in PEERS) else ["test_*.py"]
+collect_ignore_glob = [] if all(importlib.util.find_spec(name) for name in PEERS) else ["test_*.py", "accusations/*"]
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # peers.py: the frameworks' functions on a CPU
 
 
