@@ -80,12 +80,17 @@ def versions(distribution: str) -> list[Version]:
     return [each for each in found if each != PLACEHOLDER]
 
 
+SDK = {"tinker": "0.38.0"}
+"""What is read beside the releases that a dialect names."""
+
+
 def read_of(framework: str, distribution: str) -> str:
-    """The newest version of a distribution that the dialect reads; tinker's names two."""
+    """The newest version of a distribution that the dialect reads; Tinker's releases are those of its cookbook."""
     dialect = DIALECTS[framework]
-    named = re.search(rf"(?:^|[ ,]){re.escape(distribution)} (\S+?)(?:,|$)", dialect.version)
-    numbered = [each for each in dialect.releases if RELEASE.fullmatch(each)]
-    return named[1] if named else max([dialect.version, *numbered], key=_order)
+    if distribution in SDK:
+        return SDK[distribution]
+    numbered = [last for each in dialect.releases if RELEASE.fullmatch(last := each.rpartition(" ")[2])]
+    return max([dialect.version.rpartition(" ")[2], *numbered], key=_order)
 
 
 def _order(version: str) -> Version:

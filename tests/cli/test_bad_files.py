@@ -71,7 +71,7 @@ def test_a_bad_file_gives_one_clear_message(tmp_path: Path, command: tuple[str, 
     assert len(done.stderr) < 600
 
 
-@pytest.mark.parametrize(("place", "words"), [("nowhere.yaml", "No such file"), (".", "Is a directory")])
+@pytest.mark.parametrize(("place", "words"), [("nowhere.yaml", "No such file"), (".", "the folder")])
 def test_a_path_that_is_no_file_is_one_message(tmp_path: Path, place: str, words: str) -> None:
     done = CliRunner().invoke(app, ["convert", "--from", "verl", str(tmp_path / place)])
     assert (done.exit_code, done.stdout) == (2, "")

@@ -11,7 +11,7 @@ import pytest
 from tests.dialects.test_files import EXPECTED, FILES
 from tests.dialects.whole_files import WHOLE
 from trimtab import Correction, Gate, Weight
-from trimtab.cli.compare import differences_of, exit_code
+from trimtab.cli.compare import comparison_code, differences_of
 from trimtab.cli.convert import as_yaml
 from trimtab.cli.sizes import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
@@ -111,7 +111,7 @@ def test_a_conversion_reads_back_to_the_same_or_lists_the_difference(name: str, 
             result = tmp_path / f"{target}.yaml"
             result.write_text(as_yaml(found.settings))
             there = read(target, result)
-            agrees = exit_code(asked, there) == 0
+            agrees = comparison_code(asked, there) == 0
             off = [each for each in differences_of(asked, there) if each[2] == "differs"]
             assert agrees == (not found.omissions and not asked.refused), (target, found, off)
 

@@ -228,7 +228,6 @@ AREAL: list[Row] = [
     ("areal", {"reward_norm": {"mean_level": "group"}}, "group_size", "surprise", "its own group"),
     ("areal", {"reward_norm": {"mean_leave1out": True}}, "mean_leave1out", "note", "raw value"),
     ("areal", {"gae_lambda": 0.95}, "gae_lambda", "surprise", "every value is 0"),
-    ("areal", {"use_cispo_loss": True, "eps_clip_higher": 0.28}, "use_cispo_loss", "surprise", "came with AReaL 2.0.0"),
     ("areal", {"importance_sampling_level": "sequence"}, "importance_sampling_level", "note", "averaged"),
     (
         "areal",

@@ -108,6 +108,8 @@ def _bounds_that_keep(found: GateResult, share: float) -> str:
 
 def _outwards(value: float, side: str) -> str:
     """A bound with four digits that lets the value in."""
+    if not math.isfinite(value):
+        return "null"  # the side left open
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 3) if value else 0.0
     return f"{value + (step if side == 'upper' else -step):.4g}"
 

@@ -29,7 +29,6 @@ EXAMPLES = Examples(
         "PPO": {"actor": {"eps_clip": 0.2, "eps_clip_higher": 0.28, "c_clip": 3.0}},
         "importance_sampling_level: sequence": {"importance_sampling_level": "sequence"},
         "use_sapo_loss": {"use_sapo_loss": True},
-        "use_cispo_loss": {"use_cispo_loss": True, "eps_clip_higher": 0.28},
         "critic with discount, gae_lambda": {
             "actor": {"discount": 1.0, "gae_lambda": 0.95},
             "critic": {"is_critic": True},
