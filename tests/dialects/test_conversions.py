@@ -204,10 +204,6 @@ def test_a_target_of_two_policies_says_that_it_cannot_compare_with_proximal(targ
         ("trl", {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0}),
         ("ms-swift", {"rollout_importance_sampling_mode": "token_truncate"}),
         ("slime", {"use_tis": False, "tis_level": "token", "tis_upper_bound": 2.0}),
-        (
-            "nemo-rl",
-            {"loss_fn": {"truncated_importance_sampling_type": "tis", "truncated_importance_sampling_ratio": 2}},
-        ),
         ("roll", {"train_infer_correction": {"is_weight": {"weight_type": "token", "upper_bound": 2.0}}}),
     ],
 )

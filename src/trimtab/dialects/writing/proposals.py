@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from trimtab.config.algebra import Correction
@@ -40,8 +41,14 @@ def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...
 
 def read_back(dialect: Dialect, settings: dict[str, Any]) -> list[Reading]:
     """What settings compute as those of a whole run, by the framework's defaults, and under whatever else may decide of a correction."""
-    runs = [{**context, **settings} for context in dialect.contexts]
-    return [read(dialect.name, as_tree(run), whole=True) for run in runs]
+    own = read(dialect.name, as_tree(settings), whole=True)
+    found = [own]
+    for context in dialect.contexts:
+        if context and not set(context) <= set(settings):
+            with suppress(ConfigError):  # the settings' class has no such key
+                other = read(dialect.name, as_tree({**context, **settings}), whole=True)
+                found += [other] if len(other.refused) <= len(own.refused) else []
+    return found
 
 
 def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
