@@ -13,7 +13,7 @@ from typing import Any
 from trimtab.config.presets import PRESETS, preset
 from trimtab.config.words import formulas
 from trimtab.dialects import DIALECTS, Reading, read, write
-from trimtab.dialects.dialect import Dialect, Remark
+from trimtab.dialects.framework import Dialect, Remark
 from trimtab.errors import ConfigError
 
 PAGE = Path(__file__).parent / "frameworks.md"

@@ -16,7 +16,7 @@ import trimtab
 from trimtab import errors
 from trimtab.cli.app import COMMANDS, app, load_command
 from trimtab.dialects import DIALECTS
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 
 ROOT = Path(__file__).parents[2]
 WIDE = "---\nhide: [toc]\n---\n\n"

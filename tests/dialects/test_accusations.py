@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.dialect import Remark
+from trimtab.dialects.framework import Remark
 from trimtab.dialects.lookup import look_up
 
 PLACE = re.compile(r"[\w./-]+\.\w+:\d+(-\d+)?( [\w.]+)?")

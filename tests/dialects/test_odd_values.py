@@ -11,7 +11,7 @@ import pytest
 
 from trimtab import preset
 from trimtab.dialects import read
-from trimtab.dialects.dialect import Dialect, Key
+from trimtab.dialects.framework import Dialect, Key
 from trimtab.dialects.frameworks import DIALECTS
 from trimtab.dialects.values import nested
 from trimtab.dialects.writing.proposals import as_tree

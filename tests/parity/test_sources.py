@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.dialects import DIALECTS
-from trimtab.dialects.dialect import Dialect, Remark
+from trimtab.dialects.framework import Dialect, Remark
 
 INSTALLED = ("verl", "areal", "skyrl", "trl", "openrlhf", "ms-swift")
 """Frameworks that are installed here, by the names of their distributions; the package of ms-swift is swift."""

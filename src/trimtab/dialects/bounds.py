@@ -9,7 +9,7 @@ from typing import Any
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Gspo, Luspo, Objective
 from trimtab.config.reach import rarely
-from trimtab.dialects.dialect import Given, Key
+from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.same import plainest

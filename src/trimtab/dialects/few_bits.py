@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab.dialects.dialect import Given
 from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.framework import Given
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import OTHERS, is_of_others, is_switched_off, words_of
 

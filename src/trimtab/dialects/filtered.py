@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trimtab.dialects.dialect import Given, parents
+from trimtab.dialects.framework import Given, parents
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import is_switched_off, words_of
 

@@ -25,7 +25,7 @@ from trimtab.dialects import (
 from trimtab.errors import UnknownNameError, nearest
 
 if TYPE_CHECKING:
-    from trimtab.dialects.dialect import Dialect, Key
+    from trimtab.dialects.framework import Dialect, Key
     from trimtab.dialects.signature import Signature
 
 _FOLDERS = {

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast, get_args
 
-from trimtab.dialects.dialect import Given
 from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.framework import Given
 from trimtab.dialects.reading import Finding, PartName, Reading
 from trimtab.dialects.unread import MOST_NAMED, concerns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.values import flag
 
 PREFIXES = ("no_", "disable_")

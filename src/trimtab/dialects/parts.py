@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.reading import NOTHING
 
 OFF = NOTHING

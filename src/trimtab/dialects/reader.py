@@ -14,7 +14,6 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
 from trimtab.dialects.by_group import by_group
-from trimtab.dialects.dialect import Dialect, Given, Remark, Unreadable
 from trimtab.dialects.few_bits import bits_findings
 from trimtab.dialects.files.beneath import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
@@ -22,7 +21,9 @@ from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.filtered import group_findings
+from trimtab.dialects.framework import Dialect, Given, Remark
 from trimtab.dialects.frameworks import dialect_of
+from trimtab.dialects.given import Unreadable
 from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.objectives import AdvantagePart, LossPart

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from trimtab.dialects.dialect import Given, parents
+from trimtab.dialects.framework import Given, parents
 from trimtab.dialects.reading import Finding
 
 AGES = {"staleness", "offpolicyness"}

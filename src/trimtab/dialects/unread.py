@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from trimtab.dialects.dialect import Given, parents
 from trimtab.dialects.few_bits import speaks_of_bits
 from trimtab.dialects.filtered import speaks_of_groups
+from trimtab.dialects.framework import Given, parents
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sampled import SAMPLING, is_switched_off, speaks_of_age, words_of
 

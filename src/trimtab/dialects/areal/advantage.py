@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import Estimator, Gae, Normalise, Overlong, ReinforcePlusPlus, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.areal.keys import NORM
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.dialects.values import number
 

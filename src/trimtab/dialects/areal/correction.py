@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.dialects.areal.keys import SECTION
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import OFF, ratio_gate, weight_of
 from trimtab.errors import ConfigError
 

@@ -8,7 +8,7 @@ from trimtab.dialects.areal.hints import HINTS
 from trimtab.dialects.areal.keys import CLOSED, KEYS, SECTION
 from trimtab.dialects.areal.loss import loss_of
 from trimtab.dialects.areal.remarks import REMARKS
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 
 DIALECT = Dialect(
     SIGNATURE,

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import Normalise
 from trimtab.dialects.areal.advantage import has_critic, is_first, norm
 from trimtab.dialects.areal.correction import acting_section, is_decoupled, rejection_section
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.reading import Level
 from trimtab.dialects.values import number
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.miles.keys import NOT_HERE
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.slime import correction as slime

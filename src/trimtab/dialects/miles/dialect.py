@@ -1,6 +1,6 @@
 """miles, a descendant of slime: what it reads beside and apart from it, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.miles import SIGNATURE
 from trimtab.dialects.miles.advantage import advantage_of
 from trimtab.dialects.miles.correction import candidates, correction_of

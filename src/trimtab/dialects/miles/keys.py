@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trimtab.dialects.dialect import Key
+from trimtab.dialects.framework import Key
 from trimtab.dialects.slime.keys import KEYS as SLIME
 from trimtab.dialects.slime.keys import EstimatorName
 from trimtab.dialects.values import flag, text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.miles.keys import NOT_HERE, REPLAYED
 from trimtab.dialects.slime.correction import is_mis
 from trimtab.dialects.slime.remarks import REMARKS as SLIME

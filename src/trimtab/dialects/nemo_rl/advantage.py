@@ -16,7 +16,7 @@ from trimtab.config.advantages import (
     ReinforcePlusPlus,
 )
 from trimtab.config.losses import KlPenalty
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.nemo_rl.loss import kl_settings
 from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
 from trimtab.errors import ConfigError

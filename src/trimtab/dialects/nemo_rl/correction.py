@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.nemo_rl.keys import T
 from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.errors import ConfigError

@@ -1,6 +1,6 @@
 """NeMo-RL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.nemo_rl import SIGNATURE
 from trimtab.dialects.nemo_rl.advantage import advantage_of
 from trimtab.dialects.nemo_rl.correction import candidates, correction_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.dialect import Key
+from trimtab.dialects.framework import Key
 from trimtab.dialects.values import choice, flag, nested, number, numbers, text
 
 T = "truncated_importance_sampling"

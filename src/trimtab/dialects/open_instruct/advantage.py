@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.config.advantages import Estimator, Grpo, MaxRl
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import AdvantagePart
 
 

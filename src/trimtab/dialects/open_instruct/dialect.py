@@ -1,6 +1,6 @@
 """open-instruct: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.open_instruct import SIGNATURE
 from trimtab.dialects.open_instruct.advantage import advantage_of
 from trimtab.dialects.open_instruct.correction import REMOVED, candidates, correction_of

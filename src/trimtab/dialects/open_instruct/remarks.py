@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.open_instruct.correction import REMOVED, is_early, says_correction
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.config.losses import KlPenalty
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import ALL, AdvantagePart, Table, refuse, row
 from trimtab.dialects.openrlhf.loss import estimator_of_kl, two_numbers
 from trimtab.errors import ConfigError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.openrlhf.keys import P
 from trimtab.dialects.parts import OFF, ratio_gate, weight_of
 from trimtab.errors import ConfigError

@@ -1,6 +1,6 @@
 """OpenRLHF: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.openrlhf import SIGNATURE
 from trimtab.dialects.openrlhf.advantage import advantage_of
 from trimtab.dialects.openrlhf.correction import candidates, correction_of

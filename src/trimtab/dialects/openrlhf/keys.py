@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Key
+from trimtab.dialects.framework import Key
 from trimtab.dialects.values import choice, flag, number, numbers, text, whole
 
 P = "algo.advantage.is_correction"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.openrlhf.correction import correction_options
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.config.advantages import Distillation, Estimator, Grpo, MaxRl, Opo
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.errors import UnknownNameError, nearest
 

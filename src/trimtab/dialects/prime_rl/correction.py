@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, ratio_gate, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION

@@ -1,6 +1,6 @@
 """prime-rl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.prime_rl import SIGNATURE
 from trimtab.dialects.prime_rl.advantage import advantage_of
 from trimtab.dialects.prime_rl.correction import candidates, correction_of

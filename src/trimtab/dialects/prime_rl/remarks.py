@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.prime_rl.keys import CAP
 from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED, distils, is_orchestrator, is_replaced, loss_kind
 

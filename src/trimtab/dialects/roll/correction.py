@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import excerpt
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import UNITS, Gates, ratio_gate, weight_of
 from trimtab.dialects.roll.keys import LEVELS, SECTION
 from trimtab.dialects.values import choice, flag, number

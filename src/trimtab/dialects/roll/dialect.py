@@ -1,6 +1,6 @@
 """ROLL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.roll import SIGNATURE
 from trimtab.dialects.roll.advantage import advantage_of
 from trimtab.dialects.roll.correction import candidates, correction_of

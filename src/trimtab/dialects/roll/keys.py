@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.dialect import Given, Key
+from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.values import choice, flag, number, raw, text
 
 SECTION = "train_infer_correction"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.roll.advantage import norm_types
 from trimtab.dialects.roll.correction import filters, recomputes
 from trimtab.dialects.roll.keys import INERT, has_environments, uses_variant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.config import advantages as adv
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
 from trimtab.dialects.skyrl.loss import kl_of
 

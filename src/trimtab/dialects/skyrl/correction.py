@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.skyrl.keys import SECTION, A

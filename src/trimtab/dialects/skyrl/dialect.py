@@ -1,6 +1,6 @@
 """SkyRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.skyrl import SIGNATURE
 from trimtab.dialects.skyrl.advantage import advantage_of
 from trimtab.dialects.skyrl.correction import candidates, correction_of

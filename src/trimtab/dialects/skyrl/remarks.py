@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.skyrl.correction import masks_both_sides, tis_level_and_cap
 from trimtab.dialects.skyrl.loss import BROKEN
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
 from trimtab.dialects.slime.keys import BEFORE, RECIPE

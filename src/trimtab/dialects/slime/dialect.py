@@ -1,6 +1,6 @@
 """slime: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.slime import SIGNATURE
 from trimtab.dialects.slime.advantage import advantage_of
 from trimtab.dialects.slime.correction import candidates, correction_of

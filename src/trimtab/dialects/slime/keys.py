@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.dialects.dialect import Key
+from trimtab.dialects.framework import Key
 from trimtab.dialects.values import Choice, choice, flag, number, positive, raw, text
 
 LEVELS = choice("token", "sequence", "geometric")

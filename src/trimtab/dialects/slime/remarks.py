@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.slime.advantage import CENTRED
 from trimtab.dialects.slime.correction import MIS, function, has_recipe, is_mis, is_the_recipes_file, weighs
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Limit, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import alone, opsm, ratio_gate, weight_of
 from trimtab.dialects.swift.keys import MODES, P
 

@@ -1,6 +1,6 @@
 """ms-swift: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.swift import SIGNATURE
 from trimtab.dialects.swift.advantage import advantage_of
 from trimtab.dialects.swift.correction import candidates, correction_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Remark
+from trimtab.dialects.framework import Remark
 from trimtab.dialects.swift.keys import TEACHER, P
 from trimtab.dialects.swift.loss import pays_kl_in_reward
 from trimtab.dialects.trl.loss import caps_below_the_clip

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.tinker.loss import REFUSED, loss_name
 
 TWO_POLICIES = Correction(policies="bypass", weight=Weight(level="one"))

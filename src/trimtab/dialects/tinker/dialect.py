@@ -1,6 +1,6 @@
 """Tinker and its cookbook: what they read, what they compute, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.tinker import SIGNATURE
 from trimtab.dialects.tinker.advantage import advantage_of
 from trimtab.dialects.tinker.correction import candidates, correction_of

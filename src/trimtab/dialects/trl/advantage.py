@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import AdvantagePart, refuse
 from trimtab.dialects.trl.keys import is_rloo, refuse_absent
 from trimtab.errors import ConfigError

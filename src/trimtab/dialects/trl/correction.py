@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import OFF, alone, opsm, weight_of
 from trimtab.dialects.trl.keys import MODES, P, is_async, is_rloo, refuse_absent
 from trimtab.errors import ConfigError

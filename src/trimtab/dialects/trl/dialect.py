@@ -1,6 +1,6 @@
 """TRL: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.trl import SIGNATURE
 from trimtab.dialects.trl.advantage import advantage_of
 from trimtab.dialects.trl.correction import candidates, correction_of

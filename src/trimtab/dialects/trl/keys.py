@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Key, Part
+from trimtab.dialects.framework import Given, Key, Part
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.values import choice, flag, number, numbers, raw, whole
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Remark
+from trimtab.dialects.framework import Remark
 from trimtab.dialects.trl.correction import is_weighed, weight_bounds
 from trimtab.dialects.trl.keys import MODES, P, is_async, is_rloo
 from trimtab.dialects.trl.loss import caps_below_the_clip

@@ -1,6 +1,6 @@
 """Tunix: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.tunix import SIGNATURE
 from trimtab.dialects.tunix.advantage import advantage_of
 from trimtab.dialects.tunix.correction import candidates, correction_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.dialect import Given, Key, Part
+from trimtab.dialects.framework import Given, Key, Part
 from trimtab.dialects.values import Kind, choice, flag, nested, number, raw, text
 from trimtab.errors import ConfigError
 

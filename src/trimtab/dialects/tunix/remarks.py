@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.tunix.keys import AGENTIC, has_keys_in, is_agentic, is_ppo
 
 

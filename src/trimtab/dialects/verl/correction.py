@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import excerpt
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import refuse
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.values import number

@@ -1,6 +1,6 @@
 """verl: what it reads, what it computes, what is surprising about it."""
 
-from trimtab.dialects.dialect import Dialect, Version
+from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.verl import SIGNATURE, removed
 from trimtab.dialects.verl.advantage import advantage_of
 from trimtab.dialects.verl.correction import candidates, correction_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.dialect import Key, Null, Part
+from trimtab.dialects.framework import Key, Null, Part
 from trimtab.dialects.values import Kind, choice, flag, number, numbers, positive, raw, text
 from trimtab.dialects.verl import removed
 from trimtab.errors import ConfigError

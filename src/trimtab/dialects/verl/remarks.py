@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trimtab.dialects.dialect import Given, Remark
+from trimtab.dialects.framework import Given, Remark
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.correction import counts_within, gates_read

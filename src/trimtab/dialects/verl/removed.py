@@ -6,7 +6,7 @@ Read as that code computed: the ratio itself was tested, its log limited after g
 from __future__ import annotations
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.dialects.dialect import Given, Key, Remark
+from trimtab.dialects.framework import Given, Key, Remark
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
 from trimtab.dialects.values import choice, flag, number, positive
 from trimtab.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config.advantages import Distillation
 from trimtab.config.losses import Clip
-from trimtab.dialects.dialect import Given
+from trimtab.dialects.framework import Given
 from trimtab.dialects.objectives import ALL, refuse
 
 OPTION = "verl distillation"

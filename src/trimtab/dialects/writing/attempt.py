@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, fields_of, is_soft, part_gravity
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import NOTHING, Finding, Omission, PartName, Reading

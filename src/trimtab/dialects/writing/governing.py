@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.fields import Fields, agrees
+from trimtab.dialects.framework import Dialect, Key
 from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.settings import flat_settings

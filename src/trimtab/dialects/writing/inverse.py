@@ -17,8 +17,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.dialects.dialect import Dialect, Key
 from trimtab.dialects.fields import Fields, agrees, is_number
+from trimtab.dialects.framework import Dialect, Key
 from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.values import flag
 from trimtab.dialects.writing.search import Search, Settings, with_values

@@ -9,7 +9,7 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.dialect import Dialect, Given
+from trimtab.dialects.framework import Dialect, Given
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read

@@ -10,7 +10,7 @@ from typing import Literal
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.bound_words import varying_bounds
 from trimtab.config.words import UNITS, metric_name, statistic
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reading import Offer
 from trimtab.dialects.writing.proposals import as_tree, settings_for
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction
 from trimtab.config.bound_words import varying_bounds
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading

@@ -8,8 +8,8 @@ from typing import Any
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.bound_words import varying_bounds
 from trimtab.config.words import UNITS, metric_name
-from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, heads
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reading import Offer, Omission, PartName
 from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.inverse import kinds

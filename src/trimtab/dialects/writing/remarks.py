@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trimtab.dialects.bounds import bound_findings
-from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import SOFT, Gravity, in_words, rule_gravity
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Omission, PartName, Reading

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.dialects.by_group import by_group
-from trimtab.dialects.dialect import Dialect, Given, Key
 from trimtab.dialects.fields import Fields, differences, fields_of, is_number, is_soft
+from trimtab.dialects.framework import Dialect, Given, Key
 from trimtab.dialects.hints import UNSAID, Hints
 from trimtab.dialects.values import Choice, flag
 from trimtab.errors import ConfigError

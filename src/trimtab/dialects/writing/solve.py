@@ -14,8 +14,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, cast
 
-from trimtab.dialects.dialect import Key
 from trimtab.dialects.fields import LIMITS, Fields, agrees, differences, is_number
+from trimtab.dialects.framework import Key
 from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.same import OPEN
 from trimtab.dialects.values import number, numbers, whole

@@ -9,8 +9,8 @@ from dataclasses import replace
 from trimtab.config.advantages import Estimator
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
-from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.fields import Fields, goal_fields
+from trimtab.dialects.framework import Dialect
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reading import Omission, Reading, Writing
 from trimtab.dialects.writing.attempt import Attempt, attempt, largest_attempt

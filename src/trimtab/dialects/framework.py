@@ -1,4 +1,4 @@
-"""What a dialect is: its keys, the rules that read them, and remarks beside the rules."""
+"""What the file of a framework is written in: keys, remarks, versions, and the dialect that holds them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.examples import Examples
-from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.given import FullNames, Given, parents
 from trimtab.dialects.hints import Hints
-from trimtab.dialects.listed import within_lists
 from trimtab.dialects.objectives import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.signature import Signature
@@ -56,152 +55,6 @@ class Key:
     def paths(self) -> tuple[str, ...]:
         """Every full name."""
         return (self.path, *self.also)
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A part of the settings that cannot be read, and why."""
-
-    part: Part
-    error: ConfigError
-
-
-class Given:
-    """The user's values of a dialect's keys: the framework's default where nothing was said."""
-
-    def __init__(
-        self,
-        dialect: Dialect,
-        values: Mapping[str, Any],
-        written: Mapping[str, Any],
-        *,
-        documented: bool,
-        width: int | None,
-        version: str = "",
-    ) -> None:
-        self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
-        self.version = version or dialect.version
-        self._written, self._listed = written, dict(within_lists(written))
-        self.places: Mapping[str, str] = {}
-        """What the user called each key."""
-        self.builds_on_others = False
-        """Whether files that are not there may say more."""
-        self.is_run: bool | None = None
-        """Whether these are all the settings of a run, so that the framework's defaults hold for the rest; None where it is not known."""
-        self.problems: list[Unreadable] = []
-        """What was written and cannot mean anything, by the part it speaks of."""
-        self.looked_at: set[str] = set()
-        """The keys whose values were asked for."""
-        self.acting: frozenset[str] = frozenset()
-        """Those that the rule of a part that is read asked for, which is all that can change a reading."""
-        self._keys = dialect.by_label
-
-    def without(self, label: str) -> Given:
-        """The same with one key left out."""
-        return self._copy({name: value for name, value in self.values.items() if name != label})
-
-    def having(self, values: Mapping[str, Any]) -> Given:
-        """The same with other values, by label."""
-        return self._copy({**self.values, **values})
-
-    def _copy(self, values: Mapping[str, Any]) -> Given:
-        found = Given(
-            self.dialect, values, self._written, documented=self.documented, width=self.width, version=self.version
-        )
-        found.places, found.problems, found.is_run = self.places, self.problems, self.is_run
-        found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
-        return found
-
-    def __getitem__(self, label: str) -> Any:
-        key = self._keys[label]
-        self.looked_at.add(label)
-        value = self.values.get(label, self.default(key)) if self.since(key.since) else self.default(key)
-        if isinstance(value, Unreadable):
-            raise value.error
-        if isinstance(value, Unknown):
-            name = self.places.get(label, key.path)
-            raise ConfigError(f"{name} depends on {value}. Pass --set {name}=VALUE.")
-        return value
-
-    def since(self, release: str) -> bool:
-        """Whether the release that is read is this one or a later one; it is for no release at all."""
-        return not release or self.dialect.position(self.version) >= self.dialect.position(release)
-
-    def default(self, key: Key) -> Any:
-        """What the release that is read takes where nothing was said."""
-        return key.default if key.was is None or self.since(key.was[0]) else key.was[1]
-
-    @property
-    def unread_keys(self) -> list[str]:
-        """The user's keys that are none of ours, those inside lists by their number: `train.env.0.args.alpha`."""
-        taken = set(self.places.values())
-        listed = [key for key in self._listed if not taken & set(parents(key))]
-        return [*(key for key in self._written if key not in taken), *listed]
-
-    def __contains__(self, label: object) -> bool:
-        return label in self._keys
-
-    def has(self, *labels: str) -> bool:
-        """Whether the user wrote one of these, be it only to say null."""
-        return any(label in self.values for label in labels)
-
-    def is_on(self, *labels: str) -> bool:
-        """Whether one of these has a value, given or by default, that is neither null nor false."""
-        return any(self[label] not in (None, False) for label in labels)
-
-    def speaks_of(self, part: Part) -> bool:
-        """Whether a key of that part was said."""
-        return any(self._keys[label].part == part for label in self.values if label in self._keys)
-
-    def part_of(self, label: str) -> Part:
-        """What a key speaks of."""
-        return self._keys[label].part
-
-    def switches_off(self, part: Part) -> bool:
-        """Whether a key of that part was said to be off."""
-        said = [value for label, value in self.values.items() if label in self._keys and self._keys[label].part == part]
-        return any(value in (None, False, "off", "none", "disabled") for value in said) or self.closed_section
-
-    @property
-    def closed_section(self) -> bool:
-        """Whether a section of the correction was written as null or {}."""
-        return any(path in self.values for path in self.dialect.closed)
-
-    def written(self, *names: str) -> str | None:
-        """The first key, ours or not, whose own name is one of these, as the user wrote it."""
-        return next((key for key in self._written if key.rpartition(".")[2] in names), None)
-
-    def section(self, path: str) -> Any:
-        """null or {} where a whole section was written so; False where it was not."""
-        return self.values.get(path, False)
-
-    @property
-    def whole(self) -> bool:
-        """Whether this is all that a run is given, or looks like a whole file of the framework rather than one section."""
-        return self.dialect.is_whole(self._written) if self.is_run is None else self.is_run
-
-    def value_written(self, key: str) -> Any:
-        """What the user wrote under a key, ours or not."""
-        return self._written[key] if key in self._written else self._listed[key]
-
-    def value_of(self, key: str, otherwise: Any = False) -> Any:
-        """What the user wrote under a key, ours or not; `otherwise` where it is not written."""
-        return self._written.get(key, self._listed.get(key, otherwise))
-
-    def has_section(self, name: str) -> bool:
-        """Whether anything was written under a top-level name, ours or not."""
-        return any(key.partition(".")[0] == name for key in self._written)
-
-    def place(self, label: str) -> str:
-        """The full name of a key: of several, the one that the user wrote."""
-        written = self.places.get(label)
-        if written is None or label not in self._keys:
-            return self.path(label)
-        return next(each for each in (*self._keys[label].paths, written) if _is_meant(each, written))
-
-    def path(self, label: str) -> str:
-        """The full name of a key."""
-        return self._keys[label].path if label in self._keys else label
 
 
 @dataclass(frozen=True)
@@ -369,30 +222,3 @@ class Dialect:
     def is_whole(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings look like a whole file of the framework."""
         return any(key.partition(".")[0] in self.signature.roots for key in settings)
-
-
-class FullNames:
-    """Full names, found by what users write for them: the name, the end of it, or the name nested deeper."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self.paths = frozenset(paths)
-        self._ends = frozenset(end for path in self.paths for end in _ends(path))
-
-    def __contains__(self, written: str) -> bool:
-        return written in self._ends or any(end in self.paths for end in _ends(written) if "." in end)
-
-
-def parents(path: str) -> list[str]:
-    """The sections a dotted name stands in, the outermost first."""
-    parts = path.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
-
-
-def _is_meant(path: str, written: str) -> bool:
-    """Whether users may write this for a full name: the name, the end of it, or the name nested deeper."""
-    return f".{path}".endswith(f".{written}") or f".{written}".endswith(f".{path}")
-
-
-def _ends(path: str) -> list[str]:
-    parts = path.split(".")
-    return [".".join(parts[count:]) for count in range(len(parts))]
