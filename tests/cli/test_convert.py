@@ -380,13 +380,7 @@ TWELVE: list[tuple[str, str, dict[str, object], tuple[str, ...]]] = [
     ("DAPO, clip higher", "trl", {"vllm_importance_sampling_correction": False}, ("the dual clip (10)",)),
     ("DAPO, clip higher", "areal", {"actor.recompute_logprob": True}, ()),
     ("decoupled PPO", "verl", {"algorithm.rollout_correction.rollout_is": "token"}, (BOUNDED,)),
-    pytest.param(
-        "decoupled PPO",
-        "trl",
-        {"use_vllm": True},
-        (),
-        marks=pytest.mark.xfail(strict=True, reason="the advantage is left out beside the keys that RLOOConfig lacks"),
-    ),
+    ("decoupled PPO", "trl", {"use_vllm": True, "scale_rewards": "group"}, (BOUNDED,)),
     (
         "decoupled PPO",
         "skyrl",

@@ -47,7 +47,9 @@ def _nearest(search: Search, fixed: Settings) -> Settings:
         settings = _choose(search, settings, [key for key in group if key.label not in fixed])
     for key in search.keys:
         if not search.options(key) or (is_number(settings.get(key.label)) and settings[key.label]):
-            settings = with_values(settings, {key.label: solve(search, settings, key)})
+            solved = with_values(settings, {key.label: solve(search, settings, key)})
+            if search.distance(solved)[:2] <= search.distance(settings)[:2]:  # a number never costs the kind that names chose
+                settings = solved
     return settings
 
 
