@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trimtab.core import pairs
+from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.head import Head
 from trimtab.core.log_probs import log_probs_of, selected_log_probs
 from trimtab.errors import ConfigError, InputError
@@ -21,6 +22,7 @@ FEW, MANY = 0, 1 << 40
 
 RAGGED = Head(torch.tensor([4, 7, 9, 2]), offsets=torch.tensor([0, 3, 3, 4]))
 PADDED = Head(torch.tensor([[4, 7, 9], [-1, -1, -1], [2, -1, -1]]))
+SCORED = Head(torch.tensor([[1, 2]]), torch.tensor([[-1.0, -2.0]]))
 
 
 @pytest.mark.parametrize("head", [RAGGED, PADDED], ids=["ragged", "padded"])
@@ -45,6 +47,15 @@ def test_a_token_without_ids_contains_nothing(head: Head):
         (lambda: Head(torch.tensor([[1, 2]]), offsets=torch.tensor([0, 2])), "one dimension"),
         (lambda: Head(torch.tensor([[1, 2]]), torch.zeros(1, 3)), "one log-prob per id"),
         (lambda: PADDED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
+        (lambda: HeadLogProbs(PADDED, torch.zeros(3, dtype=torch.long)), "a head with the sampler's log-probs"),
+        (
+            lambda: HeadLogProbs(SCORED, torch.zeros(1, dtype=torch.long), torch.zeros(2)),
+            r"current in the shape of the ids \(1, 2\), got \(2,\)",
+        ),
+        (
+            lambda: HeadLogProbs(SCORED, torch.zeros(1, dtype=torch.long), proximal=torch.zeros(1, 3)),
+            "proximal in the shape of the ids",
+        ),
     ],
 )
 def test_what_is_no_head_is_refused(make, said: str):

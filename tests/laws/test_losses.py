@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.laws.batches import Sample, samples
 from tests.laws.objectives import CORRECTIONS, LOSSES, REDUCTIONS, WHOLE, Setup, gradients, same, setups, tensors
 from trimtab.config import losses as config
-from trimtab.config.losses import KlPenalty, Objective
+from trimtab.config.losses import KlCov, KlPenalty, Objective
 from trimtab.core.correct import Corrected
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
@@ -287,6 +287,8 @@ def test_padding_rows_and_duplicates_weigh_zero(setup: Setup, sample: Sample, co
 def test_index_i_is_the_same_token_everywhere(setup: Setup, sample: Sample, random: Any) -> None:
     """Tokens reordered alike in every tensor carry their gradients along."""
     data = tensors(sample)
+    if isinstance(setup.loss, KlCov):  # covariances are equal but for rounding here, and rounding then chooses
+        assume(int(sample.mask.sum()) > 2 and len(data["advantages"][sample.mask].unique()) > 1)
     order = list(range(sample.mask.shape[1]))
     random.shuffle(order)
     moved = {name: each if name == "group" else each[:, order] for name, each in data.items()}
