@@ -48,7 +48,8 @@ def _nearest(search: Search, fixed: Settings) -> Settings:
     for key in search.keys:
         if not search.options(key) or (is_number(settings.get(key.label)) and settings[key.label]):
             solved = with_values(settings, {key.label: solve(search, settings, key)})
-            if search.distance(solved)[:2] <= search.distance(settings)[:2]:  # a number never costs the kind that names chose
+            # A number never costs the kind that names chose.
+            if search.distance(solved)[:2] <= search.distance(settings)[:2]:
                 settings = solved
     return settings
 
