@@ -1,6 +1,6 @@
 """What becomes of a token as its ratio changes: where a preset rejects it, sets it to 0 or holds its weight. Plain arithmetic.
 
-Numbers come from trimtab.config.worked; docs/theory.py tells and draws them.
+Numbers come from trimtab.explain.arithmetic; docs/theory.py tells and draws them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.presets import PRESETS
-from trimtab.config.worked import Token, outcome
+from trimtab.explain.arithmetic import Token, outcome
 
 LENGTH = 50
 STEPS = 80

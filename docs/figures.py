@@ -1,6 +1,6 @@
 """Draw docs/corrections.svg: what presets do to a token by its ratio, and to a sequence by its mean ratio.
 
-`python docs/figures.py` writes it, `--check` says whether it is up to date. Numbers come from trimtab.config.worked.
+`python docs/figures.py` writes it, `--check` says whether it is up to date. Numbers come from trimtab.explain.arithmetic.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
-from trimtab.config.words import inequality, statistic, weight_formula
-from trimtab.config.worked import Token, outcome
+from trimtab.explain.arithmetic import Token, outcome
+from trimtab.explain.gate_words import inequality, statistic
+from trimtab.explain.words import weight_formula
 from trimtab.report.draw.axis import Axis
 
 PATH = Path(__file__).parent / "corrections.svg"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.config.presets import PRESETS, preset
-from trimtab.config.words import formulas
 from trimtab.dialects import DIALECTS, Reading, read, write
 from trimtab.dialects.framework import Dialect, Remark
 from trimtab.errors import ConfigError
+from trimtab.explain.words import formulas
 
 PAGE = Path(__file__).parent / "frameworks.md"
 

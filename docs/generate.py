@@ -28,10 +28,11 @@ from trimtab.config.files import to_yaml
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
-from trimtab.config.reach import rarely
 from trimtab.config.vllm import Vllm
-from trimtab.config.words import Passage, as_written, formulas, passages
-from trimtab.config.worked_examples import SETTING, examples
+from trimtab.explain.examples import SETTING, examples
+from trimtab.explain.gate_words import as_written
+from trimtab.explain.sensitivity import rarely_fires
+from trimtab.explain.words import Passage, formulas, passages
 from trimtab.lab.evidence.claim import shipped_claims
 from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
 from trimtab.lab.evidence.page import claims_html
@@ -132,7 +133,7 @@ def preset_section(preset: Preset) -> str:
         f"- **Parameters** {parameters(preset)}{'' if preset.two_policies else '; no bypass form'}.\n",
         f"- **Source** {preset.source}.\n",
         f"- **Numbers** {preset.numbers}.\n" if preset.numbers else "",
-        "".join(f"- **Bounds** {doubt}\n" for gate in rule.gates if (doubt := rarely(gate))),
+        "".join(f"- **Bounds** {doubt}\n" for gate in rule.gates if (doubt := rarely_fires(gate))),
         "\n",
         table(("example", "what happens"), examples(rule)),
         "\n",

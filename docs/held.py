@@ -72,4 +72,4 @@ def tests_of(name: str, rule: Correction) -> list[str]:
     """The tests of a preset, as pytest is given them: its own case first, then its parts by hand, then the laws."""
     own = "test_the_cases_of_the_examples_come_out_of_every_preset_as_the_engine_has_them"
     parts = [test for test, holds in HELD if holds(rule)]
-    return [f"tests/config/test_worked.py::{own}[{name}]", *parts, *OF_EVERY]
+    return [f"tests/explain/test_arithmetic.py::{own}[{name}]", *parts, *OF_EVERY]

@@ -17,10 +17,11 @@ from trimtab.config.algebra import Correction
 from trimtab.config.files import is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
-from trimtab.config.reach import rarely
-from trimtab.config.words import Passage, as_written, formulas, passages
-from trimtab.config.worked_examples import examples, setting
 from trimtab.errors import ConfigError
+from trimtab.explain.examples import examples, setting
+from trimtab.explain.gate_words import as_written
+from trimtab.explain.sensitivity import rarely_fires
+from trimtab.explain.words import Passage, formulas, passages
 
 
 def _presets_from(start: str) -> list[str]:
@@ -117,7 +118,7 @@ def explanation(rule: Correction, name: str, changes: Sequence[str]) -> list[Ren
     preset = None if is_file_name(name) else PRESETS[name.removeprefix(BYPASS)]
     page: list[RenderableType] = [Text(" ".join([Path(name).name if preset is None else name, *changes]), style="bold")]
     page.extend(_story(rule, preset, name))
-    page.extend(Text(doubt, style="yellow") for gate in rule.gates if (doubt := rarely(gate)))
+    page.extend(Text(doubt, style="yellow") for gate in rule.gates if (doubt := rarely_fires(gate)))
     page.extend([Text(""), *(_inset(Text(line, style="green")) for line in formulas(rule))])
     for section in passages(rule):
         page.extend(show.lines(section))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.config.presets import BYPASS, PRESETS, Preset
-from trimtab.config.words import as_written
+from trimtab.explain.gate_words import as_written
 
 
 def presets(

@@ -18,7 +18,7 @@ from rich.text import Text
 from trimtab.config.visible import visible
 
 if TYPE_CHECKING:  # which would load every setting
-    from trimtab.config.words import Passage
+    from trimtab.explain.words import Passage
 
 UNCUT = 10_000
 """Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""

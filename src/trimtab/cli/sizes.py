@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from trimtab.cli.smallest import smallest_difference
 from trimtab.config.advantages import Distillation, Gae, Gdpo, OptimalToken, ReMax, Shaping
 from trimtab.config.algebra import Correction
-from trimtab.config.words import as_written
 from trimtab.dialects import Reading
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.same import plainest
 from trimtab.errors import ConfigWarning, TrimtabError
+from trimtab.explain.gate_words import as_written
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.config.algebra import Correction
-from trimtab.config.words import as_written
+from trimtab.explain.gate_words import as_written
 
 MOST = 4000
 """Batches tried before giving up."""

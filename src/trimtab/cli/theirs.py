@@ -14,10 +14,10 @@ from trimtab.cli.exits import READ_IN_PART
 from trimtab.cli.own import refuse_folder
 from trimtab.cli.remarks import Lines, RemarkLine, from_findings
 from trimtab.config.base import Config
-from trimtab.config.words import Passage, formulas, passages
 from trimtab.dialects import Reading, read
 from trimtab.dialects.frameworks import SIGNATURES, dialect_of
 from trimtab.dialects.guess import recognise
+from trimtab.explain.words import Passage, formulas, passages
 
 DEVIATION = ("std_over", "unbiased", "eps")
 """How a deviation is taken, which is nothing where none divides."""

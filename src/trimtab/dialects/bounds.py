@@ -8,12 +8,12 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Gspo, Luspo, Objective
-from trimtab.config.reach import rarely
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.same import plainest
 from trimtab.errors import ConfigError
+from trimtab.explain.sensitivity import rarely_fires
 
 TIGHT = 0.002
 """Bounds on a mean log-ratio below this are far tighter than most frameworks use: SkyRL's default is ±0.01."""
@@ -60,8 +60,8 @@ def _is_doubt(asked: Given, text: str) -> bool:
 
 
 def _wide(gate: Gate) -> str | None:
-    """What `rarely` says, save of a geometric mean, which speaks for itself."""
-    return None if gate.metric == "ratio" and gate.agg == "mean" else rarely(gate)
+    """What `rarely_fires` says, save of a geometric mean, which speaks for itself."""
+    return None if gate.metric == "ratio" and gate.agg == "mean" else rarely_fires(gate)
 
 
 def _is_tight(gate: Gate) -> bool:

@@ -18,7 +18,7 @@ from trimtab.config.bounded import SettingsDumper, yaml_of
 from trimtab.config.references import escape_references
 from trimtab.config.training import Train
 from trimtab.config.visible import on_one_line, visible
-from trimtab.config.words import formulas
+from trimtab.explain.words import formulas
 
 CARD = "README.md"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

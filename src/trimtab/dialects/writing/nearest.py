@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from trimtab.config.algebra import Correction, Gate, Weight
-from trimtab.config.bound_words import varying_bounds
-from trimtab.config.words import UNITS, metric_name, statistic
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reading import Offer
 from trimtab.dialects.writing.proposals import as_tree, settings_for
+from trimtab.explain.gate_words import UNITS, metric_name, statistic, varying_bounds
 
 MOST_OFFERS = 2
 Changed = Iterator[tuple[str, Correction]]

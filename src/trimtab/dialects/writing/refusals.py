@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
-from trimtab.config.bound_words import varying_bounds
-from trimtab.config.words import UNITS, metric_name
 from trimtab.dialects.fields import Fields, heads
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reading import Offer, Omission, PartName
@@ -16,6 +14,7 @@ from trimtab.dialects.writing.inverse import kinds
 from trimtab.dialects.writing.nearest import gate_words
 from trimtab.dialects.writing.proposals import settings_for
 from trimtab.dialects.writing.words import amount, thing
+from trimtab.explain.gate_words import UNITS, metric_name, varying_bounds
 
 OF_OTHERS = ("unbiased", "std_over", "eps", "eps_at", "about", "scope", "advantage")
 """Fields that only say how another is done: a division by a deviation, a ratio of a sequence."""

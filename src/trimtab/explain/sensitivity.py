@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from trimtab.config.algebra import Gate
-from trimtab.config.words import as_written
-from trimtab.config.worked import LENGTH, VALUES
+from trimtab.explain.arithmetic import LENGTH, VALUES
+from trimtab.explain.gate_words import as_written
 
 FAR = {"token": 5.0, "mean": 1.5}
 """Factors that hardly ever occur: of a token between two engines that round differently or a few versions apart, and of all
@@ -34,7 +34,7 @@ def factor_of_one(gate: Gate) -> float:
     return min(_least(gate, sign, share) for sign in UP_AND_DOWN)
 
 
-def rarely(gate: Gate) -> str | None:
+def rarely_fires(gate: Gate) -> str | None:
     """A sentence about a gate that hardly ever fires, with a bound that would; None where it does.
 
     An extreme and a mean fire for one token far enough out, and such tokens occur: of a mean that needs one the sentence says so and

@@ -12,8 +12,8 @@ from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, correct, preset
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import PRESETS
-from trimtab.config.worked import LENGTH, VALUES, Token, outcome
-from trimtab.config.worked_examples import CASES, examples, setting
+from trimtab.explain.arithmetic import LENGTH, VALUES, Token, outcome
+from trimtab.explain.examples import CASES, examples, setting
 
 probabilities = st.floats(1e-4, 0.9999)
 tokens = st.lists(st.builds(Token, probabilities, probabilities), min_size=1, max_size=6)

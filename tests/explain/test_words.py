@@ -9,8 +9,9 @@ from hypothesis import given
 from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, preset
 from trimtab.config.presets import preset_names
-from trimtab.config.words import as_written, formulas, inequality, passages, weight_formula
 from trimtab.errors import ConfigWarning
+from trimtab.explain.gate_words import as_written, inequality
+from trimtab.explain.words import formulas, passages, weight_formula
 
 
 def text(rule: Correction) -> str:

@@ -17,9 +17,9 @@ import trimtab
 from trimtab import Gate, preset
 from trimtab.config.algebra import Metric
 from trimtab.config.presets import PRESETS
-from trimtab.config.reach import factor, factor_of_one, rarely
 from trimtab.dialects import read
 from trimtab.errors import ConfigWarning
+from trimtab.explain.sensitivity import factor, factor_of_one, rarely_fires
 from trimtab.lab.candidate import parse_candidate
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ ALONE = [
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_whose_bounds_hardly_ever_fire_says_so_and_no_other(name: str) -> None:
-    said = [sentence for gate in preset(name).gates if (sentence := rarely(gate))]
+    said = [sentence for gate in preset(name).gates if (sentence := rarely_fires(gate))]
     rare = [sentence for sentence in said if "hardly ever fire" in sentence]
     assert len(rare) == (name in RARELY)
     assert all(RARELY[name] in sentence for sentence in rare)
@@ -111,8 +111,8 @@ def test_one_token_among_a_batch_and_an_extreme_of_a_sequence_are_worked_by_hand
     assert factor_of_one(Gate(metric="second_moment", level="batch", upper=0.04)) == math.inf  # ℓ² = 4000
     highest = Gate(metric="k3", level="sequence", agg="max", upper=3.0)
     assert factor_of_one(highest) == pytest.approx(5.749, abs=1e-3)
-    assert rarely(highest) is None  # one of a thousand tokens by a factor of 6 is nothing rare
-    never = rarely(Gate(metric="tv", level="sequence", agg="max", upper=0.95))
+    assert rarely_fires(highest) is None  # one of a thousand tokens by a factor of 6 is nothing rare
+    never = rarely_fires(Gate(metric="tv", level="sequence", agg="max", upper=0.95))
     assert never is not None
     assert "one token must change in probability" in never
 
@@ -130,7 +130,7 @@ def test_one_outlier_of_a_thousand_tokens_rejects_where_it_is_said_to(moved: flo
 @given(st.floats(0.02, 30.0), st.sampled_from(["k2", "k3", "second_moment", "mult_prob_error", "ratio_deviation"]))
 def test_a_mean_that_one_token_in_reach_can_move_is_not_called_rare(bound: float, metric: Metric) -> None:
     gate = Gate(metric=metric, level="sequence", upper=bound + (metric == "mult_prob_error"))
-    said = rarely(gate) or ""
+    said = rarely_fires(gate) or ""
     assert ("hardly ever fire" in said) <= (factor_of_one(gate) > 1e6)
     assert ("single tokens far out" in said) <= (factor_of_one(gate) <= 1e6)
 
@@ -145,7 +145,7 @@ def test_a_threshold_that_masks_most_sequences_of_a_run_is_not_called_rare() -> 
 def test_the_bound_that_is_offered_fires_where_it_is_said_to() -> None:
     for name, (parameter, offered) in {"kpop": ("phi", 0.63), "k2-rs": ("upper", 0.017)}.items():
         gate = preset(name, **{parameter: offered}).gates[0]
-        assert rarely(gate) is None
+        assert rarely_fires(gate) is None
         assert factor(gate) == pytest.approx(2.0 if gate.level == "token" else 1.2, rel=0.01)
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Correction, Weight
-from trimtab.config.bound_words import as_written as as_written
-from trimtab.config.bound_words import bounds_lines, side_texts, unit_of
-from trimtab.config.bound_words import inequality as inequality
-from trimtab.config.gate_words import PROBABILITY_METRICS as PROBABILITY_METRICS
-from trimtab.config.gate_words import UNITS as UNITS
-from trimtab.config.gate_words import gate_formula, gate_lines, limit_lines, meanings
-from trimtab.config.gate_words import metric_name as metric_name
-from trimtab.config.gate_words import statistic as statistic
+from trimtab.explain.gate_words import (
+    UNITS,
+    bounds_lines,
+    gate_formula,
+    gate_lines,
+    inequality,
+    limit_lines,
+    meanings,
+    metric_name,
+    side_texts,
+    unit_of,
+)
 
 
 @dataclass(frozen=True)

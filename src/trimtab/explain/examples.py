@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trimtab.config.adaptive import BY_TOKEN
 from trimtab.config.algebra import Correction
 from trimtab.config.metrics import HEAD_METRICS
-from trimtab.config.words import PROBABILITY_METRICS, as_written
-from trimtab.config.worked import LENGTH, Outcome, Token, outcome
+from trimtab.explain.arithmetic import LENGTH, Outcome, Token, outcome
+from trimtab.explain.gate_words import PROBABILITY_METRICS, as_written
 
 
 @dataclass(frozen=True)
