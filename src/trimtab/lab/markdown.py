@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from trimtab.config.files import to_yaml
+from trimtab.config.kept_shares import STARVED
 from trimtab.config.training import Train
 from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
 from trimtab.lab.figure import LINES, figure_name, scenario_figures
@@ -26,7 +27,6 @@ from trimtab.lab.table import (
     time_taken,
 )
 from trimtab.lab.verdict import BEHIND, FULL
-from trimtab.report.findings.filtering import STARVED
 from trimtab.report.text import percent
 from trimtab.report.write import write_page as write_one
 

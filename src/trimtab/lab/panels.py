@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trimtab.config.kept_shares import STARVED
 from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CorrectionRow, correction_rows
@@ -65,7 +66,7 @@ PANELS = (
     ),
     LabPanel("grad_norm", "Gradient norm before clipping", "The greatest of each few steps.", log=True),
     LabPanel(
-        "kept", "Kept", "Share of the tokens that the gates leave.", ends=(0.0, 1.0), bound=Bound(0.05, "starved")
+        "kept", "Kept", "Share of the tokens that the gates leave.", ends=(0.0, 1.0), bound=Bound(STARVED, "starved")
     ),
     LabPanel(
         "net_advantage",

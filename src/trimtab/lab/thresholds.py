@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.kept_shares import IDLE, STARVING
 from trimtab.errors import ConfigWarning, RunError
 from trimtab.lab.candidate import Candidate, parse_candidate
 from trimtab.lab.cell import cells
@@ -35,8 +36,8 @@ BATCHES = 4
 SHARES = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 PRINTED_SHARES = (0.99, 0.9, 0.5)
 """Shares whose thresholds are printed."""
-IDLE, STARVING, BIASED = 0.99, 0.30, 0.02
-"""Kept above the first: the gate does nothing. Under the second: little is left. Net advantage under minus the third: it pushes down."""
+BIASED = 0.02
+"""Net advantage of what is kept under minus this: the gate pushes down."""
 _NO_LEARNING = 1e-12
 """A learning rate at which nothing is learned."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab.report.findings.filtering import STARVED, starved_steps
+from trimtab.config.kept_shares import STARVED
+from trimtab.report.findings.filtering import starved_steps
 from trimtab.report.findings.verdict import FULL as FULL
 from trimtab.report.findings.verdict import QUICK as QUICK
 from trimtab.report.findings.verdict import late_part, tolerance

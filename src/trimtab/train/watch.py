@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
+from trimtab.config.kept_shares import IDLE, STARVING
 from trimtab.core.batch import batch, groups
 from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
@@ -20,8 +21,6 @@ from trimtab.train.messages import Stepped
 
 STREAK = 20
 """Steps in a row before a gate is called out."""
-IDLE, STARVING = 0.99, 0.30
-"""A gate that keeps more than the first does nothing; one that keeps less than the second leaves little to learn from."""
 
 REMEDIES = {
     "no rows": "No response had a token to train on. Look at rollout/broken, the share cut off at logits that are not finite (the "

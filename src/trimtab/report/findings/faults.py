@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from trimtab.config.kept_shares import STARVING
 from trimtab.report.findings import filtering
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.text import percent
 
-STARVING = 0.3
-"""Median kept fraction under which most of the batch is thrown away; `trimtab train` calls such a gate out as well."""
 SKIPPED = 0.01
 """Share of the steps without an update, for another reason than that all answers agreed, which is one too many."""
 UNENDED = 0.5

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.config.kept_shares import STARVED
 from trimtab.report.findings.finding import RunFinding
 from trimtab.report.run import Run
 from trimtab.report.series import Series
 from trimtab.report.text import percent, plural, short_number
-
-STARVED = 0.05
-"""Kept fraction under which a step has next to nothing to learn from."""
 
 FAR_APART = 0.05
 """Median mismatch KL that is worth a warning."""
