@@ -10,7 +10,7 @@ import pytest
 from trimtab import Clip, Reduction, Topr
 from trimtab.config.advantages import Estimator, Grpo, Normalise, ReinforcePlusPlus
 from trimtab.dialects import Reading, read
-from trimtab.dialects.objectives import ALL
+from trimtab.dialects.parts import ALL
 from trimtab.errors import ConfigError
 
 AGENTIC = """\

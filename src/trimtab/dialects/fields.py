@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
-from trimtab.dialects.objectives import AdvantagePart, LossPart
+from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import PartName, Reading
 from trimtab.dialects.same import FAR, OPEN, leaves_whole, nearest_limit, plainest, sameness
 

@@ -12,7 +12,7 @@ from trimtab.config.algebra import Correction
 from trimtab.dialects.examples import Examples
 from trimtab.dialects.given import FullNames, Given, parents
 from trimtab.dialects.hints import Hints
-from trimtab.dialects.objectives import AdvantagePart, LossPart
+from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
 from trimtab.dialects.signature import Signature
 from trimtab.dialects.values import Kind

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
-from trimtab.dialects.by_group import by_group
 from trimtab.dialects.few_bits import bits_findings
 from trimtab.dialects.files.beneath import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
@@ -26,8 +25,7 @@ from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.given import Unreadable
 from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
-from trimtab.dialects.objectives import AdvantagePart, LossPart
-from trimtab.dialects.parts import OFF
+from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estimator
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
@@ -186,7 +184,7 @@ def _defaults(asked: Given, reading: Reading, where: str, found: Contents) -> Re
 
 
 def _advantage(rule: Callable[[Given], AdvantagePart], asked: Given) -> AdvantagePart:
-    return by_group(rule(asked))
+    return as_group_estimator(rule(asked))
 
 
 def _is_of_others(dialect: Dialect, program: str) -> bool:
@@ -319,7 +317,9 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
     loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
     advantage = part(
-        "advantage", lambda: by_group(advantage_of(asked)) if advantage_of else AdvantagePart(), AdvantagePart()
+        "advantage",
+        lambda: as_group_estimator(advantage_of(asked)) if advantage_of else AdvantagePart(),
+        AdvantagePart(),
     )
     shown = dialect.version_of(asked)
     reading = Reading(

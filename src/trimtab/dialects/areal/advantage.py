@@ -8,7 +8,7 @@ from trimtab.config.advantages import Estimator, Gae, Normalise, Overlong, Reinf
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.areal.keys import NORM
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.parts import AdvantagePart, refuse
 from trimtab.dialects.values import number
 
 

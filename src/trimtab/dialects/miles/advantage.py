@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.parts import AdvantagePart, refuse
 from trimtab.dialects.slime import advantage as slime
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config.algebra import Correction
 from trimtab.dialects.framework import Given
 from trimtab.dialects.miles.keys import NOT_HERE
-from trimtab.dialects.objectives import refuse
+from trimtab.dialects.parts import refuse
 from trimtab.dialects.slime import correction as slime
 
 PLACE = "miles.backends.training_utils.loss"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.dialects.framework import Given
 from trimtab.dialects.miles.correction import refuse_slimes
-from trimtab.dialects.objectives import LossPart
+from trimtab.dialects.parts import LossPart
 from trimtab.dialects.slime.loss import loss_of as slime_loss
 
 

@@ -18,7 +18,7 @@ from trimtab.config.advantages import (
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.framework import Given
 from trimtab.dialects.nemo_rl.loss import kl_settings
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.parts import ALL, AdvantagePart, refuse
 from trimtab.errors import ConfigError
 
 BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")

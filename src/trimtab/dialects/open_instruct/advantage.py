@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config.advantages import Estimator, Grpo, MaxRl
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart
+from trimtab.dialects.parts import AdvantagePart
 
 
 def advantage_of(given: Given) -> AdvantagePart:

@@ -7,8 +7,8 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, refuse
 from trimtab.dialects.open_instruct.correction import is_early
+from trimtab.dialects.parts import LossPart, refuse
 from trimtab.dialects.values import number
 from trimtab.errors import ConfigError
 

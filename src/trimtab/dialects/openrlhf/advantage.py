@@ -7,8 +7,8 @@ from typing import Any
 from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, Table, refuse, row
 from trimtab.dialects.openrlhf.loss import estimator_of_kl, two_numbers
+from trimtab.dialects.parts import ALL, AdvantagePart, Table, refuse, row
 from trimtab.errors import ConfigError
 
 BIASED = Normalise(unbiased=False, eps=1e-8, eps_at="floor")

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import EntropyBonus, KlPenalty, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduction_of
+from trimtab.dialects.parts import LossPart, bonus, reduction_of
 from trimtab.errors import ConfigError
 
 

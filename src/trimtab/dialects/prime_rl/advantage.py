@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config.advantages import Distillation, Estimator, Grpo, MaxRl, Opo
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.parts import AdvantagePart, refuse
 from trimtab.errors import UnknownNameError, nearest
 
 WITHOUT_ESTIMATOR = {

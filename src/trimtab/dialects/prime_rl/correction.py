@@ -7,8 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import refuse
-from trimtab.dialects.parts import Gates, ratio_gate, weight_of
+from trimtab.dialects.parts import Gates, ratio_gate, refuse, weight_of
 from trimtab.dialects.prime_rl.keys import SECTION
 from trimtab.dialects.prime_rl.kinds import OPD_FALL, REMOVED, distils, loss_kind, ratio_bounds, threshold
 

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, refuse
+from trimtab.dialects.parts import LossPart, refuse
 from trimtab.dialects.prime_rl.keys import CAP
 from trimtab.dialects.prime_rl.kinds import OPD_TAU, REMOVED, distils, is_replaced, loss_kind, ratio_bounds
 

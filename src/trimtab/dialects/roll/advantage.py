@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Normalise, ReinforcePlusPlus, Shaping
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.parts import ALL, AdvantagePart, refuse
 from trimtab.dialects.roll.keys import NORM, has_environments
 from trimtab.errors import ConfigError
 

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
+from trimtab.dialects.parts import LossPart, Table, bonus, reduction_of, refuse, row
 from trimtab.dialects.roll.correction import filters
 from trimtab.dialects.roll.keys import uses_variant
 from trimtab.errors import ConfigError

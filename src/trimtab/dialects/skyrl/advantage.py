@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config import advantages as adv
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
+from trimtab.dialects.parts import ALL, RAW, AdvantagePart, Table, refuse, row
 from trimtab.dialects.skyrl.loss import kl_of
 
 ESTIMATORS: Table = {

@@ -10,8 +10,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import refuse
-from trimtab.dialects.parts import Gates, limit, ratio_gate, weight_of
+from trimtab.dialects.parts import Gates, limit, ratio_gate, refuse, weight_of
 from trimtab.dialects.skyrl.keys import SECTION, A
 from trimtab.dialects.skyrl.loss import two_policies
 from trimtab.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, row
+from trimtab.dialects.parts import LossPart, Table, bonus, reduction_of, row
 
 
 def _clip(given: Given) -> dict[str, Any]:

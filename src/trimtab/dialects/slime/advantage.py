@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.config.advantages import WHITEN, Distillation, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.parts import ALL, AdvantagePart, refuse
 from trimtab.dialects.slime.keys import DISTILLED, FLASH
 from trimtab.errors import ConfigError
 

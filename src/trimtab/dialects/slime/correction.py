@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import refuse
-from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, weight_of
+from trimtab.dialects.parts import Gates, alone, limit, opsm, ratio_gate, refuse, weight_of
 from trimtab.dialects.slime.keys import BEFORE, RECIPE
 from trimtab.errors import ConfigError
 

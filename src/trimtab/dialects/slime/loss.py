@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, bonus, refuse
+from trimtab.dialects.parts import LossPart, bonus, refuse
 from trimtab.dialects.slime.keys import FLASH
 
 

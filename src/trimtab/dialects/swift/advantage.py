@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config.advantages import Distillation, Estimator, Gdpo, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.parts import AdvantagePart, refuse
 from trimtab.dialects.swift.loss import pays_kl_in_reward
 from trimtab.dialects.trl.advantage import SCALES, scale
 from trimtab.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, reduction_of, refuse
+from trimtab.dialects.parts import LossPart, reduction_of, refuse
 from trimtab.dialects.trl.loss import REDUCTIONS, clip_bounds
 
 MODES = REDUCTIONS | {"fipo": "token-mean"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.config.advantages import Grpo
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.parts import ALL, AdvantagePart, refuse
 
 
 def advantage_of(given: Given) -> AdvantagePart:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import AdvantagePart, refuse
+from trimtab.dialects.parts import AdvantagePart, refuse
 from trimtab.dialects.trl.keys import is_rloo, refuse_absent
 from trimtab.errors import ConfigError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.dialects.framework import Given, Key, Part
-from trimtab.dialects.objectives import refuse
+from trimtab.dialects.parts import refuse
 from trimtab.dialects.values import choice, flag, number, numbers, raw, whole
 
 MODES: dict[str, tuple[str, bool]] = {

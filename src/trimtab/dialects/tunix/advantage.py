@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, AdvantagePart, refuse
+from trimtab.dialects.parts import ALL, AdvantagePart, refuse
 from trimtab.dialects.tunix.keys import is_ppo
 from trimtab.dialects.tunix.loss import reference_kl
 from trimtab.errors import UnknownNameError, nearest

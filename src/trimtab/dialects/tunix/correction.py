@@ -7,8 +7,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import refuse
-from trimtab.dialects.parts import OFF, limit, weight_of
+from trimtab.dialects.parts import OFF, limit, refuse, weight_of
 from trimtab.dialects.tunix.keys import AGENTIC, PROPOSED, is_agentic, is_ppo
 
 SAFETY = 20.0

@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, bonus, reduction_of, refuse
+from trimtab.dialects.parts import LossPart, bonus, reduction_of, refuse
 from trimtab.dialects.tunix.correction import SAFETY
 from trimtab.dialects.tunix.keys import ESTIMATORS, REDUCTIONS, is_agentic, is_ppo
 

@@ -6,7 +6,7 @@ from trimtab.config import advantages as adv
 from trimtab.config.advantages import Normalise
 from trimtab.config.losses import KlPenalty
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, RAW, AdvantagePart, Table, refuse, row
+from trimtab.dialects.parts import ALL, RAW, AdvantagePart, Table, refuse, row
 from trimtab.dialects.verl.loss import kl_estimator
 from trimtab.dialects.verl.teacher import follows_teacher, teacher_advantage
 

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import excerpt
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import refuse
-from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, weight_of
+from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, refuse, weight_of
 from trimtab.dialects.values import number
 from trimtab.dialects.verl import removed
 from trimtab.dialects.verl.keys import LOSS_SECTION, OPTIONS, SECTION, P, is_threshold

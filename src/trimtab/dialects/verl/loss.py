@@ -7,7 +7,7 @@ from typing import Any
 from trimtab.config import losses as ours
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import LossPart, Table, bonus, reduction_of, refuse, row
+from trimtab.dialects.parts import LossPart, Table, bonus, reduction_of, refuse, row
 from trimtab.dialects.verl.keys import SECTION, is_threshold
 from trimtab.dialects.verl.removed import bypasses
 from trimtab.dialects.verl.teacher import follows_teacher, teacher_loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.config.advantages import Distillation
 from trimtab.config.losses import Clip
 from trimtab.dialects.framework import Given
-from trimtab.dialects.objectives import ALL, refuse
+from trimtab.dialects.parts import ALL, refuse
 
 OPTION = "verl distillation"
 

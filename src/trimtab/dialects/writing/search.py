@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.dialects.by_group import by_group
 from trimtab.dialects.fields import Fields, differences, fields_of, is_number, is_soft
 from trimtab.dialects.framework import Dialect, Given, Key
 from trimtab.dialects.hints import UNSAID, Hints
+from trimtab.dialects.parts import as_group_estimator
 from trimtab.dialects.values import Choice, flag
 from trimtab.errors import ConfigError
 
@@ -69,7 +69,7 @@ class Search:
         try:
             if self.part == "advantage":
                 reader = self.dialect.advantage_of
-                return None if reader is None else fields_of(by_group(reader(self.given(settings))))
+                return None if reader is None else fields_of(as_group_estimator(reader(self.given(settings))))
             return None if self.dialect.loss_of is None else fields_of(self.dialect.loss_of(self.given(settings)))
         except (ConfigError, TypeError, ValueError):
             return None
