@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the examples are those of the tests
+
+from tests.dialects.examples import EXAMPLES
 from trimtab.config.presets import PRESETS, preset
 from trimtab.dialects import DIALECTS, Reading, read, write
 from trimtab.dialects.framework import Dialect, Remark
@@ -42,18 +45,18 @@ def page() -> str:
 
 def section(dialect: Dialect) -> str:
     """One framework: its options, its losses and estimators, its keys."""
-    rows = [option(dialect, name, settings) for name, settings in dialect.examples.corrections.items()]
+    rows = [option(dialect, name, settings) for name, settings in EXAMPLES[dialect.name].corrections.items()]
     parts = [
         f"## {dialect.title}\n\nRead: {dialect.version}.{other_versions(dialect)}\n\n",
         table(("option", "computes", "our value", "findings"), rows),
         "\n",
     ]
-    others = [objective(dialect, name, settings) for name, settings in dialect.examples.objectives.items()]
+    others = [objective(dialect, name, settings) for name, settings in EXAMPLES[dialect.name].objectives.items()]
     if others:
         parts += [table(("option", "our value", "findings"), others), "\n"]
     parts += ["<details><summary>Every defect and surprise</summary>\n\n", accusations(dialect), "\n</details>\n\n"]
     parts += [table(("refused", "why"), refusals(dialect)), "\n"]
-    parts += [table(("passed over", "because it is about"), dialect.examples.passed), "\n"]
+    parts += [table(("passed over", "because it is about"), EXAMPLES[dialect.name].passed), "\n"]
     parts += ["<details><summary>Our presets in its keys</summary>\n\n", in_its_keys(dialect), "\n</details>\n\n"]
     parts += ["Where ours departs on purpose: " + " ".join(dialect.apart) + "\n\n"] if dialect.apart else []
     keys = [(f"`{key.path}`", f"`{key.default!r}`", "removed" if key.legacy else key.part) for key in dialect.keys]
@@ -113,7 +116,7 @@ def dotted(settings: dict[str, Any], under: str = "") -> list[tuple[str, Any]]:
 def refusals(dialect: Dialect) -> list[tuple[str, str]]:
     """Options that `read` refuses, with what it says."""
     found: list[tuple[str, str]] = []
-    for name, settings in dialect.examples.refused.items():
+    for name, settings in EXAMPLES[dialect.name].refused.items():
         try:
             refused = [each.text for each in read(dialect.name, settings).refused]
         except ConfigError as error:

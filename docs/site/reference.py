@@ -168,12 +168,18 @@ def options_page() -> str:
 
 def option_rows(dialect: Dialect) -> list[tuple[str, str, str, str]]:
     """The options of corrections, as the page of the framework has them."""
-    return [frameworks.option(dialect, name, settings) for name, settings in dialect.examples.corrections.items()]
+    return [
+        frameworks.option(dialect, name, settings)
+        for name, settings in frameworks.EXAMPLES[dialect.name].corrections.items()
+    ]
 
 
 def objective_rows(dialect: Dialect) -> list[tuple[str, str, str]]:
     """Its losses and estimators."""
-    return [frameworks.objective(dialect, name, settings) for name, settings in dialect.examples.objectives.items()]
+    return [
+        frameworks.objective(dialect, name, settings)
+        for name, settings in frameworks.EXAMPLES[dialect.name].objectives.items()
+    ]
 
 
 def as_html(text: str) -> str:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.dialects.examples import EXAMPLES
 from trimtab.cli.remarks import Lines, from_findings, short_key, shorten
-from trimtab.dialects import DIALECTS, Finding, read
+from trimtab.dialects import Finding, read
 from trimtab.dialects.reading import Level
 
 KEY = "algorithm.rollout_correction.rollout_rs_threshold"
@@ -25,8 +26,8 @@ def lines(findings: list[Finding], width: int, *, whole: bool = False, terminal:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_each_note_of_every_framework_takes_one_line_of_a_terminal(width: int) -> None:
-    for name, dialect in DIALECTS.items():
-        for settings in (*dialect.examples.corrections.values(), *dialect.examples.objectives.values()):
+    for name, examples in EXAMPLES.items():
+        for settings in (*examples.corrections.values(), *examples.objectives.values()):
             found = [each for each in read(name, settings).findings if each.level == "note"]
             shown = lines(found, width)
             assert len(shown) - len(found) in (0, 1)  # and one that says where the rest is

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import trimtab
+from tests.dialects.examples.verl import PRESETS as VERL
 from trimtab import Gate
 from trimtab.diagnostics.logged import logged
 from trimtab.dialects import read, write
@@ -23,9 +24,7 @@ def close(ours: Tensor, wanted: list[list[float]] | list[float] | float) -> None
 
 
 def test_kpop_of_verl_is_a_preset_of_its_own() -> None:
-    from trimtab.dialects.verl.presets import PRESETS
-
-    reading = read("verl", PRESETS["decoupled_token_kpop"])
+    reading = read("verl", VERL["decoupled_token_kpop"])
     assert reading.correction is not None
     assert reading.correction.gates == (Gate(metric="binary_kl", direction="max", upper=2.0),)
     assert reading.correction.gates == trimtab.preset("kpop").gates

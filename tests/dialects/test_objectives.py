@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trimtab
+from tests.dialects.examples.verl import PRESETS as VERL
 from trimtab.dialects import Reading, read
 
 FEW = settings(max_examples=30, deadline=None)
@@ -446,11 +447,8 @@ def test_a_penalty_in_the_reward_is_read_with_its_estimator() -> None:
 
 
 def test_verls_presets_for_bypass_do_what_their_names_say_only_as_documented() -> None:
-    from trimtab.dialects import DIALECTS
-
-    presets = DIALECTS["verl"].presets
-    assert len(presets) == 19 + 1  # and decoupled_token_kpop of #6800
-    rule = read("verl", presets["bypass_pg_geo_rs_token_tis"], documented=True).correction
+    assert len(VERL) == 19 + 1  # and decoupled_token_kpop of #6800
+    rule = read("verl", VERL["bypass_pg_geo_rs_token_tis"], documented=True).correction
     assert rule is not None
     assert (rule.policies, len(rule.gates)) == ("bypass", 1)
     assert rule.weight is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dialects.examples import EXAMPLES
 from trimtab.dialects import DIALECTS, read
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_example_reads(name: str) -> None:
-    examples = DIALECTS[name].examples
+    examples = EXAMPLES[name]
     assert examples.corrections
     for settings in [*examples.corrections.values(), *examples.objectives.values()]:
         reading = read(name, settings)

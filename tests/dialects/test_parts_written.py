@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.dialects.examples import EXAMPLES
 from tests.dialects.recorded import Case, cases
 from tests.dialects.test_writing import jittered
 from trimtab import Clip, Correction, Gae, Gate, Gdpo, Grpo, Gspo, Reduction, Rloo
@@ -79,7 +80,7 @@ def test_every_recorded_setting_reads_writes_and_reads_the_same() -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_option_of_a_framework_writes_back(name: str) -> None:
-    examples = DIALECTS[name].examples
+    examples = EXAMPLES[name]
     for option, setting in {**examples.corrections, **examples.objectives}.items():
         first = read(name, setting)
         if not goal_fields(first) and first.correction is None:

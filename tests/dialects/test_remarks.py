@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.dialects.examples import EXAMPLES
 from tests.dialects.test_findings import ROWS as FINDINGS
 from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.lookup import look_up
@@ -733,10 +734,10 @@ def refusal(name: str, settings: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [(name, option) for name, dialect in DIALECTS.items() for option in dialect.examples.refused]
+    ("name", "option"), [(name, option) for name, examples in EXAMPLES.items() for option in examples.refused]
 )
 def test_what_cannot_be_said_is_refused_and_named(name: str, option: str) -> None:
-    message = refusal(name, DIALECTS[name].examples.refused[option])
+    message = refusal(name, EXAMPLES[name].refused[option])
     named = option.replace(":", " ").split()[0].rpartition(".")[2]
     assert named in message.replace("-", "_") or named in ("a", "rho", "RLOOConfig"), message
     assert message.endswith((".", "?")), message
@@ -745,10 +746,11 @@ def test_what_cannot_be_said_is_refused_and_named(name: str, option: str) -> Non
 
 def test_the_lists_of_what_is_not_read_cover_every_framework() -> None:
     for dialect in DIALECTS.values():
-        assert dialect.examples.refused
-        assert dialect.examples.passed
+        examples = EXAMPLES[dialect.name]
+        assert examples.refused
+        assert examples.passed
         known = {key.label for key in dialect.keys}
-        for options, _ in dialect.examples.passed:
+        for options, _ in examples.passed:
             assert not known & {each.strip() for each in options.split(",")}, (dialect.name, options)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trimtab
+from tests.dialects.examples.verl import PRESETS as VERL
 from tests.dialects.recorded import cases
 from trimtab.dialects import DIALECTS, read, write
 from trimtab.dialects.same import is_same, plainest
@@ -132,8 +133,8 @@ def test_every_preset_of_ours_is_plain_once() -> None:
             assert is_same(rule, rule)
 
 
-@pytest.mark.parametrize("name", DIALECTS["verl"].presets)
+@pytest.mark.parametrize("name", VERL)
 def test_every_preset_of_verl_reads_and_writes(name: str) -> None:
-    rule = read("verl", DIALECTS["verl"].presets[name]).correction
+    rule = read("verl", VERL[name]).correction
     assert rule is not None
     assert is_same(rule, read("verl", write("verl", rule).settings).correction or rule.but(policies="bypass"))

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
+from tests.dialects.examples import EXAMPLES
 from tests.dialects.whole_files import WHOLE
 from tests.lab import curves
 from tests.report.test_directory import on_disk
 from trimtab.config.files import explained_yaml, to_yaml
 from trimtab.config.presets import PRESETS
 from trimtab.config.training import Train
-from trimtab.dialects import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +25,7 @@ ROOT = Path(__file__).parents[2]
 @cache
 def frameworks() -> dict[str, list[Any]]:
     """Per framework: whole files as users keep them, and small ones of one option each."""
-    shown = {name: each.examples for name, each in DIALECTS.items()}
-    small = {name: [*each.corrections.values(), *each.objectives.values()] for name, each in shown.items()}
+    small = {name: [*each.corrections.values(), *each.objectives.values()] for name, each in EXAMPLES.items()}
     return {name: [WHOLE[name], WHOLE[name], *small[name]] for name in WHOLE}
 
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
-from trimtab.dialects.examples import Examples
 from trimtab.dialects.given import FullNames, Given, parents
 from trimtab.dialects.hints import Hints
 from trimtab.dialects.parts import AdvantagePart, LossPart
@@ -150,15 +149,12 @@ class Dialect:
     """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
     hints: Hints = field(default_factory=Hints)
     """What a search for its losses and advantages has to know."""
-    examples: Examples = field(default_factory=Examples)
-    """For its page and the tests."""
     outdated: Callable[[Given], bool] = lambda given: any(
         key.legacy and given.has(key.label) for key in given.dialect.keys
     )
     """Whether the settings use keys, or values, that the framework has since replaced."""
     contexts: tuple[Mapping[str, Any], ...] = ({},)
     """What else a run may set that decides whether a correction acts: settings that are written have to hold under each."""
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
     def name(self) -> str:

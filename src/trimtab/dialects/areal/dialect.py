@@ -3,7 +3,6 @@
 from trimtab.dialects.areal import SIGNATURE
 from trimtab.dialects.areal.advantage import advantage_of
 from trimtab.dialects.areal.correction import candidates, correction_of
-from trimtab.dialects.areal.examples import EXAMPLES
 from trimtab.dialects.areal.hints import HINTS
 from trimtab.dialects.areal.keys import CLOSED, KEYS, SECTION
 from trimtab.dialects.areal.loss import loss_of
@@ -31,5 +30,4 @@ DIALECT = Dialect(
     ),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.miles import SIGNATURE
 from trimtab.dialects.miles.advantage import advantage_of
 from trimtab.dialects.miles.correction import candidates, correction_of
-from trimtab.dialects.miles.examples import EXAMPLES
 from trimtab.dialects.miles.keys import KEYS
 from trimtab.dialects.miles.loss import loss_of
 from trimtab.dialects.miles.remarks import REMARKS
@@ -29,5 +28,4 @@ DIALECT = Dialect(
     ),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect
 from trimtab.dialects.nemo_rl import SIGNATURE
 from trimtab.dialects.nemo_rl.advantage import advantage_of
 from trimtab.dialects.nemo_rl.correction import candidates, correction_of
-from trimtab.dialects.nemo_rl.examples import EXAMPLES
 from trimtab.dialects.nemo_rl.hints import HINTS
 from trimtab.dialects.nemo_rl.keys import KEYS
 from trimtab.dialects.nemo_rl.loss import loss_of
@@ -22,5 +21,4 @@ DIALECT = Dialect(
     logged_kl=lambda given: given["reference_policy_kl_type"],
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.open_instruct import SIGNATURE
 from trimtab.dialects.open_instruct.advantage import advantage_of
 from trimtab.dialects.open_instruct.correction import REMOVED, candidates, correction_of
-from trimtab.dialects.open_instruct.examples import EXAMPLES
 from trimtab.dialects.open_instruct.hints import HINTS
 from trimtab.dialects.open_instruct.keys import KEYS
 from trimtab.dialects.open_instruct.loss import loss_of
@@ -23,5 +22,4 @@ DIALECT = Dialect(
     apart=("The log-ratio is held within ±10.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.openrlhf import SIGNATURE
 from trimtab.dialects.openrlhf.advantage import advantage_of
 from trimtab.dialects.openrlhf.correction import candidates, correction_of
-from trimtab.dialects.openrlhf.examples import EXAMPLES
 from trimtab.dialects.openrlhf.hints import HINTS
 from trimtab.dialects.openrlhf.keys import KEYS
 from trimtab.dialects.openrlhf.loss import loss_of
@@ -34,5 +33,4 @@ DIALECT = Dialect(
     apart=("A NaN log-prob gives coefficient 0 and a NaN loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

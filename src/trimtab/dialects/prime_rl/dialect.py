@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.prime_rl import SIGNATURE
 from trimtab.dialects.prime_rl.advantage import advantage_of
 from trimtab.dialects.prime_rl.correction import candidates, correction_of
-from trimtab.dialects.prime_rl.examples import EXAMPLES
 from trimtab.dialects.prime_rl.hints import HINTS
 from trimtab.dialects.prime_rl.keys import KEYS, SECTION
 from trimtab.dialects.prime_rl.kinds import REMOVED, REPLACED
@@ -25,5 +24,4 @@ DIALECT = Dialect(
     apart=("A dropped token whose ratio overflows gives 0 × inf = NaN; ours gives 0.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect
 from trimtab.dialects.roll import SIGNATURE
 from trimtab.dialects.roll.advantage import advantage_of
 from trimtab.dialects.roll.correction import candidates, correction_of
-from trimtab.dialects.roll.examples import EXAMPLES
 from trimtab.dialects.roll.hints import HINTS
 from trimtab.dialects.roll.keys import KEYS, SECTION
 from trimtab.dialects.roll.loss import loss_of
@@ -22,5 +21,4 @@ DIALECT = Dialect(
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

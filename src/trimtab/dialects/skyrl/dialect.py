@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.skyrl import SIGNATURE
 from trimtab.dialects.skyrl.advantage import advantage_of
 from trimtab.dialects.skyrl.correction import candidates, correction_of
-from trimtab.dialects.skyrl.examples import EXAMPLES
 from trimtab.dialects.skyrl.hints import HINTS
 from trimtab.dialects.skyrl.keys import KEYS, SECTION
 from trimtab.dialects.skyrl.loss import loss_of
@@ -28,5 +27,4 @@ DIALECT = Dialect(
     ),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

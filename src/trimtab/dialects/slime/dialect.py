@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.slime import SIGNATURE
 from trimtab.dialects.slime.advantage import advantage_of
 from trimtab.dialects.slime.correction import candidates, correction_of
-from trimtab.dialects.slime.examples import EXAMPLES
 from trimtab.dialects.slime.hints import HINTS
 from trimtab.dialects.slime.keys import BEFORE, KEYS
 from trimtab.dialects.slime.loss import loss_of
@@ -25,5 +24,4 @@ DIALECT = Dialect(
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

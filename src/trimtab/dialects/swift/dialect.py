@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect
 from trimtab.dialects.swift import SIGNATURE
 from trimtab.dialects.swift.advantage import advantage_of
 from trimtab.dialects.swift.correction import candidates, correction_of
-from trimtab.dialects.swift.examples import EXAMPLES
 from trimtab.dialects.swift.hints import HINTS
 from trimtab.dialects.swift.keys import KEYS
 from trimtab.dialects.swift.loss import loss_of
@@ -21,5 +20,4 @@ DIALECT = Dialect(
     apart=("A NaN log-prob spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

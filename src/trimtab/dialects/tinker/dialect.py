@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect
 from trimtab.dialects.tinker import SIGNATURE
 from trimtab.dialects.tinker.advantage import advantage_of
 from trimtab.dialects.tinker.correction import candidates, correction_of
-from trimtab.dialects.tinker.examples import EXAMPLES
 from trimtab.dialects.tinker.hints import HINTS
 from trimtab.dialects.tinker.keys import KEYS, NEWEST, RELEASES, SECTION
 from trimtab.dialects.tinker.loss import ASYNCHRONOUS, loss_of
@@ -33,5 +32,4 @@ DIALECT = Dialect(
     apart=("A NaN log-prob of a sampler spreads to the loss; ours takes the token as never trained.",),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.trl import SIGNATURE
 from trimtab.dialects.trl.advantage import advantage_of
 from trimtab.dialects.trl.correction import candidates, correction_of
-from trimtab.dialects.trl.examples import EXAMPLES
 from trimtab.dialects.trl.hints import HINTS
 from trimtab.dialects.trl.keys import KEYS
 from trimtab.dialects.trl.loss import loss_of
@@ -28,5 +27,4 @@ DIALECT = Dialect(
     candidates=candidates,
     contexts=({}, {"use_vllm": True}),
     hints=HINTS,
-    examples=EXAMPLES,
 )

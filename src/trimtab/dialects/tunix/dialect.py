@@ -4,7 +4,6 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.tunix import SIGNATURE
 from trimtab.dialects.tunix.advantage import advantage_of
 from trimtab.dialects.tunix.correction import candidates, correction_of
-from trimtab.dialects.tunix.examples import EXAMPLES
 from trimtab.dialects.tunix.hints import HINTS
 from trimtab.dialects.tunix.keys import KEYS, PROPOSED
 from trimtab.dialects.tunix.loss import loss_of
@@ -43,5 +42,4 @@ DIALECT = Dialect(
     ),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
 )

@@ -4,11 +4,9 @@ from trimtab.dialects.framework import Dialect, Version
 from trimtab.dialects.verl import SIGNATURE, removed
 from trimtab.dialects.verl.advantage import advantage_of
 from trimtab.dialects.verl.correction import candidates, correction_of
-from trimtab.dialects.verl.examples import EXAMPLES
 from trimtab.dialects.verl.hints import HINTS
 from trimtab.dialects.verl.keys import KEYS, LOSS_SECTION, SECTION
 from trimtab.dialects.verl.loss import loss_of
-from trimtab.dialects.verl.presets import PRESETS
 from trimtab.dialects.verl.remarks import REMARKS
 
 DIALECT = Dialect(
@@ -48,7 +46,5 @@ DIALECT = Dialect(
     ),
     candidates=candidates,
     hints=HINTS,
-    examples=EXAMPLES,
     outdated=removed.is_said,
-    presets=PRESETS,
 )

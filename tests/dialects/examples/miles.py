@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, each_name
+from tests.dialects.examples.rows import Examples, each_name
 from trimtab.dialects.miles.correction import PLACE
 from trimtab.dialects.miles.keys import ESTIMATORS
 from trimtab.dialects.slime.correction import MIS, TRUST_REGION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples
+from tests.dialects.examples.rows import Examples
 
 EXAMPLES = Examples(
     corrections={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, Rows
+from tests.dialects.examples.rows import Examples, Rows
 
 
 def _corrections() -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples
+from tests.dialects.examples.rows import Examples
 
 BOUNDS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 EXAMPLES = Examples(

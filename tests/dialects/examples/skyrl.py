@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.dialects.examples import Examples, each_name
+from tests.dialects.examples.rows import Examples, each_name
 from trimtab.dialects.skyrl.advantage import ESTIMATORS
 from trimtab.dialects.skyrl.loss import LOSSES
 

@@ -1,4 +1,4 @@
-"""Examples of a framework's settings: what its page shows and what the tests try. No reader needs them."""
+"""What examples of a framework's settings are written in."""
 
 from __future__ import annotations
 
