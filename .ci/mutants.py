@@ -39,7 +39,7 @@ TESTS = (
     "tests/losses",
     "tests/advantage",
     "tests/config",
-    "tests/diagnostics",
+    "tests/logged",
     "tests/test_defaults.py",
 )
 FAST = "core/fast/"

@@ -17,11 +17,11 @@ ROLES = {
     "candidates": r"dialects/\w+/correction\.py",
     "loss_of": r"dialects/\w+/loss\.py",
     "advantage_of": r"dialects/\w+/advantage\.py",
-    "correction": r"diagnostics/logged/\w+\.py",
+    "correction": r"logged/\w+\.py",
     # Two passes over the tokens, one in numba and one in Triton, have the same parts.
     "decide_rows": r"core/fast/(rows|cuda/decide)\.py",
     "divergence": r"core/fast/(divergence|cuda/tokens)\.py",
-    "loss": r"(diagnostics/logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
+    "loss": r"(logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
 }
 
 

@@ -63,8 +63,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.core.log_probs import log_probs_of as log_probs_of
     from trimtab.core.log_probs import selected_log_probs as selected_log_probs
     from trimtab.core.reduce import Denominator as Denominator
-    from trimtab.diagnostics.staleness import Staleness as Staleness
-    from trimtab.diagnostics.staleness import staleness as staleness
+    from trimtab.core.staleness import Staleness as Staleness
+    from trimtab.core.staleness import staleness as staleness
     from trimtab.errors import TrimtabError as TrimtabError
     from trimtab.losses.kl import kl_penalty as kl_penalty
     from trimtab.losses.policy import PolicyLoss as PolicyLoss
@@ -93,7 +93,7 @@ _NAMES = {
     "trimtab.core.head": "Head",
     "trimtab.core.log_probs": "SelectedLogProbs log_probs_of selected_log_probs",
     "trimtab.core.reduce": "Denominator",
-    "trimtab.diagnostics.staleness": "Staleness staleness",
+    "trimtab.core.staleness": "Staleness staleness",
     "trimtab.errors": "TrimtabError",
     "trimtab.losses.kl": "kl_penalty",
     "trimtab.losses.policy": "PolicyLoss policy_loss",

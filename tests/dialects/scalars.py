@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.parity import tally
 from trimtab.config.losses import Gspo
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects import Reading
+from trimtab.logged import logged
 
 CLOSE = 1e-5
 ROUNDING = 1e-6

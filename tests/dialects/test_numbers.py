@@ -11,10 +11,10 @@ from torch import Tensor
 import trimtab
 from tests.dialects.examples.verl import PRESETS as VERL
 from trimtab import Gate
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects import read, write
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.errors import ConfigError
+from trimtab.logged import logged
 
 ONES = torch.ones(2, 3).bool()
 

@@ -30,7 +30,7 @@ from trimtab.config.advantages import ESTIMATORS, Distillation
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
 from trimtab.core.observe import gate_name
-from trimtab.diagnostics.staleness import staleness
+from trimtab.core.staleness import staleness
 from trimtab.dialects.frameworks import DIALECTS
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.batches import Sample, samples
-from trimtab.diagnostics.staleness import staleness
+from trimtab.core.staleness import staleness
 
 LEARNER = 20
 

@@ -1,1 +1,1 @@
-"""Is this batch healthy? What can be read off a batch beyond what a correction reports of itself."""
+"""The former home of `trimtab.logged`, whose name still leads there."""

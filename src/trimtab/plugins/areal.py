@@ -22,12 +22,12 @@ from torch import Tensor
 from trimtab.config.losses import Objective, Reduction
 from trimtab.config.plan import Plan
 from trimtab.core.reduce import Denominator
-from trimtab.diagnostics.logged.areal import STATISTICS, WEIGHED
-from trimtab.diagnostics.logged.names import logged
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, fill
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
+from trimtab.logged.areal import STATISTICS, WEIGHED
+from trimtab.logged.table import logged
+from trimtab.logged.views import CorrectionView, LossView, fill
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
 from trimtab.plugins.logged import as_floats, chosen

@@ -14,9 +14,9 @@ from typing import Any
 from trimtab.config.losses import ImportancePg
 from trimtab.config.plan import Plan
 from trimtab.core.reduce import Denominator
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
+from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import chosen

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from trimtab.config.plan import Plan
 from trimtab.core.reduce import Denominator
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
+from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
 from trimtab.plugins.logged import as_floats, chosen

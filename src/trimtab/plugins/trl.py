@@ -22,8 +22,8 @@ from trimtab.config.plan import Plan
 from trimtab.core.combine import combination
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects.reading import Reading
+from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.logged import PREFIX, chosen
 from trimtab.plugins.presence import require

@@ -26,10 +26,10 @@ from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError, FrameworkError
+from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.logged import as_floats, chosen
 from trimtab.plugins.presence import require

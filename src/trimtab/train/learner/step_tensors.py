@@ -13,7 +13,7 @@ from torch import Tensor
 from trimtab.advantage.estimate import Advantages
 from trimtab.core.correct import Corrected
 from trimtab.core.log_probs import SelectedLogProbs
-from trimtab.diagnostics.staleness import staleness
+from trimtab.core.staleness import staleness
 from trimtab.train.devices import to_host
 from trimtab.train.learner.notes import floats
 from trimtab.train.learner.rows import Rows

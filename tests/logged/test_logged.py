@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import trimtab
-from trimtab.diagnostics.logged import logged
 from trimtab.dialects import Reading, read
 from trimtab.errors import InputError
+from trimtab.logged import logged
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "verl": {"rollout_is": "token", "rollout_rs": "token_k1,seq_mean_k3", "rollout_rs_threshold": "0.5_2.0,0.5"},
@@ -100,3 +100,9 @@ def test_a_batch_without_rows_logs_nothing() -> None:
 def test_metrics_that_were_copied_are_refused() -> None:
     with pytest.raises(InputError, match="Pass them as they came"):
         logged(Reading("verl"), {})
+
+
+def test_the_former_name_of_the_package_still_leads_to_it():
+    from trimtab.diagnostics.logged import logged as former
+
+    assert former is logged

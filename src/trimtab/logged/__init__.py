@@ -1,5 +1,5 @@
 """The scalars frameworks log, under their names: for dashboards that should not notice who computes them."""
 
-from trimtab.diagnostics.logged.names import logged
+from trimtab.logged.table import logged
 
 __all__ = ["logged"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trimtab.diagnostics.staleness import staleness
+from trimtab.core.staleness import staleness
 from trimtab.errors import InputError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trimtab.diagnostics.logged.views import CorrectionView, Table, greatest, least, mean
+from trimtab.logged.views import CorrectionView, Table, greatest, least, mean
 
 LIMIT = 20.0
 

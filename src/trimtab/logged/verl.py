@@ -10,8 +10,9 @@ from torch import Tensor
 from trimtab.config.losses import ClipCov, DppoKl, DppoTv, Dro, Gmpo, KlCov, Reinforce
 from trimtab.core.bounds import gate_bounds
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
-from trimtab.diagnostics.logged.views import (
+from trimtab.dialects.verl.correction import REJECTIONS
+from trimtab.logged.drift import DRIFT, LIMIT, ess
+from trimtab.logged.views import (
     CorrectionView,
     GateView,
     LossView,
@@ -23,7 +24,6 @@ from trimtab.diagnostics.logged.views import (
     least,
     mean,
 )
-from trimtab.dialects.verl.correction import REJECTIONS
 
 PREFIX = "rollout_corr/"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab.config.losses import Cispo, ImportancePg
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.views import (
+from trimtab.logged.views import (
     CorrectionView,
     GateView,
     LossView,

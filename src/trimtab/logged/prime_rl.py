@@ -6,7 +6,7 @@ from torch import Tensor
 
 from trimtab.core.metric import k3
 from trimtab.core.ratio import above, below
-from trimtab.diagnostics.logged.views import CorrectionView, Table, fill
+from trimtab.logged.views import CorrectionView, Table, fill
 
 
 def _rows(x: CorrectionView, value: Tensor, over: Tensor) -> Tensor:

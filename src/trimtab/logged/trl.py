@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import Cispo, Clip, Vespo
-from trimtab.diagnostics.logged.clipping import Clipping, cispo_clips, clips, clips_high, clips_low
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, fill, greatest, least, mean
+from trimtab.logged.clipping import Clipping, cispo_clips, clips, clips_high, clips_low
+from trimtab.logged.views import CorrectionView, LossView, Table, fill, greatest, least, mean
 from trimtab.losses.vespo import phi
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trimtab.diagnostics.logged.views import CorrectionView, Table, fill
+from trimtab.logged.views import CorrectionView, Table, fill
 
 DRIFT: Table[CorrectionView] = {
     "optim/kl_sample_train_v1": lambda x: -x.mean(x.log_r),

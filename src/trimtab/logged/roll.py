@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.core.layout import Layout
-from trimtab.diagnostics.logged.views import CorrectionView, Table, fill, mean
+from trimtab.logged.views import CorrectionView, Table, fill, mean
 
 
 def _gather(x: CorrectionView, value: Tensor, units: Layout | None, total: bool) -> Tensor:

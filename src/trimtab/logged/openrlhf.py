@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, beyond, mean
+from trimtab.logged.views import CorrectionView, LossView, beyond, mean
 
 
 def _rejections(x: CorrectionView) -> Tensor:

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from trimtab.config.losses import Cispo
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.clipping import Clipping, cispo_clips, clips, clips_high, clips_low
-from trimtab.diagnostics.logged.drift import DRIFT, LIMIT, ess
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, fill, mean
+from trimtab.logged.clipping import Clipping, cispo_clips, clips, clips_high, clips_low
+from trimtab.logged.drift import DRIFT, LIMIT, ess
+from trimtab.logged.views import CorrectionView, LossView, Table, fill, mean
 
 
 def _threshold(x: CorrectionView) -> float:

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from trimtab.config.losses import Clip, Gspo
 from trimtab.core.metric import k3
-from trimtab.diagnostics.logged.clipping import clips
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, beyond, fill
+from trimtab.logged.clipping import clips
+from trimtab.logged.views import CorrectionView, LossView, Table, beyond, fill
 
 
 def _rows(x: CorrectionView, value: Tensor) -> Tensor:

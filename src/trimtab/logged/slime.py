@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trimtab.diagnostics.logged.views import CorrectionView, Table, beyond, fill, mean
+from trimtab.logged.views import CorrectionView, Table, beyond, fill, mean
 
 
 def _outside(x: CorrectionView) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab.config.losses import Clip, Gspo
 from trimtab.core.metric import k3
 from trimtab.core.weight import bound_ratio
-from trimtab.diagnostics.logged.views import (
+from trimtab.logged.views import (
     CorrectionView,
     GateView,
     LossView,

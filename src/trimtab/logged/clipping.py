@@ -7,7 +7,7 @@ from torch import Tensor
 
 from trimtab.config.losses import Cispo, Clip, Fipo, Gspo, Luspo
 from trimtab.core.ratio import above, below
-from trimtab.diagnostics.logged.views import LossView
+from trimtab.logged.views import LossView
 
 Clipping = Clip | Gspo | Luspo | Fipo
 

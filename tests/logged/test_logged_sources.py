@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import trimtab
-from tests.diagnostics.test_logged import SETTINGS, batch, scalars
-from trimtab.diagnostics.logged import logged
+from tests.logged.test_logged import SETTINGS, batch, scalars
 from trimtab.dialects import read
+from trimtab.logged import logged
 
 
 def _means(value: Tensor, mask: Tensor) -> Tensor:

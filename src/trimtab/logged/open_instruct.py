@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trimtab.diagnostics.logged.views import CorrectionView, Table, beyond, fill
+from trimtab.logged.views import CorrectionView, Table, beyond, fill
 
 
 def _drops(x: CorrectionView, side: int | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab.config.losses import Sapo
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, beyond, fill, greatest, least, mean
+from trimtab.logged.views import CorrectionView, LossView, Table, beyond, fill, greatest, least, mean
 
 
 def _rejections(x: CorrectionView) -> Tensor:

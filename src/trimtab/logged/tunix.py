@@ -7,8 +7,8 @@ from torch import Tensor
 
 from trimtab.config.losses import Clip, Gspo
 from trimtab.core.ratio import above
-from trimtab.diagnostics.logged.clipping import clips
-from trimtab.diagnostics.logged.views import CorrectionView, LossView, Table, fill, greatest, least, mean
+from trimtab.logged.clipping import clips
+from trimtab.logged.views import CorrectionView, LossView, Table, fill, greatest, least, mean
 
 LIMIT = 20.0
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from trimtab.core.observe import Metrics
-from trimtab.diagnostics.logged import (
+from trimtab.dialects.reading import Reading
+from trimtab.errors import InputError
+from trimtab.logged import (
     areal,
     miles,
     nemo_rl,
@@ -25,9 +27,7 @@ from trimtab.diagnostics.logged import (
     tunix,
     verl,
 )
-from trimtab.diagnostics.logged.views import CorrectionView, LossView
-from trimtab.dialects.reading import Reading
-from trimtab.errors import InputError
+from trimtab.logged.views import CorrectionView, LossView
 from trimtab.losses.metrics import PolicyMetrics
 
 

@@ -1,0 +1,3 @@
+"""The former name of `trimtab.logged`."""
+
+from trimtab.logged import logged as logged
