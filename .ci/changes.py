@@ -17,7 +17,8 @@ PARTS = {
     "core": (0.35, ("tests/core", "tests/laws")),
     "losses": (0.2, ("tests/losses", "tests/laws")),
     "advantage": (0.15, ("tests/advantage", "tests/laws")),
-    "config": (0.2, ("tests/config", "tests/test_defaults.py")),
+    "config": (0.15, ("tests/config", "tests/test_defaults.py")),
+    "explain": (0.05, ("tests/explain",)),
 }
 """The share of the changes that falls on a folder, and the tests near it; of two folders that hold a file the first is its own."""
 CLAMPS = ("clamp", "clamp_", "clip")

@@ -39,6 +39,7 @@ TESTS = (
     "tests/losses",
     "tests/advantage",
     "tests/config",
+    "tests/explain",
     "tests/logged",
     "tests/test_defaults.py",
 )
