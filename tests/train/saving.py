@@ -7,14 +7,23 @@ from typing import Any
 
 from trimtab.train import checkpoint
 from trimtab.train.checkpoint import Saved
-from trimtab.train.learner.model_state import load_model_state, save_model_state
+from trimtab.train.learner.model_state import ModelState, _put_weights, _saved_weights
 
 
 def save(folder: Path, step: int, *, model: Any, optimizer: Any, **rest: Any) -> Path:
     """The checkpoint of that step."""
-    return checkpoint.save(folder, step, learner=lambda inner: save_model_state(inner, model, optimizer), **rest)
+    return checkpoint.save(
+        folder, step, learner=lambda inner: ModelState.of(model, optimizer).save(inner, model), **rest
+    )
 
 
 def load(path: Path, *, model: Any, optimizer: Any = None) -> Saved:
     """What was saved, into both."""
-    return checkpoint.restore(path, learner=lambda inner: load_model_state(inner, model, optimizer))
+
+    def taken(inner: Path) -> None:
+        if optimizer is None:
+            _put_weights(model, _saved_weights(inner / "model", model))
+        else:
+            ModelState.read(inner, model, optimizer).put(model, optimizer)
+
+    return checkpoint.restore(path, learner=taken)

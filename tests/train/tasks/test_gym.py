@@ -65,7 +65,6 @@ def test_a_response_the_gym_would_evaluate_without_end_is_a_failed_sample():
         (0.0, "timeout after 4 s (gym:countdown)"),
         (1.0, None),
     ]
-    assert judge.failures == {"timeout": 1}
 
 
 def test_several_tasks_of_the_gym_make_one():

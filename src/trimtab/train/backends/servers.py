@@ -50,11 +50,11 @@ class ServersBackend(SamplerPool):
         `hold`: groups per server at a time. `restarts`: deaths before the run stops, of one server without a finished group
         between, or with one group. `start_patience`: seconds until a server has to answer.
         """
+        limits.check_run(architecture, rollout)
         if rollout.samples > rollout.slots:
             raise ConfigError(
                 f"rollout.engine vllm-server needs rollout.slots of rollout.samples or more, got {rollout.slots} for {rollout.samples}."
             )
-        limits.check_run(architecture, rollout)
         self._clients = [ServerClient(address) for address in rollout.servers]
         self._architecture, self._rollout = architecture, rollout
         self._stop, self._threads, self._start_patience = tuple(stop), threads, start_patience

@@ -14,6 +14,8 @@ from trimtab.train.engines.table import EngineRecipe
 
 
 def _lockstep(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
+    if config.rollout.engine == "vllm-server":
+        raise ConfigError("rollout.engine vllm-server needs backend local, got another. A server keeps its own time.")
     return Lockstep(recipe())
 
 

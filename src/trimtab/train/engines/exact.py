@@ -15,7 +15,6 @@ class ExactBeside:
 
     def __init__(self, rollouts: Engine, exact: Engine) -> None:
         self._rollouts, self._exact = rollouts, exact
-        self.version = rollouts.version
 
     @property
     def pending(self) -> int:
@@ -36,7 +35,6 @@ class ExactBeside:
         """Have both take over the weights."""
         for engine in (self._rollouts, self._exact):
             engine.load(weights, version)
-        self.version = version
 
     def abandon(self) -> None:
         """Forget everything submitted."""

@@ -14,9 +14,6 @@ from trimtab.train.messages import Group, Job
 class Engine(Protocol):
     """Samples groups, step by step. Every token carries the version of the weights that sampled it."""
 
-    version: int
-    """Learner version of the weights in use."""
-
     @property
     def pending(self) -> int:
         """Groups submitted and not yet finished."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
-from trimtab.errors import ConfigError
 from trimtab.train.devices import device_of
 from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import hf_engine
@@ -25,8 +24,6 @@ class EngineRecipe:
     dtype: str
     rollout: Rollout
     stop: tuple[int, ...]
-    folder: str | None = None
-    """Where the model came from, for engines that read a folder; None where it was made here."""
     evaluates: bool = False
     """Whether exact jobs will come; where rollouts are not exact, they have an engine of their own."""
     policy: Policy | None = None
@@ -35,9 +32,10 @@ class EngineRecipe:
     @classmethod
     def of(cls, policy: Policy, dtype: str, rollout: Rollout, *, evaluates: bool = False) -> EngineRecipe:
         """The engine a run asks for, if it can run this architecture."""
-        recipe = cls(policy.architecture, dtype, rollout, policy.stop, policy.folder, evaluates)
+        recipe = cls(policy.architecture, dtype, rollout, policy.stop, evaluates)
         recipe = replace(recipe, policy=policy if policy.travels else None)
-        ENGINES[rollout.engine].check(recipe)
+        if rollout.engine in ENGINES:  # servers are a back-end's, which checks them itself
+            ENGINES[rollout.engine].check(recipe)
         return recipe
 
     def __call__(self) -> Engine:
@@ -87,12 +85,7 @@ def _check_vllm(recipe: EngineRecipe) -> None:
     check_run(recipe.architecture, recipe.rollout)
 
 
-def _no_server(recipe: EngineRecipe) -> Engine:
-    raise ConfigError("rollout.engine vllm-server needs backend local, got another. A server keeps its own time.")
-
-
 ENGINES: dict[str, EngineKind] = {
     "hf": EngineKind(_hf),
     "vllm": EngineKind(_vllm, _check_vllm),
-    "vllm-server": EngineKind(_no_server, _check_vllm),
 }

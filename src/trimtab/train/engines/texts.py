@@ -17,7 +17,6 @@ class WithTexts:
 
     def __init__(self, engine: Engine, policy: Policy) -> None:
         self._engine, self._policy = engine, policy
-        self.version = engine.version
 
     @property
     def pending(self) -> int:
@@ -35,7 +34,6 @@ class WithTexts:
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Take over the weights."""
         self._engine.load(weights, version)
-        self.version = version
 
     def abandon(self) -> None:
         """Forget everything submitted."""

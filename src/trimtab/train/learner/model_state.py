@@ -130,19 +130,6 @@ def _put_weights(model: PreTrainedModel, weights: TensorsByName) -> None:
             put_whole(own[name], tensor)
 
 
-def save_model_state(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> None:
-    """Write both into a folder that is there."""
-    ModelState.of(model, optimizer).save(folder, model)
-
-
-def load_model_state(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Weights into the model and state into the optimiser, in place; nothing is changed before all of it could be read."""
-    if optimizer is None:
-        _put_weights(model, _saved_weights(folder / "model", model))
-    else:
-        ModelState.read(folder, model, optimizer).put(model, optimizer)
-
-
 def _saved_weights(folder: Path, model: PreTrainedModel) -> TensorsByName:
     """The saved weights; all are compared with the model's own."""
     saved = _files(folder)

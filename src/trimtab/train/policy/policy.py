@@ -24,8 +24,6 @@ class Policy:
     architecture: PretrainedConfig
     vocabulary: int
     """Token ids that the model knows: 0 … vocabulary − 1."""
-    folder: str | None = None
-    """Folder or hub id it came from, for engines that read one; None where it was made here."""
 
     def prompt(self, task: Task, problem: Problem) -> Ints:
         """The tokens of a problem's prompt, through the chat template if the task asks for it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 
@@ -14,7 +13,7 @@ from trimtab.train.tasks.process import Isolation, VerifierProcess
 from trimtab.train.tasks.protocol import Source
 from trimtab.train.tasks.table import is_evaluated, is_isolated
 from trimtab.train.tasks.verifiers import INLINE, VERIFIERS
-from trimtab.train.tasks.worker import ENOUGH, OWN, Failure, Kind, Reply, is_trainable
+from trimtab.train.tasks.worker import ENOUGH, OWN, Failure, Reply, is_trainable
 
 
 class GivenUpError(Exception):
@@ -37,8 +36,6 @@ class Judge:
         names = [reward.called for reward in config.rewards]
         if len(set(names)) < len(names):
             raise ConfigError(f"Task needs rewards of different names, got {excerpt(names)}. Give one a `name`.")
-        self.failures: Counter[str] = Counter()
-        """How many verifications failed, by kind: error, timeout, crash, not finite."""
         self._source = source
         self._name = config.name
         self._rewards = config.rewards
@@ -95,7 +92,7 @@ class Judge:
             try:
                 return self._source.score(problem, response)
             except Exception as error:
-                return self._failed({}, "error", f"{type(error).__name__}: {error}")
+                return Score(0.0, False, {}, f"{type(error).__name__}: {error}")
         numbers = range(len(self._rewards)) if self._rewards else (OWN,)
         parts: dict[str, float] = {}
         correct, total, failed = False, 0.0, None
@@ -104,19 +101,14 @@ class Judge:
             reply = self._reply(number, problem, response)
             if isinstance(reply, Failure):
                 parts[name], right = 0.0, False
-                self.failures[reply.kind] += 1
                 failed = failed or f"{reply.why} ({name})"
             else:
                 parts[name], right = reply
             correct = right if number == numbers[0] else correct
             total += weight * parts[name]
         if failed is None and not is_trainable(total):
-            return self._failed(parts, "not finite", "the weighted sum is not finite")
+            return Score(0.0, False, parts, "the weighted sum is not finite")
         return Score(total, correct, parts) if failed is None else Score(0.0, False, parts, failed)
-
-    def _failed(self, parts: dict[str, float], kind: Kind, why: str) -> Score:
-        self.failures[kind] += 1
-        return Score(0.0, False, parts, why)
 
     def _named(self, number: int) -> tuple[str, float]:
         return (self._name, 1.0) if number == OWN else (self._rewards[number].called, self._rewards[number].weight)
