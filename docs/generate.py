@@ -44,7 +44,7 @@ from trimtab.lab.statistics.decision import LEVEL
 from trimtab.lab.statistics.interval import bootstrap_interval
 from trimtab.lab.table import in_code, last_by_seed, markdown_table
 from trimtab.lab.warning.early import WARNING_HEAD, early_warnings, warning_texts
-from trimtab.report.text import percent
+from trimtab.report.html import percent
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"

@@ -17,7 +17,7 @@ from trimtab.audit.tables import FEW, RULES, json_of, markdown_of, rule_table
 from trimtab.records.saved import Origin
 from trimtab.report.draw.axis import Axis
 from trimtab.report.draw.bars import bars_svg
-from trimtab.report.text import short_number
+from trimtab.report.html import short_number
 
 BROWSER = installed()
 needs_browser = pytest.mark.skipif(

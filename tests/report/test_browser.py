@@ -16,7 +16,7 @@ from tests.report.test_page import HOSTILE
 from tests.waiting import until
 from trimtab.report import Run, report_html
 from trimtab.report.compare import comparison
-from trimtab.report.document import asset, document
+from trimtab.report.html import asset, document
 
 BROWSER = installed()
 pytestmark = pytest.mark.skipif(

@@ -17,10 +17,10 @@ from trimtab.config.presets import preset
 from trimtab.config.training import Rollout
 from trimtab.errors import TrimtabError
 from trimtab.report import Run, findings_of, write_charts, write_comparison, write_report
-from trimtab.report.compare import colour_of, comparison
+from trimtab.report.compare import colour_of, comparison, differing_settings
 from trimtab.report.draw.palette import CARDS, LEAST, colour, contrast
 from trimtab.report.findings.table import gravest
-from trimtab.report.settings import differing_settings, settings_by_path
+from trimtab.report.run import settings_by_path
 from trimtab.report.write import file_names
 
 

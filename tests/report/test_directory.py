@@ -15,7 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.records import RunDirectory, rows_from, table_of
 from trimtab.records.schema import ROWS
 from trimtab.report import write_report
-from trimtab.report.read import read_run, steps_to_read
+from trimtab.report.run import read_run, steps_to_read
 
 
 def on_disk(folder: Path, steps: int = 40) -> Path:

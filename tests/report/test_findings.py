@@ -10,7 +10,7 @@ import pytest
 from tests.report import made
 from trimtab.report import Run, RunFinding, findings_of
 from trimtab.report.findings.learning import verdict_word
-from trimtab.report.findings.predictors import predictors
+from trimtab.report.findings.signs import predictors
 
 
 def run(steps: int = 100, *, settings: Mapping[str, Any] | None = None, **curves: made.Curve | float) -> Run:

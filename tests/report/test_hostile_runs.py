@@ -15,7 +15,7 @@ from tests.report.test_directory import on_disk
 from trimtab.errors import RecordError
 from trimtab.report import write_charts, write_comparison, write_report
 from trimtab.report.page import report_html
-from trimtab.report.read import read_run
+from trimtab.report.run import read_run
 from trimtab.report.write import write_page
 
 ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.report import made
 from trimtab.report import Run, report_html
-from trimtab.report.charts.whatif import FACTORS, kept_shares
+from trimtab.report.charts.classes import FACTORS, kept_shares
 from trimtab.report.page import duration
 from trimtab.report.rollouts import pieces, shade
 from trimtab.report.tokens import by_age, tokens

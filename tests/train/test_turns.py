@@ -25,7 +25,7 @@ from trimtab.config.training import Task, Train
 from trimtab.errors import ConfigError, InputError
 from trimtab.records.run import RunDirectory
 from trimtab.report import report_html
-from trimtab.report.read import read_run
+from trimtab.report.run import read_run
 from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.turns import check_replies

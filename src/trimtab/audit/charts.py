@@ -12,7 +12,7 @@ from trimtab.audit.gap import Gap, Ints
 from trimtab.audit.whatif import KeepCurve
 from trimtab.report.charts.classes import EDGE_NAMES, EDGES
 from trimtab.report.draw.bars import BarChart, Bars
-from trimtab.report.text import short_number
+from trimtab.report.html import short_number
 
 PROBABILITIES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.1)
 PROBABILITY_NAMES = ("< .01", ".01–.1", ".1–.5", ".5–.9", ".9–.99", "> .99")

@@ -9,11 +9,10 @@ import numpy as np
 from trimtab.audit.audit import Audit
 from trimtab.audit.charts import gap_charts, keep_charts, share_chart
 from trimtab.audit.tables import facts, rule_table
-from trimtab.report.document import asset
 from trimtab.report.draw.figure import draw_chart, figures_html
+from trimtab.report.html import asset, escape_html, percent, short_number
 from trimtab.report.page import chart_page
 from trimtab.report.rollouts import LEGEND, response_html, token_facts
-from trimtab.report.text import escape_html, percent, short_number
 
 WORST = 8
 """Sequences shown token by token."""

@@ -13,7 +13,7 @@ from trimtab.audit.audit import Audit
 from trimtab.audit.gap import Gap
 from trimtab.audit.parity import ParityResult, parity_of
 from trimtab.audit.whatif import RuleOutcome
-from trimtab.report.text import percent, short_number
+from trimtab.report.html import percent, short_number
 
 LADDER = ("cause", "verdict", "of the gap", "what was seen")
 RULES = (

@@ -124,7 +124,7 @@ def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     from trimtab.lab.evidence.table import CLAIM_HEAD, METHOD, claim_texts, ordered_findings
     from trimtab.lab.statistics.decision import LOOKS
     from trimtab.lab.table import CAUTION
-    from trimtab.report.text import plural
+    from trimtab.report.html import plural
 
     show.put(
         "", show.table([each.upper() for each in CLAIM_HEAD], [claim_texts(e) for e in ordered_findings(findings)])

@@ -15,7 +15,7 @@ from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
 from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.statistics.decision import ClaimOutcome as Outcome
 from trimtab.lab.verdict import FULL, tally
-from trimtab.report.text import short_number
+from trimtab.report.html import short_number
 
 EXPLODED = 15.0
 """Gradient norm from which it counts as exploded: the figure of that table."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trimtab.lab.panels import small_multiples
 from trimtab.lab.results import LabResults
 from trimtab.report.draw.chart import HEIGHT, WIDTH, Chart, chart_svg
-from trimtab.report.text import escape_html
+from trimtab.report.html import escape_html
 
 COLUMNS = 4
 _HEAD, _GAP = 44, 14

@@ -27,7 +27,7 @@ from trimtab.lab.table import (
     time_taken,
 )
 from trimtab.lab.verdict import BEHIND, FULL
-from trimtab.report.text import percent
+from trimtab.report.html import percent
 from trimtab.report.write import write_page as write_one
 
 RULES = f"""Verdicts, per cell, from held-out accuracy; each difference counts beyond three standard errors of the evaluation:

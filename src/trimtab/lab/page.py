@@ -11,12 +11,10 @@ from trimtab.lab.results import LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CAUTION, HEAD, correction_rows, equal_rows, remarks, row_texts
 from trimtab.lab.verdict import ORDER
-from trimtab.report.document import asset, document
 from trimtab.report.draw.chart import Chart, chart_svg
-from trimtab.report.draw.figure import figure_html
+from trimtab.report.draw.figure import figure_html, paper_style, with_paper
 from trimtab.report.draw.palette import both_rules, rules
-from trimtab.report.draw.paper import paper_style, with_paper
-from trimtab.report.text import escape_html
+from trimtab.report.html import asset, document, escape_html
 
 
 def lab_html(results: LabResults, title: str = "trimtab lab") -> str:

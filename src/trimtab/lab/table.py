@@ -12,7 +12,7 @@ from trimtab.config.visible import on_one_line
 from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.verdict import FULL, ORDER, LabWord, tally
-from trimtab.report.text import percent, short_number, with_decimals
+from trimtab.report.html import percent, short_number, with_decimals
 
 CAUTION = (
     "It reproduces mechanisms at toy scale; it predicts nothing about your model. Corrections are ranked within a scenario only, "

@@ -15,8 +15,8 @@ from trimtab.report.findings.verdict import FULL as FULL
 from trimtab.report.findings.verdict import QUICK as QUICK
 from trimtab.report.findings.verdict import late_part, tolerance
 from trimtab.report.findings.verdict import verdict as own_verdict
+from trimtab.report.html import percent, short_number
 from trimtab.report.series import Series
-from trimtab.report.text import percent, short_number
 
 LabWord = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
 

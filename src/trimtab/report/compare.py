@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from trimtab.report.charts.sections import chart_span
+from trimtab.config.algebra import Correction
+from trimtab.config.presets import preset, preset_names
+from trimtab.errors import ConfigError, ConfigWarning
+from trimtab.report.charts.panels import chart_span
 from trimtab.report.draw.chart import Chart, ChartLine
 from trimtab.report.draw.figure import DrawnChart, draw_chart, figures_html
 from trimtab.report.draw.palette import FIRST_COLOUR, both_rules, rules
 from trimtab.report.findings.learning import run_verdict, verdict_word, with_start
 from trimtab.report.findings.table import findings_of, gravest
+from trimtab.report.html import escape_html, percent, plural, short_number
 from trimtab.report.page import END, chart_page, try_html, word_html
-from trimtab.report.run import Run
+from trimtab.report.run import Run, settings_by_path
 from trimtab.report.series import Series
-from trimtab.report.settings import differing_settings
-from trimtab.report.text import escape_html, percent, plural, short_number
 
 SHEET = (1, 2, 3, 4, 5)
 """Colours of the style sheet that runs take first."""
@@ -136,3 +140,31 @@ def _differences(runs: Sequence[Run]) -> str:
         f'<h2 id="settings">Settings that differ</h2>{several}<div class="wide"><table><tr><th>setting</th>{head}</tr>{lines}'
         "</table></div>"
     )
+
+
+def differing_settings(settings: Sequence[Mapping[str, object]]) -> list[tuple[str, list[object]]]:
+    """The settings in which several runs differ, each with its value in every run; `–` where a run does not have it.
+
+    Corrections that are built differently are one setting each, not a row for every field that the other does not have.
+    """
+    leaves = [dict(settings_by_path(each)) for each in settings]
+    if len({frozenset(path for path in each if path.startswith("correction")) for each in leaves}) > 1:
+        leaves = [dict(settings_by_path(_with_rule_in_short(each))) for each in settings]
+    paths = dict.fromkeys(path for each in leaves for path in each)
+    rows = [(path, [each.get(path, "–") for each in leaves]) for path in paths]
+    return [(path, values) for path, values in rows if any(value != values[0] for value in values[1:])]
+
+
+def _with_rule_in_short(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """Settings with the correction by its name, or what it sets on one line where it has none."""
+    given = settings.get("correction")
+    if not isinstance(given, Mapping):
+        return settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        try:
+            rule = Correction.from_settings(cast("Mapping[str, object]", given))
+        except ConfigError:  # of another version, or edited
+            return settings
+        name = next((name for name in preset_names() if preset(name) == rule), None)
+    return {**settings, "correction": name or json.dumps(rule.settings(), ensure_ascii=False)}

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab.report.charts.sections import ChartSection, chart_sections
-from trimtab.report.choice import choose_rollouts
-from trimtab.report.document import asset, document
+from trimtab.report.charts.panels import ChartSection, chart_sections
 from trimtab.report.draw.chart import Mark
-from trimtab.report.draw.figure import figures_html
-from trimtab.report.draw.paper import paper_style
+from trimtab.report.draw.figure import figures_html, paper_style
 from trimtab.report.findings.finding import RunFinding
 from trimtab.report.findings.learning import first_signs, run_verdict, verdict_word
 from trimtab.report.findings.table import findings_of
-from trimtab.report.rollouts import LEGEND, rollouts_html
-from trimtab.report.run import Run
+from trimtab.report.html import asset, document, escape_html, plural, short_number
+from trimtab.report.rollouts import LEGEND, choose_rollouts, rollouts_html
+from trimtab.report.run import Run, settings_by_path
 from trimtab.report.series import LAST_STEP
-from trimtab.report.settings import settings_by_path
-from trimtab.report.text import escape_html, plural, short_number
 from trimtab.report.tokens import tokens
 
 QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended", "done", "finished")

@@ -14,10 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from trimtab.report.run import FIRST_STEP, Run
-
-MOST_TOKENS = 4_000_000
-MOST_ROWS = 20_000
+from trimtab.report.run import FIRST_STEP, MOST_ROWS, MOST_TOKENS, Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,12 @@ import numpy as np
 from trimtab.errors import RecordError, TrimtabError
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory
-from trimtab.report.charts.sections import chart_sections
+from trimtab.report.charts.panels import chart_sections
 from trimtab.report.compare import SHEET, compared_charts, comparison
-from trimtab.report.draw.figure import DrawnChart
+from trimtab.report.draw.figure import DrawnChart, paper_style, picture
 from trimtab.report.draw.palette import rules
-from trimtab.report.draw.paper import paper_style, picture
 from trimtab.report.page import report_html
-from trimtab.report.read import read_run, read_runs
+from trimtab.report.run import read_run, read_runs
 from trimtab.report.tokens import tokens
 
 

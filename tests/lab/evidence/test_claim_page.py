@@ -13,7 +13,7 @@ from trimtab.lab.evidence.finding import claim_finding
 from trimtab.lab.evidence.page import claims_html, step_series
 from trimtab.lab.evidence.table import beside, claim_sentence, claim_texts, claims_markdown, ordered_findings, signed
 from trimtab.lab.statistics.survival import Lifetime, kaplan_meier
-from trimtab.report.draw.interval import SPAN, interval_svg
+from trimtab.report.draw.figure import SPAN, interval_svg
 
 FOUND = claim_finding(claim(), lab(*arms()))
 NOISY = claim_finding(claim(id="noisy"), lab(arms()[0], [*arms(one=0.9, other=0.88)[1]]))

@@ -17,7 +17,7 @@ from trimtab.lab.statistics.survival import Lifetime
 from trimtab.lab.warning.early import early_warnings, warning_texts
 from trimtab.lab.warning.signal import distinct_runs, score_at, signal_series
 from trimtab.lab.warning.written import predictors_of, write_predictors
-from trimtab.report.findings.predictors import Predictor, predictors
+from trimtab.report.findings.signs import Predictor, predictors
 from trimtab.report.series import Series
 
 FALL = 300

@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.lab.evidence.pairs import PairedArms
 from trimtab.lab.results import CellResult
 from trimtab.report.findings.verdict import late_part
-from trimtab.report.text import short_number
+from trimtab.report.html import short_number
 
 ENTROPY_LIMIT = 0.02
 """Nats per token under which a policy explores no more. A solved task ends near 0.005 here, so what differs later is not learning."""

@@ -19,14 +19,11 @@ from trimtab.lab.evidence.table import (
 )
 from trimtab.lab.statistics.survival import SurvivalPoint
 from trimtab.lab.table import CAUTION
-from trimtab.report.document import asset, document
 from trimtab.report.draw.chart import Chart, ChartLine, chart_svg
-from trimtab.report.draw.figure import figure_html
-from trimtab.report.draw.interval import interval_svg
+from trimtab.report.draw.figure import figure_html, interval_svg, paper_style, with_paper
 from trimtab.report.draw.palette import rules
-from trimtab.report.draw.paper import paper_style, with_paper
+from trimtab.report.html import asset, document, escape_html
 from trimtab.report.series import Series
-from trimtab.report.text import escape_html
 
 _STYLE = {"confirmed": "healthy", "contradicted": "collapsed", "not decided": "so-far"}
 """Words of the page's style that have the colours."""

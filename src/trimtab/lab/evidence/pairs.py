@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimtab.lab.results import CellResult
-from trimtab.report.text import plural
+from trimtab.report.html import plural
 
 STUCK = 3
 """Steps in a row on the same prompts that no shuffled task gives by chance."""

@@ -11,7 +11,7 @@ from trimtab.lab.evidence.finding import ClaimFinding
 from trimtab.lab.statistics.decision import LEVEL, LOOKS
 from trimtab.lab.statistics.interval import Interval
 from trimtab.lab.table import in_code, in_prose, markdown_table
-from trimtab.report.text import percent, short_number, with_decimals
+from trimtab.report.html import percent, short_number, with_decimals
 
 CLAIM_HEAD = (
     "claim",

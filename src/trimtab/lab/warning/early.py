@@ -21,7 +21,7 @@ from trimtab.lab.warning.signal import (
     is_odd_seed,
     scored_steps,
 )
-from trimtab.report.text import percent, short_number, with_decimals
+from trimtab.report.html import percent, short_number, with_decimals
 
 HORIZON = 20
 """Steps within which a fall has to show for a score to count as right."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trimtab.lab.results import CURVES
 from trimtab.lab.warning.early import EarlyWarning
-from trimtab.report.findings.predictors import Predictor
+from trimtab.report.findings.signs import Predictor
 from trimtab.report.write import write_page
 
 LEAST_AREA = 0.6

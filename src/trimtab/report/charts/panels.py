@@ -1,16 +1,20 @@
-"""The charts of a report as a table: which metrics, which scale, which bounds, and how to read them."""
+"""The charts of a report under their headings: which metrics, which scale, which bounds, and how to read them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.report.draw.chart import Bound, Chart, ChartLine
+from trimtab.report.charts.classes import class_charts, time_chart, whatif_charts
+from trimtab.report.draw.bars import BarChart
+from trimtab.report.draw.chart import Bound, Chart, ChartLine, Mark
+from trimtab.report.draw.figure import DrawnChart, draw_chart
 from trimtab.report.findings.filtering import bounds_text, gate_names
 from trimtab.report.findings.learning import with_start
+from trimtab.report.html import short_number
 from trimtab.report.run import Run
-from trimtab.report.text import short_number
+from trimtab.report.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -301,3 +305,38 @@ def gate_charts(run: Run) -> Iterator[Chart]:
         yield Chart(
             "rejected", "Rejected by each gate", "Share of tokens outside, whatever the action.", shares, ends=SHARE
         )
+
+
+@dataclass(frozen=True)
+class ChartSection:
+    """Charts under one heading."""
+
+    title: str
+    charts: Sequence[DrawnChart]
+    absent: Sequence[str]
+    """Titles of charts whose metrics the run does not have."""
+
+
+def chart_sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[ChartSection]:
+    """Every chart of the run, drawn."""
+    extra: dict[str, Sequence[Chart | BarChart]] = {
+        "policies": list(class_charts(run, found)),
+        "correction": [*gate_charts(run), *whatif_charts(run, found)],
+    }
+    span = chart_span(run)
+    for name, title, panels in SECTIONS:
+        time = time_chart(run) if name == "machine" else None
+        charts = [*([time] if time else []), *(panel.chart(run) for panel in panels), *extra.get(name, ())]
+        shown = [
+            draw_chart(chart, span, marks) for chart in charts if isinstance(chart, BarChart) or not chart.is_empty
+        ]
+        yield ChartSection(
+            title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
+        )
+
+
+def chart_span(run: Run) -> tuple[int, int]:
+    """The steps that charts share: from before the first one, where that was evaluated."""
+    first, last = run.span
+    start = with_start(run).steps
+    return (min(first, int(start[0])) if len(start) else first), last

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trimtab.report.draw.axis import Axis, axis_ends
 from trimtab.report.draw.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from trimtab.report.text import escape_html, short_number
+from trimtab.report.html import escape_html, short_number
 
 
 @dataclass(frozen=True)

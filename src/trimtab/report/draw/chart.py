@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from trimtab.report.draw.axis import Axis, axis_ends, round_ticks
+from trimtab.report.html import escape_html, short_number
 from trimtab.report.series import Series, thin_series
-from trimtab.report.text import escape_html, short_number
 
 WIDTH, HEIGHT = 460, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 8, 22

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.report.findings.faults import skipped_steps
 from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved
 from trimtab.report.findings.finding import Advice, RunFinding
-from trimtab.report.findings.origin import EXACT
+from trimtab.report.findings.learning import skipped_steps
+from trimtab.report.findings.mismatch import EXACT
 from trimtab.report.findings.pace import whole_setting
 from trimtab.report.run import Run
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from trimtab.config.kept_shares import STARVED
 from trimtab.report.findings.finding import RunFinding
+from trimtab.report.html import percent, plural, short_number
 from trimtab.report.run import Run
 from trimtab.report.series import Series
-from trimtab.report.text import percent, plural, short_number
 
 FAR_APART = 0.05
 """Median mismatch KL that is worth a warning."""

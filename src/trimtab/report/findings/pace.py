@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.report.findings.finding import Advice, RunFinding
+from trimtab.report.html import percent, short_number
 from trimtab.report.run import Run
-from trimtab.report.text import percent, short_number
 
 WAITS = 0.2
 """Share of its time from which a learner waits substantially: a fifth of the machine stands idle."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from trimtab.report.findings.finding import RunFinding
+from trimtab.report.html import percent, plural, short_number
 from trimtab.report.run import Run
-from trimtab.report.text import percent, plural, short_number
 
 
 def responses(run: Run) -> Iterator[RunFinding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trimtab.report.findings import cut, filtering, learning, origin, pace, supply
+from trimtab.report.findings import filtering, learning, mismatch, pace, supply
 from trimtab.report.findings.advice import with_advice
 from trimtab.report.findings.finding import LEVELS, RunFinding
 from trimtab.report.run import Run
@@ -20,8 +20,8 @@ KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
     filtering.effective_size,
     filtering.missing_log_probs,
     supply.gradients,
-    cut.cut_samples,
-    origin.origin,
+    mismatch.cut_samples,
+    mismatch.origin,
     pace.staleness_at_bound,
     pace.missing_versions,
     supply.responses,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.report.text import escape_html, percent, script_json, short_number, with_decimals
+from trimtab.report.html import escape_html, percent, script_json, short_number, with_decimals
 
 anything = st.text(st.characters(), max_size=60)
 HOSTILE = ("</script><script>alert(1)</script>", "<!--", "]]>", "\u2028\u2029", '" onload="x', "&lt;", "\ud800")

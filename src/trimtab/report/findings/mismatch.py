@@ -1,4 +1,4 @@
-"""Where the mismatch comes from: there on fresh tokens (engine, precision), or growing with age (staleness)."""
+"""Where the mismatch comes from: fresh tokens (engine, precision), age (staleness), or samples cut by top-k and top-p."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.findings.finding import RunFinding
+from trimtab.report.findings.finding import Advice, RunFinding
+from trimtab.report.html import percent, short_number
 from trimtab.report.run import Run
-from trimtab.report.text import short_number
 from trimtab.report.tokens import Tokens, by_age, tokens
 
 AGREE = 1e-4
@@ -71,4 +71,42 @@ def likely(run: Run, found: Tokens) -> str:
     return (
         f"rollout.precision is {precision}, which does not explain it: look at sampling settings, the weight transfer and the "
         "engine's own arithmetic."
+    )
+
+
+def cut_samples(run: Run) -> Iterator[RunFinding]:
+    """What replay changed; or that nothing was replayed and ratios stand at what the cut left."""
+    kept = run.series("head/kept_mass").median
+    if kept == kept:
+        yield _replay_note(run, kept)
+    elif run.setting("rollout.head", "none") == "none" and _is_cut(run):
+        yield _not_replayed(run)
+
+
+def _is_cut(run: Run) -> bool:
+    share = run.setting("rollout.top_p")
+    return run.setting("rollout.top_k") is not None or (isinstance(share, (int, float)) and share < 1)
+
+
+def _replay_note(run: Run, kept: float) -> RunFinding:
+    outside = run.series("head/outside_fraction").median
+    fell_back = f" {percent(outside)} of the tokens lay outside and kept the whole vocabulary." if outside > 0 else ""
+    return RunFinding(
+        "note",
+        "Cut samples, replayed",
+        f"Top-k and top-p left {short_number(kept)} of the probability at a token (median of step means). The learner's log-probs run "
+        f"over the same ids, so that ratios compare policies; over the whole vocabulary they would stand at about "
+        f"{short_number(kept)}.{fell_back}",
+    )
+
+
+def _not_replayed(run: Run) -> RunFinding:
+    ratio = run.series("ratio/mean").median
+    seen = f" Mean ratio: {short_number(ratio)} (median over steps)." if ratio == ratio else ""
+    return RunFinding(
+        "warning",
+        "Ratios of a cut and a whole distribution",
+        "Tokens are drawn with top-k or top-p, and rollout.head is none: the sampler's log-probs are over the ids that were left, the "
+        f"learner's over all, so that each ratio holds what the cut left.{seen}",
+        advice=Advice("rollout.head=mask", "Ratio: its mean should stand at 1 on fresh tokens"),
     )
