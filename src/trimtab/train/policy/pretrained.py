@@ -56,7 +56,7 @@ def load_pretrained(config: Model, key: str = "model.path") -> Pretrained:
                 output_loading_info=True,
             )
             model, unfit = made[0], _unfit(made[1])
-        policy = policy_of(model, tokenizer, config.path)
+        policy = policy_of(model, tokenizer)
     except ConfigError:
         raise
     except Exception as error:  # a damaged file fails in as many ways as there are readers between it and here
@@ -116,7 +116,7 @@ def stop_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return found
 
 
-def policy_of(model: Any, tokenizer: PreTrainedTokenizerBase, folder: str | None = None) -> Policy:
+def policy_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> Policy:
     """What the run keeps of a model beside its weights."""
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
-    return Policy(tokenizer, stop_tokens(model, tokenizer), model.config, vocabulary, folder)
+    return Policy(tokenizer, stop_tokens(model, tokenizer), model.config, vocabulary)
