@@ -8,6 +8,7 @@ import numpy as np
 
 from trimtab.audit.gap import Bools, Floats, Gap, Ints
 from trimtab.audit.result import NOTHING, RungResult
+from trimtab.audit.rungs.drawing import leaves_temperature_out, temperature_fit
 from trimtab.audit.rungs.values import filled
 from trimtab.audit.statistics import mean_with_error
 
@@ -96,6 +97,8 @@ def _jumps(gap: Gap) -> RungResult:
     )
     positive = float((part.log_r[far] > 0).mean()) if far.any() else 0.0
     likely = held > 0.5 and far.mean() < 0.25 and far.sum() >= 5 and positive > 0.6
+    if likely and leaves_temperature_out(part, temperature_fit(part.scored, -part.held)):
+        likely = False  # a high temperature that behavior leaves out moves rare tokens as far, by a rule that other tokens keep too
     if likely and mean - 1 > max(5 * error, 0.02):
         rest = replace(part.where(~far), blurred=True)
         return RungResult(

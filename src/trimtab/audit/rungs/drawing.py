@@ -127,6 +127,11 @@ def _tells_behavior(gap: Gap) -> bool:
     return abs(forward - 1) / max(error, 1e-9) <= abs(backward - 1) / max(other, 1e-9)
 
 
+def leaves_temperature_out(gap: Gap, fit: TemperatureFit) -> bool:
+    """Whether behavior is the trainer's log-probs raised to a power and tokens were drawn as the trainer says. `fit`: of −ℓ on scored."""
+    return fit.explained >= LIKENESS and not _tells_behavior(gap)
+
+
 def temperature(gap: Gap) -> RungResult:
     """The sampler divides its logits by a temperature and the trainer does not, or by another."""
     if not gap.is_open:
@@ -181,7 +186,7 @@ def raw_log_probs(gap: Gap) -> RungResult:
         f"The mean inverse ratio is {mean:.3f} ± {error:.3f}; the trainer's log-probs raised to the power {fit.value:g} explain "
         f"{max(fit.explained, 0):.0%} of the gap."
     )
-    if gap.blurred or fit.explained < LIKENESS or _tells_behavior(gap):
+    if gap.blurred or not leaves_temperature_out(gap, fit):
         return RungResult(verdict="ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r + fit.fitted, blurred=True)
     fit = _with_shared(fit, gap.scored, -gap.log_r, gap.context)
