@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.dialects.examples.verl import PRESETS as VERL
 from tests.dialects.recorded import cases
 from trimtab.dialects import DIALECTS, read, write
 from trimtab.dialects.same import is_same, plainest
+from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigError, ConfigWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")
@@ -138,3 +140,13 @@ def test_every_preset_of_verl_reads_and_writes(name: str) -> None:
     rule = read("verl", VERL[name]).correction
     assert rule is not None
     assert is_same(rule, read("verl", write("verl", rule).settings).correction or rule.but(policies="bypass"))
+
+
+@pytest.mark.parametrize(
+    ("framework", "key"), [("skyrl", "cispo_eps_clip_low"), ("verl", "clip_ratio_low"), ("slime", "eps_clip")]
+)
+def test_a_bound_that_is_zero_is_written_without_a_sign(framework: str, key: str) -> None:
+    # 1 − lower, solved for: (1 − 1) / −1 is −0.0, which a YAML file would print
+    written = flat_settings(write(framework, trimtab.preset("off"), loss=trimtab.Cispo(lower=1.0, upper=5.0)).settings)
+    (zero,) = [value for name, value in written.items() if name.endswith(key)]
+    assert (zero, math.copysign(1.0, zero)) == (0.0, 1.0)

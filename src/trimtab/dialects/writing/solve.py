@@ -71,7 +71,7 @@ def _solution(search: Search, settings: Settings, key: Key, path: str, line: tup
 
 
 def _as_kind(key: Key, value: float) -> float | int:
-    return round(value) if key.kind is whole and abs(value) < OPEN else value
+    return round(value) if key.kind is whole and abs(value) < OPEN else value + 0.0  # −0.0 becomes 0.0
 
 
 def _list_for(search: Search, settings: Settings, key: Key) -> Any:
