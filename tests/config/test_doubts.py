@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from trimtab import Correction, Gate, Weight, preset
+from trimtab import Correction, Gate, Gspo, Luspo, Weight, preset
 from trimtab.config.presets import preset_names
 from trimtab.errors import ConfigWarning
 
@@ -23,6 +23,8 @@ DOUBTFUL = {
         metric="ratio", level="sequence", upper=2.0
     ),
     "Weight with lower 0 cannot bite": lambda: Weight(level="token", lower=0.0),
+    "Gspo with low 0.2 and high 0.28 hardly ever clips": lambda: Gspo(low=0.2, high=0.28),
+    "Luspo with low 0.01 and high 0.2 hardly ever clips": lambda: Luspo(low=0.01, high=0.2),
 }
 
 
@@ -56,6 +58,14 @@ def test_no_preset_warns_about_its_own_defaults(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         preset(name)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"low": 3e-3, "high": 4e-3}, {"low": 3e-4, "high": 0.2}])
+def test_a_clip_that_fits_the_mean_ratio_of_a_sequence_does_not_warn(bounds):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Gspo(**bounds)
+        Luspo(**bounds)
 
 
 def test_off_says_that_nothing_is_corrected_and_does_not_warn():

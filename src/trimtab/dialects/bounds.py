@@ -8,6 +8,7 @@ from typing import Any
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Gspo, Luspo, Objective
+from trimtab.config.losses.clipped import OF_TOKENS, PAPER
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Level
@@ -17,11 +18,6 @@ from trimtab.explain.sensitivity import rarely_fires
 
 TIGHT = 0.002
 """Bounds on a mean log-ratio below this are far tighter than most frameworks use: SkyRL's default is ±0.01."""
-
-WIDE = 0.01
-"""A clip of a geometric mean ratio from here on is one for tokens: the mean of ℓ over a sequence stays within thousandths."""
-PAPER = (3e-4, 4e-4)
-"""The bounds of the paper (arXiv 2507.18071, section 5.1) below and above 1."""
 
 
 def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
@@ -82,7 +78,7 @@ def _tight(gate: Gate) -> str:
 def clip_findings(asked: Given) -> Iterator[Finding]:
     """A clip meant for the ratios of tokens on the mean ratio of a sequence, with the paper's bounds in the framework's keys."""
     loss = _loss_under(asked, {})
-    if not isinstance(loss, Gspo | Luspo) or min(loss.low, loss.high) < WIDE:
+    if not isinstance(loss, Gspo | Luspo) or min(loss.low, loss.high) < OF_TOKENS:
         return
     settings = _sequence_clip(asked)
     remedy = " and ".join(f"{asked.place(label)} to {_plain(value)}" for label, value in settings.items())

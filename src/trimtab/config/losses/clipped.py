@@ -12,6 +12,11 @@ from trimtab.config.losses.objective import AdvantageOf, Cap, Dual, High, LogLim
 from trimtab.config.losses.reduction import Mode, Reduction
 from trimtab.errors import ConfigError
 
+OF_TOKENS = 0.01
+"""A clip of a geometric mean ratio from here on is one for tokens: the mean of ℓ over a sequence stays within thousandths."""
+PAPER = (3e-4, 4e-4)
+"""GSPO's bounds below and above 1 (arXiv 2507.18071, section 5.1)."""
+
 
 class Clip(Objective):
     """PPO: max(−Aρ, −A·clip(ρ, 1 − low, 1 + high)); arXiv 1707.06347, clip-higher 2503.14476, dual clip 1912.09729."""
@@ -35,8 +40,8 @@ class Gspo(Objective):
 
     looks_at_sequence: ClassVar[bool] = True
     kind: Literal["gspo"] = Field(default="gspo", description="The name of this loss.")
-    low: Low = 3e-4
-    high: High = 4e-4
+    low: Low = PAPER[0]
+    high: High = PAPER[1]
     level: Literal["sequence", "sequence-token", "segment"] = Field(
         default="sequence",
         description="sequence: the gradient flows through the mean. sequence-token: sg(mean) with each token's own gradient. "
@@ -52,6 +57,10 @@ class Gspo(Objective):
         description="The log of the mean ratio is at most this. If not set: where the number type ends.",
     )
 
+    def doubts(self) -> list[str]:
+        """Bounds that are meant for ratios of tokens."""
+        return _clip_of_tokens(self)
+
 
 class Luspo(Objective):
     """GSPO times the length of the sequence, so that seq-mean-token-mean does not discount long answers."""
@@ -59,9 +68,13 @@ class Luspo(Objective):
     own_reduction: ClassVar[Mode] = "seq-mean-token-mean"
     looks_at_sequence: ClassVar[bool] = True
     kind: Literal["luspo"] = Field(default="luspo", description="The name of this loss.")
-    low: Low = 3e-4
-    high: High = 4e-4
+    low: Low = PAPER[0]
+    high: High = PAPER[1]
     scope: Over = "kept"
+
+    def doubts(self) -> list[str]:
+        """Bounds that are meant for ratios of tokens."""
+        return _clip_of_tokens(self)
 
     def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:
         """A reduction that does not take the length out again."""
@@ -72,6 +85,15 @@ class Luspo(Objective):
                 "by it already. Use seq-mean-token-mean."
             )
         return found
+
+
+def _clip_of_tokens(loss: Gspo | Luspo) -> list[str]:
+    if min(loss.low, loss.high) < OF_TOKENS:
+        return []
+    return [
+        f"{type(loss).__name__} with low {loss.low:g} and high {loss.high:g} hardly ever clips: the geometric mean of the ratios of a "
+        f"sequence moves far less than one of them. The paper has {PAPER[0]:g} and {PAPER[1]:g}."
+    ]
 
 
 class Gmpo(Objective):
