@@ -203,7 +203,7 @@ def published(size: float) -> None:
         return
     import torch
 
-    from trimtab.config.ray import Ray
+    from trimtab.config.rollout import Ray
     from trimtab.train.backends.ray.cluster import Connection
     from trimtab.train.weights.objects import ObjectWeights
 

@@ -20,15 +20,15 @@ import numpy as np
 import theory
 
 from trimtab.config import training
-from trimtab.config.adaptive import BatchBounds
 from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
+from trimtab.config.bounds import BatchBounds
 from trimtab.config.files import to_yaml
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
-from trimtab.config.vllm import Vllm
+from trimtab.config.rollout import Vllm
 from trimtab.explain.examples import SETTING, examples
 from trimtab.explain.gate_words import as_written
 from trimtab.explain.sensitivity import rarely_fires

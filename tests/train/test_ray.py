@@ -24,7 +24,7 @@ from tests.train.test_local import alive, eventually, gathered, job_of, numbers,
 from tests.train.test_local_hf import Factory as HfFactory
 from tests.train.test_local_hf import bits, tiny
 from tests.waiting import LIMIT
-from trimtab.config.ray import Ray
+from trimtab.config.rollout import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import backend as module
 from trimtab.train.backends.ray.actor import ActorReport

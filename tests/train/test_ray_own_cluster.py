@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.config.ray import Ray
+from trimtab.config.rollout import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import cluster as module
 from trimtab.train.backends.ray.cluster import OwnCluster, own_text

@@ -16,8 +16,8 @@ from trimtab.cli import show
 from trimtab.cli.live import LiveBar
 from trimtab.cli.write import write_file
 from trimtab.config.algebra import Correction
-from trimtab.config.bounded import settings_of
 from trimtab.config.files import correction_from
+from trimtab.config.safe_yaml import settings_of
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 
 from trimtab.cli import show
 from trimtab.cli.write import write_file
-from trimtab.config.bounded import text_of
+from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.writing.migration import TODAY, migrate

@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trimtab.config.base import Config
+from trimtab.config.bounds import Limit as Limit
+from trimtab.config.bounds import Scope as Scope
 from trimtab.config.gate import Gate as Gate
 from trimtab.config.gate import Metric as Metric
 from trimtab.config.gate import Pair as Pair
-from trimtab.config.limits import Limit as Limit
-from trimtab.config.limits import Scope as Scope
 from trimtab.config.metrics import HEAD_METRICS
 from trimtab.config.weight import BY_PREFIX as BY_PREFIX
 from trimtab.config.weight import BY_SEGMENT as BY_SEGMENT

@@ -80,6 +80,21 @@ def _with_text_keys(value: Any) -> Any:
     return [_with_text_keys(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
+def kind_of_name(given: object, default: str | None = None) -> object:
+    """A kind by its name alone; settings without a kind are those of the default's, where there is one."""
+    if isinstance(given, str):
+        return {"kind": given}
+    if default is None or not isinstance(given, Mapping) or "kind" in given:
+        return given
+    return {"kind": default, **cast("Mapping[str, Any]", given)}
+
+
+def term_of_coefficient(given: object) -> object:
+    """A term by its coefficient alone."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return {"coefficient": given} if is_number else given
+
+
 def excerpt(value: object, most: int = 80) -> str:
     """A value as an error message shows it: one line, cut where it grows long."""
     text = repr(value)

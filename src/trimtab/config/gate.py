@@ -8,9 +8,8 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
 
-from trimtab.config.adaptive import BatchBounds, BoundScale, batch_bounds_problem, scale_problem
 from trimtab.config.base import Config, Number
-from trimtab.config.limits import Limit, Scope, side
+from trimtab.config.bounds import BatchBounds, BoundScale, Limit, Scope, batch_bounds_problem, scale_problem, side
 from trimtab.config.metrics import HEAD_METRICS, METRICS
 from trimtab.errors import ConfigError
 

@@ -10,10 +10,10 @@ from pydantic import Field, field_validator
 
 from trimtab.config.advantages import AnyEstimator, Shaping
 from trimtab.config.algebra import Correction
-from trimtab.config.base import Config, excerpt, with_named_keys
+from trimtab.config.base import Config, excerpt, kind_of_name, term_of_coefficient, with_named_keys
 from trimtab.config.files import is_file_name, plain_settings
-from trimtab.config.losses import EntropyBonus, KlPenalty, Loss, Objective, Reduction
-from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
+from trimtab.config.losses import EntropyBonus, KlPenalty, Loss, Objective, Reduction, reduction_of_mode
+from trimtab.config.presets import correction_of_name
 from trimtab.errors import ConfigError
 
 

@@ -1,14 +1,75 @@
-"""How samples are made, by what engine, and how old they may be."""
+"""How samples are made, by what engine, on which machines, and how old they may be."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.base import Config, Count, Positive, Share, Whole
-from trimtab.config.vllm import Vllm
+from trimtab.config.base import Config, Count, Number, Positive, Share, Whole
 from trimtab.errors import ConfigError
+
+
+class Vllm(Config):
+    """The engine vLLM (`rollout.engine: vllm` or `vllm-server`)."""
+
+    transfer: Literal["host", "nccl", "ipc"] = Field(
+        default="host",
+        description="How new weights reach it. host: through memory or a file, on any machine. nccl, ipc: between GPUs, for vllm-server.",
+    )
+    longest: Annotated[int, Field(strict=True, ge=2)] | None = Field(
+        default=None,
+        description="Most tokens of prompt and response together; left out: what the model has positions for.",
+    )
+    cache: Annotated[Number, Field(gt=0)] = Field(
+        default=1.0, description="GB for keys and values, on a CPU, of each engine."
+    )
+    gpu_share: Annotated[Number, Field(gt=0, le=1)] = Field(
+        default=0.9, description="Share of a GPU's memory that an engine takes."
+    )
+    tensor_parallel: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=1, description="GPUs over which one engine is split."
+    )
+    graphs: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="Whether vLLM compiles the model and captures CUDA graphs: slower to start, faster after.",
+    )
+    verify: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=1,
+        description="After every how many weight updates a probe is scored on both sides. The first update is always verified.",
+    )
+    tolerance: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        description="Mean difference of log-probs up to which a probe agrees; left out: 0.0001 in fp32, 0.1 in bf16.",
+    )
+
+
+Amount = Annotated[Number, Field(ge=0)]
+
+
+class Ray(Config):
+    """Samplers on a cluster (`backend: ray`)."""
+
+    address: str | None = Field(
+        default=None,
+        description="Of a running cluster, HOST:PORT or `auto`. If not set: the run starts one on this machine, and ends it.",
+    )
+    cpus: Amount = Field(default=1.0, description="CPUs that Ray sets aside for a sampler.")
+    gpus: Amount = Field(default=0.0, description="GPUs that Ray sets aside for a sampler, and lets it see.")
+    resources: Mapping[str, Amount] = Field(
+        default={}, description="Further resources that the node of a sampler has to have, such as `big: 1`."
+    )
+    verifiers: Annotated[int, Field(strict=True, ge=0)] = Field(
+        default=0,
+        description="Actors of one CPU that score responses, each one group at a time, with the verifiers' processes on its own node. "
+        "0: `task.workers` on the learner's machine.",
+    )
+    store: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        description="GB of shared memory for weights and results, on a cluster that the run starts. If not set: what Ray takes.",
+    )
+
 
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 KvCache = Literal["auto", "fp8"]

@@ -8,23 +8,22 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimtab.config.advantages import AnyEstimator, Distillation, Grpo, Shaping
 from trimtab.config.algebra import Correction
-from trimtab.config.base import Config, Count, Number, Share, Whole
+from trimtab.config.base import Config, Count, Number, Share, Whole, kind_of_name, term_of_coefficient
 from trimtab.config.learner import LearnerSettings as LearnerSettings
 from trimtab.config.learner import Lora as Lora
-from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction
-from trimtab.config.model import Model as Model
-from trimtab.config.model import Teacher as Teacher
-from trimtab.config.model import Tiny as Tiny
-from trimtab.config.model import WarmStart as WarmStart
-from trimtab.config.presets import preset
-from trimtab.config.ray import Ray as Ray
+from trimtab.config.learner import Model as Model
+from trimtab.config.learner import Teacher as Teacher
+from trimtab.config.learner import Tiny as Tiny
+from trimtab.config.learner import WarmStart as WarmStart
+from trimtab.config.losses import Clip, EntropyBonus, KlPenalty, Loss, Reduction, reduction_of_mode
+from trimtab.config.presets import correction_of_name, preset
 from trimtab.config.rollout import KvCache as KvCache
 from trimtab.config.rollout import Precision as Precision
+from trimtab.config.rollout import Ray as Ray
 from trimtab.config.rollout import Rollout as Rollout
-from trimtab.config.short import correction_of_name, kind_of_name, reduction_of_mode, term_of_coefficient
+from trimtab.config.rollout import Vllm as Vllm
 from trimtab.config.task import Reward as Reward
 from trimtab.config.task import Task as Task
-from trimtab.config.vllm import Vllm as Vllm
 from trimtab.errors import ConfigError
 
 

@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.adaptive import BatchBounds, BoundScale, batch_bounds_problem, scale_problem
 from trimtab.config.base import Config, Number
-from trimtab.config.limits import Limit, Scope, side
+from trimtab.config.bounds import BatchBounds, BoundScale, Limit, Scope, batch_bounds_problem, scale_problem, side
 from trimtab.errors import ConfigError
 
 WeightLevel = Literal["one", "token", "segment", "segment_product", "geometric", "sequence", "prefix", "least_prefix"]

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.adaptive import BatchBounds, BoundScale
 from trimtab.config.algebra import Gate, Weight
+from trimtab.config.bounds import BatchBounds, BoundScale
 from trimtab.config.metrics import METRICS
 from trimtab.core.batch import Batch
 from trimtab.core.order import nearest_share, upper_for_ess

@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.base import excerpt
-from trimtab.config.bounded import (
+from trimtab.config.safe_yaml import (
     MOST_LEVELS,
     MarkedLoader,
     check_yaml,

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.config.base import Config
-from trimtab.config.bounded import json_data
+from trimtab.config.safe_yaml import json_data
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
 from trimtab.lab.pairing import CellPairing, cell_pairing

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from trimtab.config.bounded import json_data
+from trimtab.config.safe_yaml import json_data
 from trimtab.errors import RecordError, TrimtabError
 
 TEMPORARY = ".writing-"

@@ -12,7 +12,7 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.base import excerpt
-from trimtab.config.bounded import RecordedLoader, json_data, reason, text_of, yaml_data
+from trimtab.config.safe_yaml import RecordedLoader, json_data, reason, text_of, yaml_data
 from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import TEMPORARY, strict_json, write_whole
 from trimtab.records.schema import SCHEMA

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from trimtab import __version__
-from trimtab.config.bounded import SettingsDumper, yaml_of
-from trimtab.config.references import escape_references
+from trimtab.config.interpolation import escape_references
+from trimtab.config.safe_yaml import SettingsDumper, yaml_of
 from trimtab.config.training import Train
 from trimtab.config.visible import on_one_line, visible
 from trimtab.explain.words import formulas

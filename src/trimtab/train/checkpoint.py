@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from trimtab.config.bounded import json_data
+from trimtab.config.safe_yaml import json_data
 from trimtab.errors import CheckpointError
 from trimtab.records.files import disk_error, sync_folder
 from trimtab.train.card import CARD

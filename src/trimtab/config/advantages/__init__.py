@@ -6,31 +6,31 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field
 
-from trimtab.config.advantages.estimator import BASELINE as BASELINE
-from trimtab.config.advantages.estimator import Baseline as Baseline
-from trimtab.config.advantages.estimator import Estimator as Estimator
-from trimtab.config.advantages.normalise import WHITEN as WHITEN
-from trimtab.config.advantages.normalise import Level as Level
-from trimtab.config.advantages.normalise import Normalise as Normalise
-from trimtab.config.advantages.normalise import Singleton as Singleton
-from trimtab.config.advantages.of_sequences import Gdpo as Gdpo
-from trimtab.config.advantages.of_sequences import Gpg as Gpg
-from trimtab.config.advantages.of_sequences import Grpo as Grpo
-from trimtab.config.advantages.of_sequences import LeaveOneOut as LeaveOneOut
-from trimtab.config.advantages.of_sequences import MaxRl as MaxRl
-from trimtab.config.advantages.of_sequences import Opo as Opo
-from trimtab.config.advantages.of_sequences import PassK as PassK
-from trimtab.config.advantages.of_sequences import Rloo as Rloo
-from trimtab.config.advantages.of_tokens import Distillation as Distillation
-from trimtab.config.advantages.of_tokens import Gae as Gae
-from trimtab.config.advantages.of_tokens import Gaps as Gaps
-from trimtab.config.advantages.of_tokens import OptimalToken as OptimalToken
-from trimtab.config.advantages.of_tokens import ReinforcePlusPlus as ReinforcePlusPlus
-from trimtab.config.advantages.of_tokens import ReMax as ReMax
-from trimtab.config.advantages.of_tokens import RewardEstimator as RewardEstimator
-from trimtab.config.advantages.of_tokens import Student as Student
-from trimtab.config.advantages.shaping import Overlong as Overlong
-from trimtab.config.advantages.shaping import Shaping as Shaping
+from trimtab.config.advantages.base import BASELINE as BASELINE
+from trimtab.config.advantages.base import WHITEN as WHITEN
+from trimtab.config.advantages.base import Baseline as Baseline
+from trimtab.config.advantages.base import Estimator as Estimator
+from trimtab.config.advantages.base import Level as Level
+from trimtab.config.advantages.base import Normalise as Normalise
+from trimtab.config.advantages.base import Overlong as Overlong
+from trimtab.config.advantages.base import Shaping as Shaping
+from trimtab.config.advantages.base import Singleton as Singleton
+from trimtab.config.advantages.sequence_level import Gdpo as Gdpo
+from trimtab.config.advantages.sequence_level import Gpg as Gpg
+from trimtab.config.advantages.sequence_level import Grpo as Grpo
+from trimtab.config.advantages.sequence_level import LeaveOneOut as LeaveOneOut
+from trimtab.config.advantages.sequence_level import MaxRl as MaxRl
+from trimtab.config.advantages.sequence_level import Opo as Opo
+from trimtab.config.advantages.sequence_level import PassK as PassK
+from trimtab.config.advantages.sequence_level import Rloo as Rloo
+from trimtab.config.advantages.token_level import Distillation as Distillation
+from trimtab.config.advantages.token_level import Gae as Gae
+from trimtab.config.advantages.token_level import Gaps as Gaps
+from trimtab.config.advantages.token_level import OptimalToken as OptimalToken
+from trimtab.config.advantages.token_level import ReinforcePlusPlus as ReinforcePlusPlus
+from trimtab.config.advantages.token_level import ReMax as ReMax
+from trimtab.config.advantages.token_level import RewardEstimator as RewardEstimator
+from trimtab.config.advantages.token_level import Student as Student
 from trimtab.errors import UnknownNameError, nearest
 
 AnyEstimator = Annotated[

@@ -11,6 +11,14 @@ from typing import Annotated, Any, cast, get_args
 
 from pydantic import Field
 
+from trimtab.config.losses.base import REDUCTIONS as REDUCTIONS
+from trimtab.config.losses.base import EntropyBonus as EntropyBonus
+from trimtab.config.losses.base import KlPenalty as KlPenalty
+from trimtab.config.losses.base import Mode as Mode
+from trimtab.config.losses.base import Objective as Objective
+from trimtab.config.losses.base import Reduction as Reduction
+from trimtab.config.losses.base import kind_of as kind_of
+from trimtab.config.losses.base import reduction_of_mode as reduction_of_mode
 from trimtab.config.losses.clipped import Aspo as Aspo
 from trimtab.config.losses.clipped import Bapo as Bapo
 from trimtab.config.losses.clipped import Clip as Clip
@@ -19,23 +27,16 @@ from trimtab.config.losses.clipped import Fipo as Fipo
 from trimtab.config.losses.clipped import Gmpo as Gmpo
 from trimtab.config.losses.clipped import Gspo as Gspo
 from trimtab.config.losses.clipped import Luspo as Luspo
-from trimtab.config.losses.gradient import Cispo as Cispo
-from trimtab.config.losses.gradient import DppoKl as DppoKl
-from trimtab.config.losses.gradient import DppoTv as DppoTv
-from trimtab.config.losses.gradient import Dro as Dro
-from trimtab.config.losses.gradient import ImportancePg as ImportancePg
-from trimtab.config.losses.gradient import KlCov as KlCov
-from trimtab.config.losses.gradient import Reinforce as Reinforce
-from trimtab.config.losses.gradient import Sapo as Sapo
-from trimtab.config.losses.gradient import Topr as Topr
-from trimtab.config.losses.gradient import Vespo as Vespo
-from trimtab.config.losses.objective import Objective as Objective
-from trimtab.config.losses.objective import kind_of as kind_of
-from trimtab.config.losses.reduction import REDUCTIONS as REDUCTIONS
-from trimtab.config.losses.reduction import Mode as Mode
-from trimtab.config.losses.reduction import Reduction as Reduction
-from trimtab.config.losses.terms import EntropyBonus as EntropyBonus
-from trimtab.config.losses.terms import KlPenalty as KlPenalty
+from trimtab.config.losses.unclipped import Cispo as Cispo
+from trimtab.config.losses.unclipped import DppoKl as DppoKl
+from trimtab.config.losses.unclipped import DppoTv as DppoTv
+from trimtab.config.losses.unclipped import Dro as Dro
+from trimtab.config.losses.unclipped import ImportancePg as ImportancePg
+from trimtab.config.losses.unclipped import KlCov as KlCov
+from trimtab.config.losses.unclipped import Reinforce as Reinforce
+from trimtab.config.losses.unclipped import Sapo as Sapo
+from trimtab.config.losses.unclipped import Topr as Topr
+from trimtab.config.losses.unclipped import Vespo as Vespo
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 AnyLoss = (

@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Number
-from trimtab.config.losses.objective import AdvantageOf, Cap, Dual, High, LogLimit, Low, Objective, Over
-from trimtab.config.losses.reduction import Mode, Reduction
+from trimtab.config.losses.base import AdvantageOf, Cap, Dual, High, LogLimit, Low, Mode, Objective, Over, Reduction
 from trimtab.errors import ConfigError
 
 OF_TOKENS = 0.01

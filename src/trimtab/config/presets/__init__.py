@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import excerpt
-from trimtab.config.presets.centering import CENTERING
-from trimtab.config.presets.of_sequences import OF_SEQUENCES
-from trimtab.config.presets.of_tokens import OF_TOKENS
-from trimtab.config.presets.prefixes import PREFIXES
 from trimtab.config.presets.preset import Preset as Preset
+from trimtab.config.presets.sequences import SEQUENCES
+from trimtab.config.presets.tokens import CENTERING, PREFIXES, TOKENS
 from trimtab.config.presets.trust_regions import TRUST_REGIONS
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 BYPASS = "bypass-"
-PRESETS: dict[str, Preset] = {
-    each.name: each for each in (*OF_TOKENS, *OF_SEQUENCES, *TRUST_REGIONS, *PREFIXES, *CENTERING)
-}
+PRESETS: dict[str, Preset] = {each.name: each for each in (*TOKENS, *SEQUENCES, *TRUST_REGIONS, *PREFIXES, *CENTERING)}
 MEANT = {
     "tis": "Truncated importance sampling is 'token-tis', by the product over the sequence 'seq-tis'.",
     "mis": "Masked importance sampling is 'token-mis', by the product over the sequence 'seq-mis'.",
@@ -53,6 +49,16 @@ def preset_with(name: object, parameters: Mapping[str, Any]) -> Correction:
         return PRESETS[plain](**parameters).but(policies="bypass")
     known = preset_names() if name.startswith(BYPASS) else PRESETS
     raise UnknownNameError(f"There is no preset {excerpt(name)}. {nearest(name, known, MEANT)}")
+
+
+def correction_of_name(given: object) -> object:
+    """A preset by name, or `preset: NAME` with its parameters; YAML 1.1 reads a bare `off` as false."""
+    if given is False:
+        return preset("off")
+    if isinstance(given, Mapping) and "preset" in given:
+        parameters = {str(key): value for key, value in cast("Mapping[object, Any]", given).items()}
+        return preset_with(parameters.pop("preset"), parameters)
+    return preset(given) if isinstance(given, str) else given
 
 
 def preset_names() -> list[str]:

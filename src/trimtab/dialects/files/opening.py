@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.dialects.files.beneath import Elsewhere, Reach, file_beneath, reach_of
 from trimtab.dialects.files.inherit import with_parents
 from trimtab.dialects.files.shell_error import ShellError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.dump_file import DumpFile

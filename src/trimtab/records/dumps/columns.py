@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.dump_file import DumpFile

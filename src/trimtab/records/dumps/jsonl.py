@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from trimtab.config.bounded import json_data, opened
+from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.room import check_unpacked, free_room
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.columns import group_bytes
 from trimtab.records.dumps.dump_file import DumpFile

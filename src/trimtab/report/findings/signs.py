@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.config.base import Config
-from trimtab.config.bounded import json_data
+from trimtab.config.safe_yaml import json_data
 from trimtab.report.html import asset, percent, short_number, with_decimals
 from trimtab.report.run import Run
 from trimtab.report.series import Onset, Series, onsets

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.husk import StandIn
 from trimtab.records.dumps.pickles.machine import NotDataError, unpickle

@@ -9,7 +9,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.config.bounded import opened
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles.admitted import ADMITTED
 from trimtab.records.dumps.pickles.husk import Husk, StandIn

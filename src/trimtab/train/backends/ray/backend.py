@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from trimtab.config.ray import Ray
+from trimtab.config.rollout import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.engine_pool import EnginePool, PoolOptions
 from trimtab.train.backends.protocol import Arrived

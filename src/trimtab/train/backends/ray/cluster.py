@@ -18,7 +18,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from trimtab.config.ray import Ray
+from trimtab.config.rollout import Ray
 from trimtab.errors import ConfigError, RunError
 from trimtab.installed import install_command
 from trimtab.records.lock import Lock

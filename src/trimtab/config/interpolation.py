@@ -6,7 +6,7 @@ import re
 from typing import Any, cast
 
 from trimtab.config.base import excerpt
-from trimtab.config.bounded import MOST_BYTES, MOST_LEVELS, MOST_VALUES
+from trimtab.config.safe_yaml import MOST_BYTES, MOST_LEVELS, MOST_VALUES
 from trimtab.errors import ConfigFileError
 
 Path = tuple[str | int, ...]

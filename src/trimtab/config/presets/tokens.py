@@ -1,4 +1,4 @@
-"""Presets that weigh or drop single tokens, each by its own ratio."""
+"""Presets that weigh, drop or center single tokens: each by its own ratio, or by those before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _kpop(phi: float = 2.0) -> Correction:
     return Correction(gates=(Gate(metric="binary_kl", direction="max", upper=phi),))
 
 
-OF_TOKENS = (
+TOKENS = (
     Preset(
         "off",
         _off,
@@ -95,5 +95,76 @@ OF_TOKENS = (
             "OpenRLHF": "--is_correction_gating binary_kl (one direction)",
         },
         numbers="`phi` is that of verl #6800 and of AReaL's gsm8k_kpop.yaml",
+    ),
+)
+
+
+_PREFIX = "A Step Back: Prefix Importance Ratio Stabilizes Policy Optimization, arXiv 2601.22718"
+
+
+def _prefix_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="prefix", lower=lower, upper=upper))
+
+
+def _least_prefix(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="least_prefix", lower=lower, upper=upper))
+
+
+PREFIXES = (
+    Preset(
+        "prefix-tis",
+        _prefix_tis,
+        "Each token is weighted by the product of the ratios up to itself, truncated at `upper`: the exact per-decision weight.",
+        _PREFIX,
+        numbers="`upper` is that of token-tis; the paper has the product without a bound",
+    ),
+    Preset(
+        "minpro",
+        _least_prefix,
+        "Each token is weighted by its ratio times the least ratio before it, truncated at `upper`.",
+        _PREFIX,
+        numbers="`upper` is that of token-tis",
+    ),
+)
+
+
+_CENTERED = "Score Centering Stabilizes Off-policy Reinforcement Learning, arXiv 2609.20807"
+
+
+def _score_centering() -> Correction:
+    return Correction(weight=Weight(level="one"), centering="score")
+
+
+def _score_centering_tis(upper: float | None = 2.0, lower: float | None = None) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper), centering="score")
+
+
+def _score_centering_icepop(lower: float | None = 0.5, upper: float | None = 5.0) -> Correction:
+    return Correction(weight=Weight(level="token", lower=lower, upper=upper, outside="zero"), centering="score")
+
+
+CENTERING = (
+    Preset(
+        "score-centering",
+        _score_centering,
+        "Each token's gradient less its mean under the sampler, over the head of its distribution; no weight.",
+        _CENTERED,
+        {"slime": "--use-score-centering", "prime-rl": "score_centering (with ipo)"},
+    ),
+    Preset(
+        "score-centering+tis",
+        _score_centering_tis,
+        "Tokens weighted by their ratio, truncated at `upper`, and each gradient less its mean under the sampler.",
+        _CENTERED,
+        {"slime": "--use-score-centering --use-tis"},
+        numbers="`upper` is slime's --tis-clip",
+    ),
+    Preset(
+        "score-centering+icepop",
+        _score_centering_icepop,
+        "Tokens weighted by their ratio inside the band and by 0 outside, and each gradient less its mean under the sampler.",
+        _CENTERED,
+        {"slime": "--use-score-centering with icepop_function"},
+        numbers="the band is that of icepop",
     ),
 )

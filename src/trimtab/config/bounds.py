@@ -1,4 +1,4 @@
-"""Bounds that are no constants: scaled by what is known of each unit, or found in the whole batch."""
+"""Bounds of gates and weights: numbers, numbers scaled by what is known of each unit, those found in the whole batch; a limit on log_r."""
 
 from __future__ import annotations
 
@@ -71,3 +71,20 @@ def batch_bounds_problem(
     if scale != "none":
         return f"{thing} with bounds needs bound_scale none, got {scale}. What is found in the batch is one bound for all; drop one."
     return None
+
+
+Scope = Literal["trained", "kept"]
+
+
+class Limit(Config):
+    """A safety bound on log_r, so that no exponential overflows; part of a framework's exact numbers."""
+
+    bound: Number = Field(gt=0, description="log_r, or what is gathered from it, is held within [-bound, bound].")
+    at: Literal["token", "gathered"] = Field(
+        default="token", description="Where it bites: on each token before gathering, or on the gathered value."
+    )
+
+
+def side(bound: float | None) -> str:
+    """A bound as errors write it."""
+    return "open" if bound is None else f"{bound:g}"

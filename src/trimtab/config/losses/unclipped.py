@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from trimtab.config.base import Number
-from trimtab.config.losses.objective import AdvantageOf, Cap, Gradient, LogLimit, Objective, Over, RatioLevel
+from trimtab.config.losses.base import AdvantageOf, Cap, Gradient, LogLimit, Objective, Over, RatioLevel
 from trimtab.errors import ConfigError
 
 

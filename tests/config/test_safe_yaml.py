@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from trimtab.config.bounded import (
+from trimtab.config.safe_yaml import (
     MOST_BYTES,
     MOST_LEVELS,
     MOST_VALUES,

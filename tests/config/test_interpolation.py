@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from trimtab import Correction, preset
 from trimtab.cli.train import config_from
-from trimtab.config.bounded import settings_of, yaml_of
 from trimtab.config.files import explained_yaml, load, plain_data, plain_settings, to_yaml
-from trimtab.config.references import escape_references, without_references
+from trimtab.config.interpolation import escape_references, without_references
+from trimtab.config.safe_yaml import settings_of, yaml_of
 from trimtab.config.training import Train
 from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigFileError

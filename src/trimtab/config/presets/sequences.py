@@ -66,7 +66,7 @@ def _veto(lower: float | None = 1e-4, upper: float | None = 100.0) -> Correction
     return Correction(gates=(Gate(metric="ratio", level="sequence", agg="every", lower=lower, upper=upper),))
 
 
-OF_SEQUENCES = (
+SEQUENCES = (
     Preset(
         "seq-tis",
         _seq_tis,

@@ -6,9 +6,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from trimtab.config.advantages.estimator import BASELINE, LEAST, MOST, Estimator, refuse_crossed, refuse_sequences
-from trimtab.config.advantages.normalise import SINGLETON, WHITEN, Normalise, Singleton
-from trimtab.config.advantages.of_sequences import Gdpo, Gpg, Grpo, LeaveOneOut, MaxRl, Opo, PassK, Rloo
+from trimtab.config.advantages.base import (
+    BASELINE,
+    LEAST,
+    MOST,
+    SINGLETON,
+    WHITEN,
+    Estimator,
+    Normalise,
+    Singleton,
+    refuse_crossed,
+    refuse_sequences,
+)
+from trimtab.config.advantages.sequence_level import Gdpo, Gpg, Grpo, LeaveOneOut, MaxRl, Opo, PassK, Rloo
 from trimtab.config.base import Flag, Number, Share
 from trimtab.errors import ConfigError
 

@@ -6,9 +6,18 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.advantages.estimator import LEAST, MOST, Estimator, refuse_crossed
-from trimtab.config.advantages.normalise import SINGLETON, UNBIASED, Level, Normalise, Singleton
-from trimtab.config.advantages.shaping import Integer
+from trimtab.config.advantages.base import (
+    LEAST,
+    MOST,
+    SINGLETON,
+    UNBIASED,
+    Estimator,
+    Integer,
+    Level,
+    Normalise,
+    Singleton,
+    refuse_crossed,
+)
 from trimtab.config.base import Flag, Number
 
 
