@@ -53,7 +53,9 @@ def _tail(given: Given, section: str, level: str) -> bool:
 
 def _own_size(given: Given, section: str) -> bool:
     alone = norm(given, section) is not None and given[f"{section}.mean_leave1out"]
-    return bool(alone) and given[f"{section}.std_level"] is not None and not given[f"{section}.std_unbiased"]
+    if not alone or (given[f"{section}.mean_level"] == "group" and given.since("2.0.0")):  # its own mean since: 0
+        return False
+    return given[f"{section}.std_level"] is not None and not given[f"{section}.std_unbiased"]
 
 
 def _speaks_of_advantage(given: Given) -> bool:
