@@ -190,7 +190,10 @@ def measured(trees: Trees, jobs: int) -> dict[str, Any]:
         for each in threads:
             each.join()
     for number, (_, fast) in enumerate(lots):
-        part = json.loads((WORK / f"reach-{number}.json").read_text())
+        reached = WORK / f"reach-{number}.json"
+        if not reached.is_file():
+            raise SystemExit("The tests were ended while it was looked at what they reach. Run `make mutants` again.")
+        part = json.loads(reached.read_text())
         found["fast seconds" if fast else "seconds"] |= part["seconds"]
         found["broken"] += part["broken"]
         for line, tests in part["lines"].items():
