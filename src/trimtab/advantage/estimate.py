@@ -16,39 +16,30 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.advantage.episodes import Episodes, RawEpisodes, episodes, shaping_of
-from trimtab.advantage.gae import gae, path, to_go, token_rewards
 from trimtab.advantage.inputs import check_given, check_unread, row_count
-from trimtab.advantage.metrics import reward_metrics
-from trimtab.advantage.normalise import Votes, standardise
-from trimtab.advantage.optimal import optimal_token
-from trimtab.advantage.outcome import OUTCOMES, Scores, group_centred, rounding_of, within_bounds
-from trimtab.advantage.teacher import teacher_signal
-from trimtab.config.advantages import (
-    Distillation,
-    Estimator,
-    Gae,
-    Gdpo,
-    Normalise,
-    OptimalToken,
-    ReinforcePlusPlus,
-    ReMax,
-    Shaping,
-)
-from trimtab.config.advantages.named import estimator_from
+from trimtab.advantage.normalise import Votes, moments, standardise
+from trimtab.advantage.outcome import OUTCOMES, Scores, rounding_of
+from trimtab.advantage.teacher import log_gap, teacher_signal, teacher_sums
+from trimtab.advantage.token_level import TOKEN_LEVEL, Estimate, path, to_go
+from trimtab.config.advantages import ESTIMATORS, Distillation, Estimator, Gae, Gdpo, Shaping
+from trimtab.config.advantages import estimator as estimator_of_kind
+from trimtab.config.base import of_kind
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import layout_of
+from trimtab.core.decisions import as_metric
 from trimtab.core.ranks import ALONE
+from trimtab.core.ratio import indicator
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()
 """Rewards as they come."""
 
-READS: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    Gae: (("values",), ("bootstrap",)),
-    ReMax: (("baselines",), ()),
-    OptimalToken: (("proximal", "squares"), ("weight",)),
+NAMED = {
+    kind: each()
+    for kind, each in ESTIMATORS.items()
+    if not any(field.is_required() for field in each.model_fields.values())
 }
-"""What an estimator needs besides rewards and groups, and what it can use."""
+"""Estimators by name, each made beforehand: nothing is validated while a step is compiled."""
 
 OPTIONAL = ("values", "bootstrap", "baselines", "teacher", "proximal", "behavior", "current", "squares", "weight")
 """What only some estimators read; given to another, it is refused and not ignored."""
@@ -72,18 +63,6 @@ class Advantages:
     """The rows that counted in means and deviations."""
     metrics: Mapping[str, Float[Tensor, ""]]
     """0-d tensors by name, over the whole batch."""
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """What an estimator found, before the advantages are normalised over tokens."""
-
-    tokens: Float[Tensor, "*tokens"]
-    rows: Float[Tensor, " rows"] | None = None
-    returns: Float[Tensor, "*tokens"] | None = None
-    whiten: Normalise | None = None
-    size: Float[Tensor, "*tokens"] | None = None
-    """The sizes of what each number is a difference of: their last digits are what it is off by."""
 
 
 @takes_arrays()
@@ -176,6 +155,13 @@ def advantages(
     )
 
 
+def estimator_from(value: object) -> Estimator:
+    """An estimator as it is, or the one of that name."""
+    if isinstance(value, str):
+        return NAMED[value] if value in NAMED else estimator_of_kind(value)
+    return of_kind(Estimator, value, "advantages needs an estimator or its name", 'trimtab.Grpo() or "grpo"')
+
+
 def _of_rewards(estimator: Estimator) -> Estimator:
     """The part of an estimator that looks at rewards and votes on them; the estimator itself where it has no parts."""
     return estimator.base or estimator if isinstance(estimator, Distillation) else estimator
@@ -188,21 +174,16 @@ def _no_rewards(mask: Tensor, cu_seqlens: Tensor | None) -> Float[Tensor, " rows
 
 def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | None]) -> None:
     who, read = type(estimator).__name__, _of_rewards(estimator)
-    needed, welcome = READS.get(type(read), ((), ()))
-    if isinstance(estimator, Distillation):
-        needed = (*needed, "teacher", estimator.student)
-    for name in needed:
+    for name in estimator.reads:
         check_given(who, name, given[name])
-    for name in set(OPTIONAL).difference(needed, welcome):
-        check_unread(who, name, given[name])
+    for name in OPTIONAL:
+        if name not in (*estimator.reads, *estimator.welcomes):
+            check_unread(who, name, given[name])
     if isinstance(read, Distillation):
         check_unread(who, "rewards", given["rewards"])
     else:
         check_given(who, "rewards", given["rewards"])
-    norms = [each.normalise for each in (estimator, read) if each.normalise is not None]
-    levels = [level for norm in norms for level in (norm.mean, norm.std)]
-    centred = isinstance(read, ReinforcePlusPlus) and read.group_mean
-    if type(read) in OUTCOMES or isinstance(read, OptimalToken) or "group" in levels or centred:
+    if estimator.needs_group:
         check_given(who, "group", given["group"])
     if given["bootstrap"] is not None:
         check_given("A value after the end (bootstrap)", "ended", given["ended"])
@@ -217,39 +198,8 @@ def _check(estimator: Estimator, shaping: Shaping, given: Mapping[str, Tensor | 
 def _estimate(estimator: Estimator, shaping: Shaping, batch: Episodes) -> Estimate:
     if isinstance(estimator, Distillation):
         return _distillation(estimator, shaping, batch)
-    task = batch.reward if batch.per_token is None else None
-    if isinstance(estimator, Gae):
-        tokens, returns = gae(estimator, batch, task, _bootstrap(shaping, batch))
-        values = batch.given.values
-        assert values is not None
-        size = batch.clean(values).abs() + returns.abs()
-        return Estimate(tokens, returns=returns, whiten=estimator.normalise, size=size)
-    if isinstance(estimator, ReMax):
-        way, greedy = path(batch, "skip"), batch.given.baselines
-        assert greedy is not None
-        returns = to_go(way, token_rewards(batch, way, task), 1.0)
-        less = batch.spread(torch.nan_to_num(greedy.detach().double(), posinf=0.0, neginf=0.0) * batch.tasked)
-        size = returns.abs() + less.abs()
-        return Estimate(returns - less, returns=returns, whiten=estimator.normalise, size=size)
-    if isinstance(estimator, OptimalToken):
-        way = path(batch, "skip")
-        returns = to_go(way, token_rewards(batch, way, task), 1.0)
-        found = optimal_token(estimator, batch, returns)
-        return Estimate(found, returns=returns, whiten=estimator.normalise, size=returns.abs())
-    if isinstance(estimator, ReinforcePlusPlus):
-        way = path(batch, estimator.gaps)
-        if estimator.group_mean:
-            task = (
-                within_bounds(estimator, group_centred(estimator.singleton, batch.sample(batch.reward))) * batch.votes
-            )
-        elif task is not None:
-            task = within_bounds(estimator, task) * batch.tasked
-        elif (estimator.lower, estimator.upper) != (None, None):
-            raise InputError(
-                "ReinforcePlusPlus with lower or upper needs one reward per sequence, got one per token. Bound them before."
-            )
-        returns = to_go(way, token_rewards(batch, way, task), estimator.gamma)
-        return Estimate(returns, returns=returns, whiten=estimator.normalise)
+    if type(estimator) in TOKEN_LEVEL:
+        return TOKEN_LEVEL[type(estimator)](estimator, shaping, batch)
     return _outcome(estimator, batch)
 
 
@@ -287,14 +237,6 @@ def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:
     return Estimate(tokens + to_go(path(batch, "skip"), batch.clean(extra).flatten(), 1.0), whiten=norm)
 
 
-def _bootstrap(shaping: Shaping, batch: Episodes) -> Float[Tensor, " rows"] | None:
-    """The value after each row's end where it did not end there; with no_eos zero, a row without EOS ends at 0."""
-    after, truncated = batch.given.bootstrap, batch.truncated
-    if after is None or truncated is None or shaping.no_eos == "zero":
-        return None
-    return torch.where(truncated & (batch.not_dropped > 0), after.detach().double(), 0.0)
-
-
 def _whitened(found: Estimate, batch: Episodes) -> Float[Tensor, "*tokens"]:
     """What an estimator found, normalised over tokens where that is asked for."""
     tokens = found.tokens
@@ -305,3 +247,46 @@ def _whitened(found: Estimate, batch: Episodes) -> Float[Tensor, "*tokens"]:
     values, votes = (tokens * batch.trained).double(), batch.voting.double()
     sample = Votes(values, votes, batch.levels, batch.layout, rounding)
     return standardise(found.whiten, sample).to(tokens.dtype)
+
+
+def reward_metrics(batch: Episodes, *, rewarded: bool) -> dict[str, Tensor]:
+    """Counts over the whole batch: of rows, and of groups with no, one, or agreeing votes; how far the student is from its teacher."""
+    reward = batch.reward if batch.reward.ndim == 1 else batch.reward.sum(-1)
+    truncated = torch.zeros_like(batch.votes) if batch.truncated is None else batch.truncated.double()
+    local = [torch.ones_like(batch.votes), batch.votes, batch.failed, truncated, batch.votes * reward]
+    counts = batch.levels["batch"].total(torch.stack(local, -1))[0]
+    rows, votes, failed, unended, total = counts.unbind()
+    found = {"rows": rows, "nonvoting_rows": rows - votes, "failed_rows": failed, "truncated_rows": unended}
+    if rewarded:
+        found["reward_mean"] = total / votes.clamp(min=1.0)
+    if rewarded and "group" in batch.levels:
+        found |= _group_metrics(batch)
+    if batch.unknown is not None:
+        found |= _token_metrics(batch, batch.unknown)
+    return {name: as_metric(value) for name, value in found.items()}
+
+
+def _token_metrics(batch: Episodes, unknown: Tensor) -> dict[str, Tensor]:
+    """What share of the tokens could not be read, and two estimates of the KL to a teacher."""
+    teacher, student = batch.given.teacher, batch.given.student
+    masked = indicator(batch.given.mask.detach(), torch.float64)
+    local = [batch.trained.double().sum(), masked.sum(), unknown.double().sum()]
+    if teacher is not None and student is not None:
+        local += teacher_sums(log_gap(teacher, student, batch.trained), batch.trained)
+    trained, number, missing, *distances = batch.levels["batch"].ranks.total(torch.stack(local)).unbind()
+    found = {"unknown_fraction": missing / number.clamp(min=1.0)}
+    names = ("teacher_k1", "teacher_k3") if distances else ()
+    return found | {name: each / trained.clamp(min=1.0) for name, each in zip(names, distances, strict=True)}
+
+
+def _group_metrics(batch: Episodes) -> dict[str, Tensor]:
+    groups = batch.levels["group"]
+    columns = batch.reward.unsqueeze(-1) if batch.reward.ndim == 1 else batch.reward
+    varies = torch.stack([moments(batch.sample(column), "group").varies for column in columns.unbind(-1)]).amax(0)
+    members, varied = groups.total(torch.stack([batch.votes, batch.votes * varies], -1)).unbind(-1)
+    return {
+        "groups": (members > 0).double().sum(),
+        "singleton_groups": (members == 1).double().sum(),
+        "zero_variance_groups": ((members > 1) & (varied == 0)).double().sum(),
+        "silent_groups": (members == 0).double().sum(),
+    }

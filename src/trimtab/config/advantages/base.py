@@ -123,6 +123,8 @@ class Estimator(Config):
 
     from_rewards: ClassVar[bool] = True
     """Whether one reward per sequence, and its group, is all it reads."""
+    by_group: ClassVar[bool] = True
+    """Whether rewards are compared with those of the group, whatever its settings."""
     baseline: Baseline = Field(
         default=BASELINE,
         description="Who votes in means and deviations: all rows, also those that a gate rejected or that have no tokens, as in other "
@@ -131,6 +133,21 @@ class Estimator(Config):
     normalise: Normalise | None = Field(
         default=None, description="Normalisation of the advantages. If not set: they stay as they are."
     )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What it needs besides rewards and groups, by the names that `trimtab.advantages` takes."""
+        return ()
+
+    @property
+    def welcomes(self) -> tuple[str, ...]:
+        """What else it can use."""
+        return ()
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether it has to know which responses answer the same prompt."""
+        return self.by_group or (self.normalise is not None and "group" in (self.normalise.mean, self.normalise.std))
 
     @model_serializer(mode="wrap")
     def _with_kind(self, settings: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Gae(Estimator):
     """Generalised advantage estimation (arXiv 1506.02438) over the trained tokens of a sequence, from a critic's values."""
 
     from_rewards: ClassVar[bool] = False
+    by_group: ClassVar[bool] = False
     kind: Literal["gae"] = "gae"
     gamma: Share = Field(default=1.0, description="The discount of a step.")
     lam: Share = Field(default=0.95, description="λ of the advantages.")
@@ -55,10 +56,21 @@ class Gae(Estimator):
             raise ConfigError(f"Gae with length_adaptive needs no lam, got {self.lam}. λ follows the length; drop lam.")
         return self
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The critic's values."""
+        return ("values",)
+
+    @property
+    def welcomes(self) -> tuple[str, ...]:
+        """The value after the end of sequences that did not end."""
+        return ("bootstrap",)
+
 
 class ReinforcePlusPlus(Estimator):
     """REINFORCE++ (arXiv 2501.03262): the discounted reward to come, normalised over the batch."""
 
+    by_group: ClassVar[bool] = False
     kind: Literal["reinforce++"] = "reinforce++"
     gamma: Share = Field(default=1.0, description="The discount of a step.")
     group_mean: Flag = Field(
@@ -78,17 +90,28 @@ class ReinforcePlusPlus(Estimator):
         refuse_crossed(self, self.lower, self.upper)
         return self
 
+    @property
+    def needs_group(self) -> bool:
+        """Also for the group's mean reward."""
+        return self.group_mean or super().needs_group
+
 
 class ReMax(Estimator):
     """ReMax (arXiv 2310.10505): the reward to come less the reward of the greedy answer, given as `baselines`."""
 
     from_rewards: ClassVar[bool] = False
+    by_group: ClassVar[bool] = False
     kind: Literal["remax"] = "remax"
 
     @model_validator(mode="after")
     def _possible(self) -> ReMax:
         refuse_sequences(self)
         return self
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The reward of the greedy answer."""
+        return ("baselines",)
 
 
 class OptimalToken(Estimator):
@@ -108,6 +131,16 @@ class OptimalToken(Estimator):
         refuse_sequences(self)
         return self
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The probability of each token, and Σπ²."""
+        return ("proximal", "squares")
+
+    @property
+    def welcomes(self) -> tuple[str, ...]:
+        """The correction's weight."""
+        return ("weight",)
+
 
 RewardEstimator = Annotated[
     Gae | Grpo | Rloo | LeaveOneOut | ReinforcePlusPlus | ReMax | Opo | Gpg | PassK | Gdpo | MaxRl,
@@ -120,6 +153,7 @@ class Distillation(Estimator):
     """On-policy distillation: coefficient·(log teacher − log student) of each sampled token, beside rewards or in their place."""
 
     from_rewards: ClassVar[bool] = False
+    by_group: ClassVar[bool] = False
     kind: Literal["distillation"] = "distillation"
     coefficient: Number = Field(default=1.0, ge=0, description="What the teacher's log-ratio is multiplied by.")
     student: Student = Field(
@@ -155,3 +189,18 @@ class Distillation(Estimator):
                 "not. Normalise the base, or take student proximal."
             )
         return self
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What its base reads, the teacher, and the student it names."""
+        return (*(() if self.base is None else self.base.reads), "teacher", self.student)
+
+    @property
+    def welcomes(self) -> tuple[str, ...]:
+        """What its base can use."""
+        return () if self.base is None else self.base.welcomes
+
+    @property
+    def needs_group(self) -> bool:
+        """Also for its base."""
+        return super().needs_group or (self.base is not None and self.base.needs_group)
