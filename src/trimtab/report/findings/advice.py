@@ -1,4 +1,4 @@
-"""What to try: for each alarm and warning one setting, and where its effect shows. A table by the finding's title."""
+"""What to try: for each alarm and warning one setting, and where its effect shows. A table by the remedy that a finding names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved
-from trimtab.report.findings.finding import Advice, RunFinding
+from trimtab.report.findings.finding import Advice, Remedy, RunFinding
 from trimtab.report.findings.learning import skipped_steps
 from trimtab.report.findings.mismatch import EXACT
 from trimtab.report.findings.pace import whole_setting
@@ -20,14 +20,14 @@ In the lab k3-rs never collapsed where all vote, neither on stale nor on quantis
 """
 NEXT_PRECISION: Mapping[str, str] = {"int4": "int8", "int8": "bf16", "fp8": "bf16", "bf16": "fp32"}
 """The next precision up."""
+AT_AGE_0 = "Mismatch by age of the token, at age 0"
 
 
 def with_advice(run: Run, found: RunFinding) -> RunFinding:
     """The finding with what to try, where it is grave and says nothing itself."""
     if found.level not in ("alarm", "warning") or found.advice is not None:
         return found
-    rule = next((rule for title, rule in RULES if found.title.startswith(title)), closer_policies)
-    return replace(found, advice=rule(run, found))
+    return replace(found, advice=REMEDIES[found.remedy](run, found))
 
 
 def closer_policies(run: Run, found: RunFinding) -> Advice:
@@ -77,17 +77,14 @@ def smaller_steps(run: Run, found: RunFinding) -> Advice:
 
 def finer_precision(run: Run, found: RunFinding) -> Advice:
     """The next precision up for the sampler; what else parts fresh tokens where that is no cause."""
-    look = "Mismatch by age of the token, at age 0"
     precision = str(run.setting("rollout.precision", "fp32"))
     if precision in NEXT_PRECISION and precision not in EXACT:
-        return Advice(f"rollout.precision={NEXT_PRECISION[precision]}", look)
-    if "keep_cache" in found.sentence:
-        return Advice("rollout.in_flight=recompute", look)
+        return Advice(f"rollout.precision={NEXT_PRECISION[precision]}", AT_AGE_0)
     if run.setting("rollout.head", "none") == "none" and any(
         run.setting(f"rollout.{name}") is not None for name in ("top_p", "top_k")
     ):
-        return Advice("rollout.head=mask", look)
-    return Advice("rollout.precision=fp32" if precision == "bf16" else "rollout.max_staleness=0", look)
+        return Advice("rollout.head=mask", AT_AGE_0)
+    return Advice("rollout.precision=fp32" if precision == "bf16" else "rollout.max_staleness=0", AT_AGE_0)
 
 
 def wider_bound(run: Run, found: RunFinding) -> Advice:
@@ -163,15 +160,6 @@ def more_signal(run: Run, found: RunFinding) -> Advice:
     return Advice(f"learner.lr={2 * rate:.2g}", "Accuracy and Gradient norm")
 
 
-def first_fault(run: Run, found: RunFinding) -> Advice:
-    """Against the first of the faults that a verdict names."""
-    if "of the responses never end" in found.sentence and "the gates keep" not in found.sentence:
-        return longer_responses(run, found)
-    if "not finite" in found.sentence:
-        return smaller_steps(run, found)
-    return wider_bound(run, found) if "the gates keep" in found.sentence or gate_names(run) else fewer_skips(run, found)
-
-
 def fewer_skips(run: Run, found: RunFinding) -> Advice:
     """Against updates that are skipped: a wider gate where gates reject, more samples where groups agree, else smaller steps."""
     if gate_names(run) and run.series("kept_fraction").median < 0.9:
@@ -196,40 +184,16 @@ def bounded_weight(run: Run, found: RunFinding) -> Advice:
     return Advice(f"correction.weight.upper={max(1.0, float(upper) / 2) if _is_number(upper) else 2.0:g}", look)
 
 
-def first_sign(run: Run, found: RunFinding) -> Advice:
-    """By the curve that broke away first: the learner's own step, or the distance of the policies."""
-    own = ("gradient norm", "KL of the update", "kL of the update")
-    return smaller_steps(run, found) if any(name in found.title for name in own) else closer_policies(run, found)
-
-
-RULES: tuple[tuple[str, Callable[[Run, RunFinding], Advice]], ...] = (
-    ("Collapsed", after_fall),
-    ("Degraded", after_fall),
-    ("Unstable", after_fall),
-    ("Flat", more_signal),
-    ("Rose while starved", wider_bound),
-    ("Needs a look", first_fault),
-    ("First sign", first_sign),
-    ("Starved", wider_bound),
-    ("A gate that rejects most", wider_bound),
-    ("Keeps wrong answers", wider_bound),
-    ("A gate that never", narrower_bound),
-    ("Updates skipped", fewer_skips),
-    ("Few tokens own the batch", bounded_weight),
-    ("Log-probs missing", finer_precision),
-    ("Fresh tokens are off", finer_precision),
-    ("Gradients not finite", smaller_steps),
-    ("Responses hit the length limit", longer_responses),
-    (
-        "Tokens without a version",
-        lambda run, found: Advice("rollout.in_flight=finish", "the coverage of Staleness: one response, one version"),
-    ),
-    (
-        "A verifier failed",
-        lambda run, found: Advice(
-            f"task.timeout={2 * float(run.setting('task.timeout', 10.0)):g}", "Truncated and failed"
-        ),
-    ),
-    ("Ended early", lambda run, found: Advice("--resume RUN", "Settings and events, the last of them")),
-)
-"""The beginning of a title, and what to try; any other: `closer_policies`."""
+REMEDIES: Mapping[Remedy, Callable[[Run, RunFinding], Advice]] = {
+    "closer policies": closer_policies,
+    "after a fall": after_fall,
+    "more signal": more_signal,
+    "wider bound": wider_bound,
+    "narrower bound": narrower_bound,
+    "fewer skips": fewer_skips,
+    "longer responses": longer_responses,
+    "bounded weight": bounded_weight,
+    "finer precision": finer_precision,
+    "recomputed cache": lambda run, found: Advice("rollout.in_flight=recompute", AT_AGE_0),
+    "smaller steps": smaller_steps,
+}

@@ -42,6 +42,7 @@ def starvation(run: Run) -> Iterator[RunFinding]:
             "bounds, or bring the two policies together.",
             "kept",
             int(few.steps[0]),
+            "wider bound",
         )
     skipped = run.series("train/skipped").finite
     total = int(skipped.values.sum()) if len(skipped) else 0
@@ -53,6 +54,7 @@ def starvation(run: Run) -> Iterator[RunFinding]:
             f"{plural(total, 'update')} had nothing usable and changed no weight, first at step {where}.",
             "kept",
             where,
+            "fewer skips",
         )
 
 
@@ -79,6 +81,7 @@ def selection_bias(run: Run) -> Iterator[RunFinding]:
         f"{percent(share)} of all steps.{pushes} Such a filter mostly pushes down.",
         "selection",
         first,
+        "wider bound",
     )
 
 
@@ -132,6 +135,7 @@ def gates(run: Run) -> Iterator[RunFinding]:
                 f"{called} touched no more than {percent(float(rejected.values.max()))} of the tokens at any step{seen}. "
                 f"It is as good as absent.{_acting_bounds(run, name, gate)}",
                 name,
+                remedy="narrower bound",
             )
         elif rejected.median > 0.7:
             yield RunFinding(
@@ -140,6 +144,7 @@ def gates(run: Run) -> Iterator[RunFinding]:
                 f"{called} {verb} {percent(rejected.median)} of the tokens (median over steps){seen}. "
                 "The bounds are tighter than the mismatch this run has.",
                 name,
+                remedy="wider bound",
             )
 
 
@@ -170,6 +175,7 @@ def effective_size(run: Run) -> Iterator[RunFinding]:
             f"Effective sample size {percent(ess.median)} of the tokens (median), lowest {percent(float(ess.values.min()))}, "
             f"while {percent(kept.median)} are kept. Bound the weight, or weigh at a lower level.",
             "ess",
+            remedy="bounded weight",
         )
 
 
@@ -185,4 +191,5 @@ def missing_log_probs(run: Run) -> Iterator[RunFinding]:
             "and were not trained.",
             "kept",
             int(share.steps[worst]),
+            "finer precision",
         )

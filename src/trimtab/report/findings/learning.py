@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from trimtab.config.kept_shares import STARVING
 from trimtab.report.findings import filtering
-from trimtab.report.findings.finding import FindingLevel, RunFinding
+from trimtab.report.findings.finding import FindingLevel, Remedy, RunFinding
 from trimtab.report.findings.signs import EarlySign, signs, warnings_of
 from trimtab.report.findings.verdict import FULL, QUICK, Verdict, verdict
 from trimtab.report.html import percent, plural, short_number
@@ -81,7 +83,7 @@ def verdict_finding(run: Run) -> Iterator[RunFinding]:
         tail += f", lowest {short_number(found.low[1])} at step {found.low[0]}"
         tail += ", and came back." if found.word == "unstable" else " and stayed there."
         level: FindingLevel = "alarm" if found.word == "collapsed" else "warning"
-        yield RunFinding(level, found.word.capitalize(), curve + tail, "accuracy", fallen)
+        yield RunFinding(level, found.word.capitalize(), curve + tail, "accuracy", fallen, "after a fall")
     else:
         yield _standing_verdict(run, found, curve)
 
@@ -90,12 +92,14 @@ def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
     """The verdict on a run that did not fall."""
     wrong, steps = faults(run), run.span[1]
     level: FindingLevel = "note"
+    remedy: Remedy = "more signal"
     if filtering.is_starved(run.series("kept_fraction")):
         level, title = "warning", "Flat" if found.word == "flat" else "Rose while starved"
+        remedy = "more signal" if found.word == "flat" else "wider bound"
         why = "The gates left next to nothing to learn from."
     elif wrong:
-        level, title = "warning", "Needs a look"
-        why = f"What stands against it: {'; '.join(wrong)}."
+        level, title, remedy = "warning", "Needs a look", _remedy_of(run, wrong)
+        why = f"What stands against it: {'; '.join(fault.clause for fault in wrong)}."
     elif steps < QUICK:
         title = "Too early to say"
         why = f"{plural(steps, 'step')} decide nothing: clear cases show from {QUICK} on, and {FULL} are needed for healthy."
@@ -110,7 +114,17 @@ def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
         )
     else:
         level, title, why = "good", "Healthy", "It ends at its best within the noise of the evaluation."
-    return RunFinding(level, title, f"{curve} {why}", "accuracy")
+    return RunFinding(level, title, f"{curve} {why}", "accuracy", remedy=remedy)
+
+
+def _remedy_of(run: Run, wrong: Sequence[Fault]) -> Remedy:
+    """What answers the first of the faults that something can be done about."""
+    kinds = {fault.kind for fault in wrong}
+    if "endless" in kinds and "starving" not in kinds:
+        return "longer responses"
+    if "gradients" in kinds:
+        return "smaller steps"
+    return "wider bound" if "starving" in kinds or filtering.gate_names(run) else "fewer skips"
 
 
 def early_signs(run: Run) -> Iterator[RunFinding]:
@@ -160,6 +174,7 @@ def early_sign(run: Run) -> Iterator[RunFinding]:
         f"{_move_text(first)}, {_before_text(first.onset.step, found.fall[1])}." + (f" Then: {also}." if also else ""),
         first.watch.panel,
         first.onset.step,
+        first.watch.remedy,
     )
 
 
@@ -197,19 +212,27 @@ UNENDED = 0.5
 """Share of responses that never end from which most rewards judge a fragment."""
 
 
-def faults(run: Run) -> list[str]:
-    """Each fault as a clause with its number; none: nothing stands against it."""
-    return [said for fault in FAULTS if (said := fault(run))]
+@dataclass(frozen=True)
+class Fault:
+    """Something that stands against calling a run healthy, as a clause with its number."""
+
+    kind: Literal["starving", "skipped", "selection", "endless", "gradients"]
+    clause: str
 
 
-def _few_kept(run: Run) -> str | None:
-    kept = run.series("kept_fraction")
-    return f"the gates keep {percent(kept.median)} of the tokens (median)" if kept.median < STARVING else None
+def faults(run: Run) -> list[Fault]:
+    """Every fault of a run; none: nothing stands against it."""
+    return [fault for find in FAULTS if (fault := find(run))]
 
 
-def _skipped_updates(run: Run) -> str | None:
+def _few_kept(run: Run) -> Fault | None:
+    kept = run.series("kept_fraction").median
+    return Fault("starving", f"the gates keep {percent(kept)} of the tokens (median)") if kept < STARVING else None
+
+
+def _skipped_updates(run: Run) -> Fault | None:
     steps, count = skipped_steps(run), len(run.series("train/skipped").finite)
-    return f"{len(steps)} of {count} updates were skipped" if len(steps) > SKIPPED * count else None
+    return Fault("skipped", f"{len(steps)} of {count} updates were skipped") if len(steps) > SKIPPED * count else None
 
 
 def skipped_steps(run: Run) -> Series:
@@ -222,22 +245,22 @@ def skipped_steps(run: Run) -> Series:
     return Series(part.steps[stays], part.values[stays])
 
 
-def _selection_fault(run: Run) -> str | None:
+def _selection_fault(run: Run) -> Fault | None:
     grave = any(found.level == "alarm" for found in filtering.selection_bias(run))
-    return "the filter keeps wrong answers more often than right ones" if grave else None
+    return Fault("selection", "the filter keeps wrong answers more often than right ones") if grave else None
 
 
-def _endless_responses(run: Run) -> str | None:
+def _endless_responses(run: Run) -> Fault | None:
     share = run.series("rollout/truncated").median
-    return f"{percent(share)} of the responses never end (median)" if share > UNENDED else None
+    return Fault("endless", f"{percent(share)} of the responses never end (median)") if share > UNENDED else None
 
 
-def _bad_gradients(run: Run) -> str | None:
+def _bad_gradients(run: Run) -> Fault | None:
     norm = run.series("train/grad_norm").values
-    return "gradients were not finite" if len(norm) and not np.isfinite(norm).all() else None
+    return Fault("gradients", "gradients were not finite") if len(norm) and not np.isfinite(norm).all() else None
 
 
-FAULTS: tuple[Callable[[Run], str | None], ...] = (
+FAULTS: tuple[Callable[[Run], Fault | None], ...] = (
     _few_kept,
     _skipped_updates,
     _selection_fault,

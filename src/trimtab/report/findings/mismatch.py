@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.findings.finding import Advice, RunFinding
+from trimtab.report.findings.finding import Advice, Remedy, RunFinding
 from trimtab.report.html import percent, short_number
 from trimtab.report.run import Run
 from trimtab.report.tokens import Tokens, by_age, tokens
@@ -39,12 +39,14 @@ def origin(run: Run) -> Iterator[RunFinding]:
 
 def _fresh_off(run: Run, found: Tokens, numbers: str, *, grows: bool) -> RunFinding:
     also = " Age adds to it." if grows else ""
+    cause, remedy = _likely_cause(run, found)
     return RunFinding(
         "warning",
         "Fresh tokens are off already",
         f"{numbers}: the policies differ where no version lies between them, by more than 8-bit weights do "
-        f"(4e−5 to 4e−4). {likely(run, found)}{also}",
+        f"(4e−5 to 4e−4). {cause}{also}",
         "by-age",
+        remedy=remedy,
     )
 
 
@@ -61,16 +63,20 @@ def spans_versions(found: Tokens) -> bool:
     return len(fresh) > 0 and float(np.isin(fresh, older).mean()) > 0.5
 
 
-def likely(run: Run, found: Tokens) -> str:
-    """The likely cause of a mismatch of fresh tokens, by the settings of the run."""
+def _likely_cause(run: Run, found: Tokens) -> tuple[str, Remedy]:
+    """The likely cause of a mismatch of fresh tokens, by the settings of the run, and what answers it."""
     precision = run.setting("rollout.precision", "fp32")
     if precision not in EXACT:
-        return f"Likely the quantised sampler: rollout.precision is {precision}."
+        return f"Likely the quantised sampler: rollout.precision is {precision}.", "finer precision"
     if run.setting("rollout.in_flight") == "keep_cache" and spans_versions(found):
-        return "Likely the cache: with rollout.in_flight keep_cache, new weights go on from what older ones computed."
+        return (
+            "Likely the cache: with rollout.in_flight keep_cache, new weights go on from what older ones computed.",
+            "recomputed cache",
+        )
     return (
         f"rollout.precision is {precision}, which does not explain it: look at sampling settings, the weight transfer and the "
-        "engine's own arithmetic."
+        "engine's own arithmetic.",
+        "finer precision",
     )
 
 

@@ -149,6 +149,7 @@ def missing_versions(run: Run) -> Iterator[RunFinding]:
             f"sampled them; {few} {'step' if few == 1 else 'steps'} in all. Every figure of staleness leaves them out.",
             "staleness",
             int(coverage.steps[low]),
+            advice=Advice("rollout.in_flight=finish", "the coverage of Staleness: one response, one version"),
         )
     dropped = run.series("staleness/dropped").finite
     if len(dropped) and dropped.values.max() > 0:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from trimtab.config.base import Config
 from trimtab.config.safe_yaml import json_data
+from trimtab.report.findings.finding import Remedy
 from trimtab.report.html import asset, percent, short_number, with_decimals
 from trimtab.report.run import Run
 from trimtab.report.series import Onset, Series, onsets
@@ -27,13 +28,15 @@ class WatchedCurve:
     way: Literal["rise", "fall"]
     factor: float
     floor: float
+    remedy: Remedy = "closer policies"
+    """What answers a break: the learner's own step, or the distance of the policies."""
     window: int = 10
 
 
 WATCHED = (
     WatchedCurve("drift/k3", "Mismatch KL", "mismatch", "rise", 10.0, 0.02),
-    WatchedCurve("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02),
-    WatchedCurve("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0),
+    WatchedCurve("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02, "smaller steps"),
+    WatchedCurve("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0, "smaller steps"),
     WatchedCurve("policy/entropy", "Entropy", "entropy", "rise", 3.0, 0.3),
     WatchedCurve("policy/entropy", "Entropy", "entropy", "fall", 3.0, 0.1),
     WatchedCurve("rollout/length", "Response length", "length", "rise", 1.5, 1.0),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.report.findings.finding import RunFinding
+from trimtab.report.findings.finding import Advice, RunFinding
 from trimtab.report.html import percent, plural, short_number
 from trimtab.report.run import Run
 
@@ -23,6 +23,7 @@ def responses(run: Run) -> Iterator[RunFinding]:
             f"themselves (start {percent(float(truncated.values[0]))}, end {percent(float(truncated.values[-1]))}).",
             "finish",
             int(truncated.steps[worst]),
+            "longer responses",
         )
     length = run.series("rollout/length").smooth(5)
     if len(length) >= 10 and min(length.values[0], length.values[-1]) > 0:
@@ -45,6 +46,7 @@ def responses(run: Run) -> Iterator[RunFinding]:
             f"{failed.steps[worst]} ({short_number(float(failed.values[worst]))}). They neither vote nor train.",
             "finish",
             int(failed.steps[worst]),
+            advice=Advice(f"task.timeout={2 * float(run.setting('task.timeout', 10.0)):g}", "Truncated and failed"),
         )
 
 
@@ -75,6 +77,7 @@ def gradients(run: Run) -> Iterator[RunFinding]:
             f"At {plural(len(broken), 'step')}, first at step {broken[0]}.",
             "gradient",
             int(broken[0]),
+            "smaller steps",
         )
     limit = run.setting("learner.clip_norm")
     part = norm.finite
@@ -101,4 +104,7 @@ def ending(run: Run) -> Iterator[RunFinding]:
     final = next((event for event in reversed(run.events) if event.get("message")), None)
     why = f" Last event: {final.get('kind')}: {str(final.get('message'))[:200]}" if final else ""
     how = f" Status: {run.status}." if run.status else ""
-    yield RunFinding("warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last)
+    resume = Advice("--resume RUN", "Settings and events, the last of them")
+    yield RunFinding(
+        "warning", "Ended early", f"The last step is {last} of {asked}.{how}{why}", "events", last, advice=resume
+    )
