@@ -10,8 +10,10 @@ from trimtab.lab.results import CellResult, LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import CorrectionRow, correction_rows
 from trimtab.lab.verdict import tally
+from trimtab.report.draw.axis import FREE, LOG, SHARE, Scale
 from trimtab.report.draw.chart import Bound, Chart, ChartLine
 from trimtab.report.draw.palette import FIRST_COLOUR
+from trimtab.report.metrics import METRICS
 from trimtab.report.series import Series
 
 CONTROL_COLOUR = 6
@@ -25,8 +27,7 @@ class LabPanel:
     name: str
     title: str
     note: str
-    log: bool = False
-    ends: tuple[float, float] | None = None
+    scale: Scale = FREE
     bound: Bound | None = None
 
     def series(self, entry: CellResult) -> Series:
@@ -47,42 +48,44 @@ class LabPanel:
         lines += [ChartLine(f"control, seed {each.seed}", self.series(each), CONTROL_COLOUR) for each in controls]
         bounds = () if self.bound is None else (self.bound,)
         identity = f"{scenario}-{self.name}"
-        return Chart(identity, self.title, self.note, lines, log=self.log, ends=self.ends, bounds=bounds)
+        return Chart(identity, self.title, self.note, lines, self.scale, bounds)
 
 
 PANELS = (
-    LabPanel("accuracy", "Held-out accuracy", "By the learner's own weights, in full precision.", ends=(0.0, 1.0)),
+    LabPanel(
+        "accuracy", METRICS["eval/accuracy"].title, "By the learner's own weights, in full precision.", scale=SHARE
+    ),
     LabPanel(
         "mismatch",
-        "Mismatch KL",
+        METRICS["drift/k3"].name,
         "k3 between behavior and proximal; the greatest of each few steps. Of all curves its level says most of a fall to come.",
-        log=True,
+        scale=LOG,
     ),
     LabPanel(
         "approx_kl",
         "Step KL",
         "k3 between the loss's anchor and current while training; the greatest of each few steps. Alone it misses most collapses.",
-        log=True,
+        scale=LOG,
     ),
-    LabPanel("grad_norm", "Gradient norm before clipping", "The greatest of each few steps.", log=True),
-    LabPanel(
-        "kept", "Kept", "Share of the tokens that the gates leave.", ends=(0.0, 1.0), bound=Bound(STARVED, "starved")
-    ),
+    LabPanel("grad_norm", METRICS["train/grad_norm"].name, "The greatest of each few steps.", scale=LOG),
+    LabPanel("kept", "Kept", "Share of the tokens that the gates leave.", scale=SHARE, bound=Bound(STARVED, "starved")),
     LabPanel(
         "net_advantage",
         "Net advantage of what is kept",
         "Mean advantage of the tokens that train. Far under 0 they are only pushed down; about 0 by construction with baseline kept.",
         bound=Bound(0.0, "balanced"),
     ),
-    LabPanel("kept_right", "Kept of right answers", "Share of their tokens that train.", ends=(0.0, 1.0)),
+    LabPanel("kept_right", "Kept of right answers", "Share of their tokens that train.", scale=SHARE),
     LabPanel(
         "kept_wrong",
         "Kept of wrong answers",
         "Share of their tokens that train. More than of right answers: it prefers mistakes.",
-        ends=(0.0, 1.0),
+        scale=SHARE,
     ),
-    LabPanel("ess", "Effective sample size", "Share of the batch that the weights leave.", ends=(0.0, 1.0)),
-    LabPanel("entropy", "Entropy", "Of the policy at the start of the step, per token.", log=True),
+    LabPanel("ess", METRICS["weight/ess"].title, "Share of the batch that the weights leave.", scale=SHARE),
+    LabPanel(
+        "entropy", METRICS["policy/entropy"].title, "Of the policy at the start of the step, per token.", scale=LOG
+    ),
 )
 
 
@@ -106,4 +109,4 @@ def _small(results: LabResults, scenario: str, row: CorrectionRow) -> Chart:
     controls: Sequence[CellResult] = [] if list(row.cells) == results.controls else results.controls
     lines = [ChartLine(f"control, seed {each.seed}", each.evaluated, CONTROL_COLOUR, faint=True) for each in controls]
     lines += [ChartLine(f"seed {each.seed}", each.evaluated, 1 + place) for place, each in enumerate(row.cells)]
-    return Chart(f"{scenario}-{row.correction}", row.correction, tally(row.words), lines, ends=(0.0, 1.0))
+    return Chart(f"{scenario}-{row.correction}", row.correction, tally(row.words), lines, scale=SHARE)

@@ -17,40 +17,23 @@ from trimtab.report.draw.palette import FIRST_COLOUR, both_rules, rules
 from trimtab.report.findings.learning import run_verdict, verdict_word, with_start
 from trimtab.report.findings.table import findings_of, gravest
 from trimtab.report.html import escape_html, percent, plural, short_number
+from trimtab.report.metrics import METRICS
 from trimtab.report.page import END, chart_page, try_html, word_html
 from trimtab.report.run import Run, settings_by_path
 from trimtab.report.series import Series
 
 SHEET = (1, 2, 3, 4, 5)
 """Colours of the style sheet that runs take first."""
-CURVES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
-    ("accuracy", "Held-out accuracy", "By the learner's own weights.", "eval/accuracy", {"ends": (0.0, 1.0)}),
-    (
-        "rollouts",
-        "Accuracy of the rollouts",
-        "Lags behind by their staleness.",
-        "rollout/accuracy",
-        {"ends": (0.0, 1.0)},
-    ),
-    (
-        "mismatch",
-        "Mismatch KL (k3)",
-        "Target against behavior. Before a collapse it is high more often than it jumps.",
-        "drift/k3",
-        {"log": True},
-    ),
-    ("kept", "Kept fraction", "Tokens left after every gate.", "kept_fraction", {"ends": (0.0, 1.0)}),
-    (
-        "gradient",
-        "Gradient norm, before clipping",
-        "Often moves only when accuracy does.",
-        "train/grad_norm",
-        {"log": True},
-    ),
-    ("entropy", "Entropy", "Nats per token.", "policy/entropy", {"from_zero": True}),
-    ("staleness", "Staleness", "Age of the oldest token, mean.", "staleness/oldest_mean", {"from_zero": True}),
-)
-"""Id, title, note and metric of each chart, and how it is drawn."""
+CURVES = {
+    "accuracy": "eval/accuracy",
+    "rollouts": "rollout/accuracy",
+    "mismatch": "drift/k3",
+    "kept": "kept_fraction",
+    "gradient": "train/grad_norm",
+    "entropy": "policy/entropy",
+    "staleness": "staleness/oldest_mean",
+}
+"""Id and metric of each chart."""
 
 
 def comparison(runs: Sequence[Run]) -> str:
@@ -81,12 +64,13 @@ def compared_charts(runs: Sequence[Run]) -> list[DrawnChart]:
     spans = [chart_span(run) for run in runs if run.metrics]
     span = (min(first for first, _ in spans), max(last for _, last in spans)) if spans else (0, 1)
     found: list[DrawnChart] = []
-    for name, title, note, metric, how in CURVES:
+    for name, metric in CURVES.items():
         lines = [
             ChartLine(run.name, _curve(run, metric), colour_of(place), dots=metric == "eval/accuracy")
             for place, run in enumerate(runs)
         ]
-        chart = Chart(name, title, note, lines, **how)
+        shown = METRICS[metric]
+        chart = Chart(name, shown.title, shown.note, lines, shown.scale)
         found += [] if chart.is_empty else [draw_chart(chart, span)]
     return found
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trimtab.report.charts.panels import ChartSection, chart_sections
+from trimtab.report.draw.axis import SHARE
 from trimtab.report.draw.chart import Mark
 from trimtab.report.draw.figure import figures_html, paper_style
 from trimtab.report.findings.finding import RunFinding
 from trimtab.report.findings.learning import first_signs, run_verdict, verdict_word
 from trimtab.report.findings.table import findings_of
 from trimtab.report.html import asset, document, escape_html, plural, short_number
+from trimtab.report.metrics import METRICS
 from trimtab.report.rollouts import LEGEND, choose_rollouts, rollouts_html
 from trimtab.report.run import Run, settings_by_path
 from trimtab.report.series import LAST_STEP
@@ -84,15 +86,11 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
             duration(float(clock.values[-1] if wall else steps.values.sum())),
             "wall time" if wall else "in steps, evaluation apart",
         )
-    for metric, label, scale, unit in (
-        ("drift/k3", "mismatch KL, median", 1, ""),
-        ("kept_fraction", "kept, median", 100, " %"),
-        ("weight/ess", "ESS, median", 100, " %"),
-        ("staleness/oldest_mean", "staleness, median", 1, ""),
-        ("throughput/samples", "samples/s, median", 1, ""),
-    ):
+    for metric in ("drift/k3", "kept_fraction", "weight/ess", "staleness/oldest_mean", "throughput/samples"):
         if len(run.series(metric).finite):
-            yield f"{short_number(scale * run.series(metric).median)}{unit}", label
+            median, shown = run.series(metric).median, METRICS[metric]
+            value = f"{short_number(100 * median)} %" if shown.scale == SHARE else short_number(median)
+            yield value, f"{shown.word}, median"
 
 
 def duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from trimtab.lab.evidence.table import (
 )
 from trimtab.lab.statistics.survival import SurvivalPoint
 from trimtab.lab.table import CAUTION
+from trimtab.report.draw.axis import SHARE
 from trimtab.report.draw.chart import Chart, ChartLine, chart_svg
 from trimtab.report.draw.figure import figure_html, interval_svg, paper_style, with_paper
 from trimtab.report.draw.palette import rules
@@ -99,7 +100,7 @@ def _survival(finding: ClaimFinding) -> str:
         "Runs that have not fallen",
         "Kaplan–Meier; the band is its 95 % interval. A run has fallen once it is under half of its best so far or under its start.",
         lines,
-        ends=(0.0, 1.0),
+        SHARE,
     )
     svg, _ = chart_svg(chart, (0, last))
     keys = [(1 + place, label) for place, label in enumerate(labels)]

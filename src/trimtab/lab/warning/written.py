@@ -9,12 +9,13 @@ from pathlib import Path
 from trimtab.lab.results import CURVES
 from trimtab.lab.warning.early import EarlyWarning
 from trimtab.report.findings.signs import Predictor
+from trimtab.report.metrics import METRICS
 from trimtab.report.write import write_page
 
 LEAST_AREA = 0.6
 """A signal goes into the report where the lower bound of its held-out area is above this: 0.5 is a coin."""
-CURVE_PANELS = {"mismatch": "mismatch", "approx_kl": "mismatch", "ess": "ess", "kept": "kept"}
-"""Where the report draws each. Of entropy and gradient norm a level means nothing in another model: they are not here."""
+REPORTED = ("mismatch", "approx_kl", "ess", "kept")
+"""Of entropy and gradient norm a level means nothing in another model: they are not here."""
 
 
 def predictors_of(warnings: Sequence[EarlyWarning]) -> list[Predictor]:
@@ -23,7 +24,7 @@ def predictors_of(warnings: Sequence[EarlyWarning]) -> list[Predictor]:
         Predictor(
             metric=CURVES[each.signal.curve][0],
             name=each.signal.label[0].upper() + each.signal.label[1:],
-            panel=CURVE_PANELS[each.signal.curve],
+            panel=METRICS[CURVES[each.signal.curve][0]].panel,
             gathered=CURVES[each.signal.curve][1],
             rises=each.rises,
             threshold=_short(each.threshold),
@@ -35,10 +36,7 @@ def predictors_of(warnings: Sequence[EarlyWarning]) -> list[Predictor]:
             stood=each.stood,
         )
         for each in warnings
-        if not each.signal.growth
-        and each.signal.curve in CURVE_PANELS
-        and each.area.lower > LEAST_AREA
-        and each.caught > 0
+        if not each.signal.growth and each.signal.curve in REPORTED and each.area.lower > LEAST_AREA and each.caught > 0
     ]
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.report.charts.classes import class_charts, time_chart, whatif_charts
+from trimtab.report.draw.axis import FREE, FROM_ZERO, LOG, SHARE, Scale
 from trimtab.report.draw.bars import BarChart
 from trimtab.report.draw.chart import Bound, Chart, ChartLine, Mark
 from trimtab.report.draw.figure import DrawnChart, draw_chart
 from trimtab.report.findings.filtering import bounds_text, gate_names
 from trimtab.report.findings.learning import with_start
 from trimtab.report.html import short_number
+from trimtab.report.metrics import METRICS
 from trimtab.report.run import Run
 from trimtab.report.tokens import Tokens
 
@@ -49,15 +51,23 @@ class Panel:
     title: str
     note: str
     curves: tuple[Curve, ...]
-    log: bool = False
-    ends: tuple[float, float] | None = None
+    scale: Scale = FREE
     bounds: Callable[[Run], list[Bound]] = _no_bounds
-    from_zero: bool = False
 
     def chart(self, run: Run) -> Chart:
         """The panel with the run's values."""
         lines = [line for line in (curve.line(run) for curve in self.curves) if len(line.series.finite)]
-        return Chart(self.id, self.title, self.note, lines, self.log, self.ends, self.from_zero, self.bounds(run))
+        return Chart(self.id, self.title, self.note, lines, self.scale, self.bounds(run))
+
+
+def _panel_of(
+    metric: str, label: str, note: str | None = None, bounds: Callable[[Run], list[Bound]] = _no_bounds
+) -> Panel:
+    """The panel of one metric alone; `note` where a report says more of it than a comparison."""
+    shown = METRICS[metric]
+    return Panel(
+        shown.panel, shown.title, note or shown.note, (Curve(metric, label, 1),), scale=shown.scale, bounds=bounds
+    )
 
 
 def _clip_norm(run: Run) -> list[Bound]:
@@ -92,7 +102,6 @@ def _constant_bound(value: float, text: str) -> Callable[[Run], list[Bound]]:
     return lambda run: [Bound(value, text)]
 
 
-SHARE = (0.0, 1.0)
 SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
     (
         "glance",
@@ -106,25 +115,20 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("rollout/accuracy", "rollouts", 6, faint=True),
                     Curve("eval/accuracy", "held out", 1, dots=True, started=True),
                 ),
-                ends=SHARE,
+                scale=SHARE,
             ),
             Panel(
                 "mismatch",
-                "Mismatch KL (k3)",
+                METRICS["drift/k3"].title,
                 "Learner against sampler, and what one step moved. Before a collapse it is high more often than it jumps.",
                 (
                     Curve("policy/k3", "update: current vs. anchor", 6, faint=True),
                     Curve("drift/k3", "mismatch: target vs. behavior", 1),
                 ),
-                log=True,
+                scale=LOG,
             ),
-            Panel(
-                "gradient",
-                "Gradient norm, before clipping",
-                "Seldom a warning: it often moves only when accuracy does.",
-                (Curve("train/grad_norm", "norm", 1),),
-                log=True,
-                bounds=_clip_norm,
+            _panel_of(
+                "train/grad_norm", "norm", "Seldom a warning: it often moves only when accuracy does.", _clip_norm
             ),
         ),
     ),
@@ -141,7 +145,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("ratio/p01", "1 % to 99 %", 1, upper="ratio/p99"),
                     Curve("ratio/p50", "median", 1),
                 ),
-                log=True,
+                scale=LOG,
                 bounds=_ratio_bounds,
             ),
             Panel(
@@ -154,7 +158,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("staleness/token_mean", "all tokens, mean", 6, faint=True),
                 ),
                 bounds=_staleness_bound,
-                from_zero=True,
+                scale=FROM_ZERO,
             ),
         ),
     ),
@@ -164,22 +168,15 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "kept",
-                "Kept fraction",
+                METRICS["kept_fraction"].title,
                 "Tokens left after every gate. Under 5 % a run starves; at 100 % the gates are as good as absent.",
                 (
                     Curve("kept_fraction", "kept", 1),
                     Curve("missing_fraction", "log-probs missing", 2),
                 ),
-                ends=SHARE,
+                scale=SHARE,
             ),
-            Panel(
-                "ess",
-                "Effective sample size",
-                "Share of the batch that the weights leave; rejected tokens count as weight 0.",
-                (Curve("weight/ess", "ESS", 1),),
-                ends=SHARE,
-                bounds=_constant_bound(0.3, "0.3: few tokens own the batch"),
-            ),
+            _panel_of("weight/ess", "ESS", bounds=_constant_bound(0.3, "0.3: few tokens own the batch")),
             Panel(
                 "selection",
                 "Selection bias",
@@ -188,7 +185,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("selection/kept_given_positive", "kept of A > 0", 3),
                     Curve("selection/kept_given_negative", "kept of A < 0", 2),
                 ),
-                ends=SHARE,
+                scale=SHARE,
             ),
             Panel(
                 "advantage",
@@ -209,7 +206,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("policy/clip_low", "lower bound", 2),
                     Curve("policy/clip_dual", "dual bound", 5),
                 ),
-                from_zero=True,
+                scale=FROM_ZERO,
             ),
         ),
     ),
@@ -217,21 +214,15 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policy",
         "The policy and its answers",
         (
-            Panel("reward", "Reward", "Mean over the responses of the step.", (Curve("rollout/reward", "reward", 1),)),
-            Panel("entropy", "Entropy", "Nats per token.", (Curve("policy/entropy", "entropy", 1),), from_zero=True),
-            Panel(
-                "length",
-                "Response length",
-                "Mean tokens per response.",
-                (Curve("rollout/length", "tokens", 1),),
-                from_zero=True,
-            ),
+            _panel_of("rollout/reward", "reward"),
+            _panel_of("policy/entropy", "entropy"),
+            _panel_of("rollout/length", "tokens"),
             Panel(
                 "finish",
                 "Truncated and failed",
                 "Responses cut at the length limit; responses no verifier could score.",
                 (Curve("rollout/truncated", "truncated", 2), Curve("rollout/failed", "failed", 5)),
-                from_zero=True,
+                scale=FROM_ZERO,
             ),
             Panel(
                 "signal",
@@ -241,29 +232,17 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("advantage/groups", "groups", 6, faint=True),
                     Curve("advantage/zero_variance_groups", "all alike", 2),
                 ),
-                from_zero=True,
+                scale=FROM_ZERO,
             ),
-            Panel("loss", "Loss", "Not comparable between steps: its data changes.", (Curve("train/loss", "loss", 1),)),
+            _panel_of("train/loss", "loss"),
         ),
     ),
     (
         "machine",
         "The machine",
         (
-            Panel(
-                "throughput",
-                "Samples per second",
-                "Trained samples over wall time.",
-                (Curve("throughput/samples", "samples/s", 1),),
-                from_zero=True,
-            ),
-            Panel(
-                "tokens",
-                "Tokens per second",
-                "Trained tokens over wall time.",
-                (Curve("throughput/tokens", "tokens/s", 1),),
-                from_zero=True,
-            ),
+            _panel_of("throughput/samples", "samples/s"),
+            _panel_of("throughput/tokens", "tokens/s"),
             Panel(
                 "queue",
                 "Groups on their way",
@@ -273,9 +252,9 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
                     Curve("staleness/in_queue", "in queue", 6),
                     Curve("staleness/dropped", "dropped", 2),
                 ),
-                from_zero=True,
+                scale=FROM_ZERO,
             ),
-            Panel("lr", "Learning rate", "Of the optimiser.", (Curve("train/lr", "lr", 1),), from_zero=True),
+            _panel_of("train/lr", "lr"),
         ),
     ),
 )
@@ -298,12 +277,12 @@ def gate_charts(run: Run) -> Iterator[Chart]:
             for side in ("lower", "upper")
             if gate.get(side) is not None
         ]
-        yield Chart(name, title, note, [curve.line(run) for curve in curves], log=True, bounds=sides)
+        yield Chart(name, title, note, [curve.line(run) for curve in curves], scale=LOG, bounds=sides)
         label = f"{place}: {gate.get('metric')} {gate.get('level')}"
         shares.append(Curve(f"{name}/rejected_tokens", label, colours[place % 5]).line(run))
     if shares:
         yield Chart(
-            "rejected", "Rejected by each gate", "Share of tokens outside, whatever the action.", shares, ends=SHARE
+            "rejected", "Rejected by each gate", "Share of tokens outside, whatever the action.", shares, scale=SHARE
         )
 
 

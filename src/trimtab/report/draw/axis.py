@@ -13,6 +13,20 @@ from trimtab.report.series import ENDLESS
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How the value axis of a chart is laid."""
+
+    log: bool = False
+    ends: tuple[float, float] | None = None
+    """None: what the values need."""
+    from_zero: bool = False
+    """Whether it starts at 0, so that noise looks as small as it is."""
+
+
+FREE, LOG, SHARE, FROM_ZERO = Scale(), Scale(log=True), Scale(ends=(0.0, 1.0)), Scale(from_zero=True)
+
+
+@dataclass(frozen=True)
 class Axis:
     """A linear or logarithmic scale from [low, high] to places [start, end]."""
 

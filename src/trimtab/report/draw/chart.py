@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.report.draw.axis import Axis, axis_ends, round_ticks
+from trimtab.report.draw.axis import FREE, Axis, Scale, axis_ends, round_ticks
 from trimtab.report.html import escape_html, short_number
 from trimtab.report.series import Series, thin_series
 
@@ -56,11 +56,7 @@ class Chart:
     note: str
     """How to read it, in one sentence."""
     lines: Sequence[ChartLine]
-    log: bool = False
-    ends: tuple[float, float] | None = None
-    """Of the value axis; None: what the values need."""
-    from_zero: bool = False
-    """Whether the value axis starts at 0, so that noise looks as small as it is."""
+    scale: Scale = FREE
     bounds: Sequence[Bound] = field(default_factory=tuple[Bound, ...])
 
     @property
@@ -95,12 +91,12 @@ def _thin(line: ChartLine) -> ChartLine:
 
 def _axes(chart: Chart, lines: Sequence[ChartLine], span: tuple[int, int]) -> tuple[Axis, Axis]:
     values = [float(v) for line in lines for part in (line.series, line.upper) if part for v in part.finite.values]
-    log = chart.log and any(value > 0 for value in values)
-    if chart.ends and not log:
-        low, high = chart.ends
+    log = chart.scale.log and any(value > 0 for value in values)
+    if chart.scale.ends and not log:
+        low, high = chart.scale.ends
     else:
         low, high = axis_ends([*values, *(bound.value for bound in chart.bounds)], log=log)
-        low = min(0.0, *values) if chart.from_zero and not log else low
+        low = min(0.0, *values) if chart.scale.from_zero and not log else low
     first, last = span
     return (
         Axis(low, high, HEIGHT - BOTTOM, TOP, log),

@@ -14,6 +14,7 @@ from trimtab.config.base import Config
 from trimtab.config.safe_yaml import json_data
 from trimtab.report.findings.finding import Remedy
 from trimtab.report.html import asset, percent, short_number, with_decimals
+from trimtab.report.metrics import METRICS
 from trimtab.report.run import Run
 from trimtab.report.series import Onset, Series, onsets
 
@@ -23,8 +24,6 @@ class WatchedCurve:
     """A curve that is watched, and what counts as breaking away."""
 
     metric: str
-    name: str
-    panel: str
     way: Literal["rise", "fall"]
     factor: float
     floor: float
@@ -32,18 +31,28 @@ class WatchedCurve:
     """What answers a break: the learner's own step, or the distance of the policies."""
     window: int = 10
 
+    @property
+    def name(self) -> str:
+        """How a sentence calls it."""
+        return METRICS[self.metric].name
+
+    @property
+    def panel(self) -> str:
+        """The chart that shows it."""
+        return METRICS[self.metric].panel
+
 
 WATCHED = (
-    WatchedCurve("drift/k3", "Mismatch KL", "mismatch", "rise", 10.0, 0.02),
-    WatchedCurve("policy/k3", "KL of the update", "mismatch", "rise", 10.0, 0.02, "smaller steps"),
-    WatchedCurve("train/grad_norm", "Gradient norm before clipping", "gradient", "rise", 10.0, 1.0, "smaller steps"),
-    WatchedCurve("policy/entropy", "Entropy", "entropy", "rise", 3.0, 0.3),
-    WatchedCurve("policy/entropy", "Entropy", "entropy", "fall", 3.0, 0.1),
-    WatchedCurve("rollout/length", "Response length", "length", "rise", 1.5, 1.0),
-    WatchedCurve("rollout/length", "Response length", "length", "fall", 1.5, 1.0),
-    WatchedCurve("rollout/truncated", "Share of truncated responses", "finish", "rise", 5.0, 0.05),
-    WatchedCurve("kept_fraction", "Kept fraction", "kept", "fall", 2.0, 0.1),
-    WatchedCurve("weight/ess", "Effective sample size", "ess", "fall", 2.0, 0.2),
+    WatchedCurve("drift/k3", "rise", 10.0, 0.02),
+    WatchedCurve("policy/k3", "rise", 10.0, 0.02, "smaller steps"),
+    WatchedCurve("train/grad_norm", "rise", 10.0, 1.0, "smaller steps"),
+    WatchedCurve("policy/entropy", "rise", 3.0, 0.3),
+    WatchedCurve("policy/entropy", "fall", 3.0, 0.1),
+    WatchedCurve("rollout/length", "rise", 1.5, 1.0),
+    WatchedCurve("rollout/length", "fall", 1.5, 1.0),
+    WatchedCurve("rollout/truncated", "rise", 5.0, 0.05),
+    WatchedCurve("kept_fraction", "fall", 2.0, 0.1),
+    WatchedCurve("weight/ess", "fall", 2.0, 0.2),
 )
 
 
