@@ -165,6 +165,12 @@ def test_settings_that_are_not_a_mapping_are_refused(settings):
         Correction.from_settings(settings)
 
 
+def test_a_refusal_says_what_a_field_is_for_under_its_name():
+    with pytest.raises(ConfigError) as refusal:
+        losses.Clip(low=-0.2)
+    assert str(refusal.value).startswith("Clip needs low to be at least 0, got -0.2. low: Where A < 0, ")
+
+
 def test_bounds_may_meet_each_other_and_what_they_have_to_contain():
     for bounds in ({"lower": 1.0}, {"upper": 1.0}, {"lower": 1.0, "upper": 1.0}):
         for kind in (Gate, Weight, losses.Cispo):

@@ -22,6 +22,17 @@ def test_the_page_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
+def test_every_accusation_stands_on_the_page_with_its_place(name: str) -> None:
+    page = (ROOT / "docs/frameworks.md").read_text()
+    section = page.partition(f"\n## {DIALECTS[name].title}\n")[2].partition("\n## ")[0]
+    accused = [each for each in DIALECTS[name].remarks if each.level != "note"]
+    assert accused
+    for each in accused:
+        row = f"| {each.level} | `{each.key}` | {each.text.partition('{')[0]}".replace("\n", " ")
+        assert any(line.startswith(row.rstrip()) and each.source in line for line in section.splitlines()), row
+
+
+@pytest.mark.parametrize("name", DIALECTS)
 def test_every_example_reads(name: str) -> None:
     examples = EXAMPLES[name]
     assert examples.corrections

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from typer.main import get_group as click_group
 
 from trimtab import (
     Correction,
@@ -26,6 +27,7 @@ from trimtab import (
 from trimtab.check.judge import check
 from trimtab.check.laws import LAWS
 from trimtab.check.load import FRAMEWORKS
+from trimtab.cli.app import app
 from trimtab.config.advantages import ESTIMATORS, Distillation
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
@@ -152,6 +154,13 @@ def test_the_readme_counts_what_there_is():
     named = re.search(r"launch script of (.*?) really computes", text)
     assert named
     assert re.split(r", | or ", named[1]) == [each.title for each in DIALECTS.values()]
+
+
+def test_the_page_of_the_command_line_lists_every_command_and_every_exit_code():
+    page = (ROOT / "docs/cli.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= set(click_group(app).commands)
+    codes = page.partition("**Exit codes.**")[2].partition("\n\n")[0]
+    assert all(f"{code}: " in codes.replace("\n", " ") for code in range(5))
 
 
 def test_the_readme_stays_short():
