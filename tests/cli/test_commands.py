@@ -266,7 +266,7 @@ def test_an_interruption_is_silent(monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trimtab.cli.own.correction_from", interrupted)
+    monkeypatch.setattr("trimtab.cli.explain.correction_from", interrupted)
     ran = run("explain", "geo-rs")
     assert (ran.exit_code, ran.output) == (130, "")
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from tests.cli.test_process import on_a_terminal
 from trimtab.cli import show
 from trimtab.cli.app import app
-from trimtab.cli.lab_progress import LabProgress
-from trimtab.cli.progress import Progress
+from trimtab.cli.progress import LabProgress, Progress
 from trimtab.records import RunDirectory
 
 HOSTILE = "x\x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2066\x00\x08\ud800\udcff"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from trimtab.cli import briefly
 from trimtab.cli.app import COMMANDS, app, load_command
-from trimtab.cli.brief import briefly
 from trimtab.dialects.frameworks import DIALECTS, SIGNATURES, keys_of_framework
 
 
@@ -24,8 +24,8 @@ def test_the_help_page_says_of_a_command_what_it_says_of_itself(name: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "absent", "present"),
     [
-        (["--help"], {"pydantic", "trimtab.config.algebra", "trimtab.cli.own"}, {"trimtab.cli.app"}),
-        (["explain", "icepop"], {"trimtab.dialects", "trimtab.config.training"}, {"trimtab.cli.own", "pydantic"}),
+        (["--help"], {"pydantic", "trimtab.config.algebra", "trimtab.explain.words"}, {"trimtab.cli.app"}),
+        (["explain", "icepop"], {"trimtab.dialects", "trimtab.config.training"}, {"trimtab.explain.words", "pydantic"}),
     ],
 )
 def test_a_command_loads_what_it_needs_and_no_other(arguments: list[str], absent: set[str], present: set[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.cli.write import write_file
+from trimtab.cli.show import write_file
 
 
 def test_a_neighbour_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.dialects.whole_files import WHOLE
 from trimtab import Correction, Gate, Weight
 from trimtab.cli.compare import comparison_code, differences_of
 from trimtab.cli.convert import as_yaml
-from trimtab.cli.sizes import sizes
+from trimtab.cli.differences import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
 from trimtab.dialects.reading import NOTHING

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
+
+@contextmanager
+def briefly() -> Generator[None]:
+    """Without the collector of cycles, and without pydantic's search of every installed package for plug-ins; both as before afterwards."""
+    collects, said = gc.isenabled(), os.environ.get(PLUGINS)
+    gc.disable()
+    os.environ.setdefault(PLUGINS, "__all__")
+    try:
+        yield
+    finally:
+        if said is None:
+            del os.environ[PLUGINS]
+        if collects:
+            gc.enable()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `trimtab` with these arguments (the process's own where left out) and exit."""
-    from trimtab.cli.brief import briefly  # here, so that importing trimtab.cli costs nothing
-
     with briefly():
-        from trimtab.cli.app import app
+        from trimtab.cli.app import app  # here, so that importing trimtab.cli costs nothing
 
     try:
         app(args=None if arguments is None else list(arguments), prog_name="trimtab")

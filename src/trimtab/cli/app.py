@@ -14,8 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trimtab import __version__
-from trimtab.cli import show
-from trimtab.cli.brief import briefly
+from trimtab.cli import briefly, show
 from trimtab.config.visible import on_one_line
 from trimtab.errors import ConfigWarning, TrimtabError
 

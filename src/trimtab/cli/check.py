@@ -13,8 +13,8 @@ import yaml
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.live import LiveBar
-from trimtab.cli.write import write_file
+from trimtab.cli.progress import LiveBar
+from trimtab.cli.show import write_file
 from trimtab.config.algebra import Correction
 from trimtab.config.files import correction_from
 from trimtab.config.safe_yaml import settings_of

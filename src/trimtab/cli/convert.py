@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +13,17 @@ import typer
 import yaml
 
 from trimtab.cli import show
-from trimtab.cli.exits import READ_IN_PART, WRITTEN_IN_PART
-from trimtab.cli.migrate import migrate_files
-from trimtab.cli.own import refuse_folder
-from trimtab.cli.remarks import Lines, RemarkLine, from_findings
+from trimtab.cli.explain_file import refuse_folder
+from trimtab.cli.findings import Lines, RemarkLine, from_findings
+from trimtab.cli.show import READ_IN_PART, WRITTEN_IN_PART, write_file
+from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.guess import framework_of
+from trimtab.dialects.writing.migration import TODAY, migrate
 from trimtab.dialects.writing.refusals import offer_words
-from trimtab.errors import ConfigError, UnknownNameError, nearest
+from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)
 PARTS = ("correction", "loss", "advantage")
@@ -175,7 +178,7 @@ def _left_out(reading: Reading, result: Writing) -> list[RemarkLine]:
     """What the target cannot say, what that changes in numbers, and what it could say instead."""
     if not result.omissions:
         return []
-    from trimtab.cli.sizes import sizes
+    from trimtab.cli.differences import sizes
 
     found = [RemarkLine(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
     dialect = dialect_of(result.framework)
@@ -247,3 +250,59 @@ def _nameless(reading: Reading) -> dict[str, str]:
 def as_yaml(settings: Any) -> str:
     """Settings as their users keep them."""
     return yaml.safe_dump(settings, sort_keys=False, default_flow_style=False, allow_unicode=True)
+
+
+def migrate_files(framework: str, places: list[Path], dry_run: bool) -> None:
+    """Rewrite, or show, every file that uses replaced keys; say how many did, did not, and could not, and why."""
+    count = {"changed": 0, "same": 0, "passed": 0, "refused": 0}
+    for file in _yaml_files(places):
+        try:
+            text = text_of(file)
+            result = migrate(framework, text)
+            if result.changed and not dry_run:
+                write_file(file, result.text)
+        except TrimtabError as error:
+            count["refused"] += 1
+            show.complain(_about(file, str(error)))
+            continue
+        if result.changed:
+            count["changed"] += 1
+            show.put_raw(_diff(file, text, result.text))
+        elif result.reason == TODAY:
+            count["same"] += 1
+        else:
+            count["passed"] += 1
+            show.note(f"{file} is left as it is: {result.reason}.")
+    done = "would be rewritten" if dry_run else "rewritten"
+    counted = f"{count['changed']} {done}, {count['same']} need nothing, {count['refused']} refused"
+    others = f", {count['passed']} not {dialect_of(framework).title} settings" if count["passed"] else ""
+    show.put_raw(f"{counted}{others}.\n")
+    if count["refused"]:
+        raise typer.Exit(1)
+
+
+def _about(file: Path, problem: str) -> str:
+    if problem.startswith(str(file)):
+        return problem
+    own = problem.removeprefix("The text ")
+    return f"{file} {own}" if own != problem else f"{file} is left as it is: {problem}"
+
+
+def _diff(file: Path, before: str, after: str) -> str:
+    """A unified diff; a last line without a break says so, as diff does."""
+    name = on_one_line(str(file))
+    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _yaml_files(places: list[Path]) -> list[Path]:
+    """The files named, and those under the folders named, each once however many links lead to it."""
+    found: dict[str, Path] = {}
+    for place in places:
+        if not os.path.lexists(place):
+            raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
+        inside = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml")) if place.is_dir() else []
+        for file in inside if place.is_dir() else [place]:
+            if not file.is_dir():
+                found.setdefault(os.path.realpath(file), file)
+    return list(found.values())

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.live import LiveBar
+from trimtab.cli.progress import LiveBar
 from trimtab.installed import check_training
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +13,18 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.own import own_or_theirs
 from trimtab.config.algebra import Correction
-from trimtab.config.files import is_file_name, to_yaml
+from trimtab.config.files import correction_from, is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
-from trimtab.config.presets import BYPASS, PRESETS, Preset
+from trimtab.config.presets import BYPASS, PRESETS, Preset, preset_names
 from trimtab.errors import ConfigError
 from trimtab.explain.examples import examples, setting
 from trimtab.explain.gate_words import as_written
 from trimtab.explain.sensitivity import rarely_fires
 from trimtab.explain.words import Passage, formulas, passages
+
+OURS = {".yaml", ".yml", ".json"}
+"""Endings of files that a correction of ours can be in."""
 
 
 def _presets_from(start: str) -> list[str]:
@@ -103,7 +106,7 @@ def explain(
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
     rule = None if framework is not None else own_or_theirs(name, changes or [])
     if rule is None:
-        from trimtab.cli.theirs import explain_file  # with the frameworks
+        from trimtab.cli.explain_file import explain_file  # with the frameworks
 
         explain_file(name, framework, documented, sets or [], everything, version, root)
         return
@@ -111,6 +114,44 @@ def explain(
         show.put_raw(to_yaml(rule))
         return
     show.put(*explanation(rule, name, changes or []))
+
+
+def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
+    """A correction of ours by name or file; None for a file that is a framework's."""
+    path = Path(name)
+    if name not in preset_names() and os.path.isdir(path):
+        from trimtab.cli.explain_file import refuse_folder  # with the frameworks
+
+        refuse_folder(path, "explain")
+    if not (is_file_name(name) or _is_file(path)):
+        return correction_from(name, changes)
+    if path.suffix.lower() not in OURS and _is_file(path):
+        return None
+    try:
+        return correction_from(name, changes)
+    except ConfigError:
+        if changes or not _is_file(path):
+            raise
+        if _is_ours(path):
+            raise
+        return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file that cannot be read as a correction was meant as one: by the names at its top."""
+    from trimtab.dialects.settings import flat_settings  # with the frameworks
+
+    try:
+        return any(name.partition(".")[0] in Correction.model_fields for name in flat_settings(path))
+    except ConfigError:
+        return True
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def explanation(rule: Correction, name: str, changes: Sequence[str]) -> list[RenderableType]:

@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab.cli import show
-from trimtab.cli.lab_progress import LabProgress
-from trimtab.cli.write import write_file
+from trimtab.cli.progress import LabProgress
+from trimtab.cli.show import write_file
 from trimtab.errors import ConfigError, RecordError, TrimtabError
 from trimtab.installed import check_training
 

@@ -9,7 +9,7 @@ import typer
 
 from trimtab.cli import show
 from trimtab.cli.lab import Overrides, lab, sound_numbers
-from trimtab.cli.lab_progress import LabProgress
+from trimtab.cli.progress import LabProgress
 from trimtab.errors import RecordError
 from trimtab.installed import check_training
 

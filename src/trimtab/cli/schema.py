@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from trimtab.cli import show
-from trimtab.cli.write import write_file
+from trimtab.cli.show import write_file
 from trimtab.config.algebra import Correction
 
 

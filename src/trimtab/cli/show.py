@@ -6,8 +6,12 @@ Every text passes `visible` on its way: names, settings and errors come from out
 from __future__ import annotations
 
 import io
+import os
+import secrets
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,10 +20,15 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.config.visible import visible
+from trimtab.errors import TrimtabError
 
 if TYPE_CHECKING:  # which would load every setting
     from trimtab.explain.words import Passage
 
+READ_IN_PART = 3
+"""A part of the settings could not be read and the rest was."""
+WRITTEN_IN_PART = 4
+"""Everything was read and the target can say only some of it."""
 UNCUT = 10_000
 """Columns of a page that is not a terminal: wider than any line, so that nothing wraps."""
 
@@ -118,3 +127,28 @@ def lines(section: Passage, styles: Mapping[str, str] | None = None) -> list[Ren
     for label, text in section.lines:
         grid.add_row(Text(f"  {label}", style=(styles or {}).get(label, "dim")), text)
     return [Text(""), heading(section.title), grid]
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file by way of a neighbour, so that a reader never sees half of it."""
+    target = Path(os.path.realpath(path))
+    neighbour = target.with_name(
+        f".{target.name}.{secrets.token_hex(8)}.part"
+    )  # a name that nobody can put a link at before
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device has nothing to replace
+            path.write_text(text, encoding="utf-8")
+            return
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+            with open(os.open(neighbour, flags, 0o666), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            if target.exists():
+                shutil.copymode(target, neighbour)
+            neighbour.replace(target)
+        finally:
+            neighbour.unlink(missing_ok=True)
+    except OSError as error:
+        raise TrimtabError(
+            f"{path} cannot be written: {error.strerror}. Check the folder and its permissions."
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab import dialects
-from trimtab.cli import sizes
+from trimtab.cli import differences
 
 
 def test_two_rules_that_correct_nothing_are_told_apart_without_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,10 +13,10 @@ def test_two_rules_that_correct_nothing_are_told_apart_without_a_batch(monkeypat
     asked, there = dialects.read("prime-rl", {"type": "ppo"}), dialects.read("verl", {})
     assert asked.correction is not None
     assert asked.correction != there.correction
-    monkeypatch.setattr(sizes, "smallest_difference", lambda *rules, **more: pytest.fail("a batch was tried"))
-    assert sizes.sizes(asked, there, ["correction"]) == {}
+    monkeypatch.setattr(differences, "smallest_difference", lambda *rules, **more: pytest.fail("a batch was tried"))
+    assert differences.sizes(asked, there, ["correction"]) == {}
 
 
 def test_a_gate_that_is_left_out_is_shown_on_a_batch() -> None:
     asked, there = dialects.read("prime-rl", {"type": "icepop"}), dialects.read("verl", {})
-    assert "correction" in sizes.sizes(asked, there, ["correction"])
+    assert "correction" in differences.sizes(asked, there, ["correction"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.dialects.examples import EXAMPLES
-from trimtab.cli.remarks import Lines, from_findings, short_key, shorten
+from trimtab.cli.findings import Lines, from_findings, short_key, shorten
 from trimtab.dialects import Finding, read
 from trimtab.dialects.reading import Level
 

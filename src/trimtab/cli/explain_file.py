@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import typer
@@ -10,14 +13,19 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.exits import READ_IN_PART
-from trimtab.cli.own import refuse_folder
-from trimtab.cli.remarks import Lines, RemarkLine, from_findings
+from trimtab.cli.findings import Lines, RemarkLine, from_findings
+from trimtab.cli.show import READ_IN_PART
 from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
+from trimtab.dialects.files.beneath import is_file
+from trimtab.dialects.files.opening import READ, SHELL
 from trimtab.dialects.frameworks import SIGNATURES, dialect_of
 from trimtab.dialects.guess import recognise
+from trimtab.errors import ConfigError, ConfigFileError
 from trimtab.explain.words import Passage, formulas, passages
+
+MOST_TRIED, SHOWN = 60, 4
+"""Files of a folder that are looked into, and those that are named."""
 
 DEVIATION = ("std_over", "unbiased", "eps")
 """How a deviation is taken, which is nothing where none divides."""
@@ -122,3 +130,21 @@ def _fields(value: Config) -> str:
         if name in said or (each not in (None, False, "none") and name not in idle)
     }
     return ", ".join(f"{name} {each}" for name, each in shown.items())
+
+
+def refuse_folder(path: Path, command: str) -> None:
+    """Refuse a folder where one file is wanted, with the files in it that look like settings."""
+    if not os.path.isdir(path):
+        return
+    found: list[str] = []
+    files = (each for each in sorted(path.iterdir()) if each.suffix.lower() in {*READ, *SHELL, ".py"} and is_file(each))
+    for file in islice(files, MOST_TRIED):
+        with suppress(ConfigError):
+            found.append(f"{file.name} ({recognise(file).framework})")
+    named = f"{', '.join(found[:SHOWN])}{f' and {len(found) - SHOWN} more' if len(found) > SHOWN else ''}"
+    said = (
+        f"In it these look like settings: {named}."
+        if found
+        else "No file directly in it looks like a framework's settings."
+    )
+    raise ConfigFileError(f"{command} needs a file, got the folder {path}. {said}")
