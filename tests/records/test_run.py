@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trimtab.config.training import Train
 from trimtab.errors import InUseError, RecordError
 from trimtab.records import RunDirectory, free_name
 from trimtab.records.files import append_line, json_line, lines_of
+from trimtab.records.lock import is_held
 
 
 def started(path: Path, **record: Any) -> RunDirectory:
@@ -627,3 +629,59 @@ def test_a_line_of_metrics_without_a_step_is_refused_in_one_sentence(tmp_path: P
             again.rewind(5)
         assert "\n" not in str(refused.value)
         (again.path / "metrics.jsonl").unlink()
+
+
+# pipes
+
+
+NAMES = ("run.json", "config.yaml", "metrics.jsonl", "events.jsonl", "lock", "rollouts/step-000000.parquet")
+USES: dict[str, Callable[[Path], Any]] = {
+    "read": lambda path: RunDirectory.read(path).metrics(),
+    "look": lambda path: (RunDirectory.read(path).status, RunDirectory.read(path).events()),
+    "table": lambda path: RunDirectory.read(path).rollout_table(),
+    "open": lambda path: RunDirectory.open(path).close(),
+    "create": lambda path: RunDirectory.create(path, {"steps": 3}).close(),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_in_a_run_directory_keeps_nobody_waiting(name: str, use: str, tmp_path: Path) -> None:
+    with started(tmp_path) as run:
+        run.log(0, {"loss": 1.0})
+        run.event("start", "begun")
+        run.rollouts([row(step=0)])
+    (run.path / name).unlink()
+    os.mkfifo(run.path / name)
+    ends: list[Exception | None] = []
+
+    def work() -> None:
+        try:
+            USES[use](run.path)
+        except RecordError as error:
+            ends.append(error)
+        else:
+            ends.append(None)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(20)
+    assert ends
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_line_is_not_written_to_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(RecordError, match="no ordinary file"):
+        append_line(tmp_path / "metrics.jsonl", b"{}\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_lock_that_is_held(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    held: list[bool] = []
+    worker = threading.Thread(target=lambda: held.append(is_held(tmp_path / "lock")), daemon=True)
+    worker.start()
+    worker.join(20)
+    assert held == [False]

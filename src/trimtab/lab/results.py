@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.config.base import Config
-from trimtab.config.safe_yaml import json_data
+from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, version
 from trimtab.lab.pairing import CellPairing, cell_pairing
@@ -185,7 +185,8 @@ def read_results(path: Path) -> LabResults:
     """The lab in a folder, or of a lab.json."""
     file = path / "lab.json" if os.path.isdir(path) else path
     try:
-        found = json_data(file.read_bytes())
+        with opened(file) as source:
+            found = json_data(source.read())
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror}. `trimtab lab --out DIR` writes it.") from error
     except ValueError:

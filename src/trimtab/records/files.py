@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from trimtab.config.safe_yaml import json_data
+from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import RecordError, TrimtabError
 
 TEMPORARY = ".writing-"
@@ -21,6 +22,7 @@ TEMPORARY = ".writing-"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Of opening a file of ours: where a link has its name, what the link leads to is not ours to change. Windows has no such flag."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_FILE = "it is no ordinary file"
 
 
 def utf8_text(text: str) -> str:
@@ -99,6 +101,20 @@ def write_whole(path: Path, data: bytes) -> None:
         handle.write(data)
 
 
+def open_ordinary(path: Path, flags: int) -> int:
+    """An ordinary file, opened to be written; an OSError for a pipe or a device, which could keep its writer waiting without end."""
+    try:
+        descriptor = os.open(path, flags | NO_LINK | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads
+            raise OSError(errno.EINVAL, _NO_FILE) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _NO_FILE)
+    return descriptor
+
+
 def make_folder(path: Path) -> Path:
     """The folder, made with whatever was missing above it, so that its name survives a power cut."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -112,7 +128,7 @@ def make_folder(path: Path) -> Path:
 def sync_file(path: Path) -> None:
     """Have what a file holds survive a power cut; one that is not there holds nothing."""
     try:
-        descriptor = os.open(path, os.O_RDWR | NO_LINK)
+        descriptor = open_ordinary(path, os.O_RDWR)
     except FileNotFoundError:
         return
     try:
@@ -135,7 +151,7 @@ def sync_folder(folder: Path) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Add one whole line, or leave the file as it was."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK, 0o666)
+        descriptor = open_ordinary(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     except OSError as error:
         raise disk_error(path, error) from error
     try:
@@ -154,13 +170,18 @@ def append_line(path: Path, line: bytes) -> None:
 def lines_of(path: Path) -> list[dict[str, Any]]:
     """The records of a JSON Lines file; one that was cut off by a kill, at the end, is left out; no file has none."""
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}.") from error
     *lines, _ = data.split(b"\n")
     return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _bytes_of(path: Path) -> bytes:
+    with opened(path) as file:
+        return file.read()
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -178,7 +199,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
 def cut_torn_line(path: Path) -> int:
     """Cut off a torn last line, so that the next one does not join it; how many bytes went."""
     with suppress(FileNotFoundError):
-        data = path.read_bytes()
+        data = _bytes_of(path)
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
             os.truncate(path, whole)
@@ -191,7 +212,7 @@ def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> int:
     records = lines_of(path)
     if all(wanted(record) for record in records):
         return 0
-    lines = path.read_bytes().split(b"\n")
+    lines = _bytes_of(path).split(b"\n")
     kept = [line + b"\n" for line, record in zip(lines, records, strict=False) if wanted(record)]
     write_whole(path, b"".join(kept))
     return len(records) - len(kept)

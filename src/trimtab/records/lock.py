@@ -7,8 +7,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import InUseError
-from trimtab.records.files import NO_LINK, disk_error
+from trimtab.records.files import disk_error, open_ordinary
 
 try:
     import fcntl
@@ -25,7 +26,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
+            self._descriptor = open_ordinary(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise disk_error(path, error) from error
         try:
@@ -56,15 +57,14 @@ def is_held(path: Path) -> bool:
     if fcntl is None:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        file = opened(path)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
 
 

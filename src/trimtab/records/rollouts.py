@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.files import whole_file
 from trimtab.records.schema import ROWS, SCHEMA, RolloutRow, table_of
@@ -109,9 +110,11 @@ def _steps(path: Path) -> list[int]:
 
 def _read(path: Path, keep: object = None, columns: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
-            _check(path, file.schema_arrow)
-        return pq.read_table(path, filters=keep, columns=columns, schema=ROWS)
+        with opened(path) as source:
+            with pq.ParquetFile(source) as file:
+                _check(path, file.schema_arrow)
+            source.seek(0)
+            return pq.read_table(source, filters=keep, columns=columns, schema=ROWS)
     except FileNotFoundError:  # whoever only reads may be overtaken by a run that is rewound
         return (ROWS if columns is None else pa.schema([ROWS.field(name) for name in columns])).empty_table()
     except (pa.ArrowException, OSError, ValueError) as error:

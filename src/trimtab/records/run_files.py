@@ -12,7 +12,7 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.base import excerpt
-from trimtab.config.safe_yaml import RecordedLoader, json_data, reason, text_of, yaml_data
+from trimtab.config.safe_yaml import RecordedLoader, json_data, opened, reason, text_of, yaml_data
 from trimtab.errors import ConfigFileError, RecordError
 from trimtab.records.files import TEMPORARY, strict_json, write_whole
 from trimtab.records.schema import SCHEMA
@@ -55,7 +55,8 @@ def run_facts(path: Path) -> dict[str, Any]:
         there = "a file" if os.path.exists(path) else "nothing"
         raise RecordError(f"{path} needs to be a run directory, got {there} there.")
     try:
-        facts = json_data((path / "run.json").read_bytes())
+        with opened(path / "run.json") as file:
+            facts = json_data(file.read())
         schema, by, _, _ = (facts[name] for name in ("schema", "trimtab", "created", "status"))
     except FileNotFoundError:
         if (path / "config.yaml").exists() or (path / "lock").exists():

@@ -141,8 +141,11 @@ def _piece(path: Path) -> Callable[[int], str] | None:
         return None
     # Checkpoints with their final names only, and not one level deeper: a run that goes on makes and removes others meanwhile.
     for found in sorted(path.glob("checkpoints/step-*"), reverse=True):
+        file = found / "model" / "tokenizer.json"
+        if not file.is_file():  # a pipe would keep its reader waiting
+            continue
         try:
-            tokenizer = Tokenizer.from_file(str(found / "model" / "tokenizer.json"))
+            tokenizer = Tokenizer.from_file(str(file))
         except (
             Exception
         ):  # removed since, damaged, or of a kind that has no such file; the package raises nothing narrower
