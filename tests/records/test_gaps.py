@@ -4,7 +4,6 @@ import pytest
 
 from tests.records.rows import row
 from trimtab.records import RunDirectory
-from trimtab.records.gaps import gaps
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ def test_lines_that_are_missing_or_double_are_named(tmp_path: Path, lines: list[
     with RunDirectory.create(tmp_path / "run", {}) as run:
         for step in lines:
             run.log(step, {"a": 1.0})
-        assert gaps(run, range(12), rows=None, per_step=None) == said
+        assert run.gaps(range(12), rows=None, per_step=None) == said
 
 
 def test_rollouts_are_missed_by_step_or_by_their_number(tmp_path: Path) -> None:
@@ -30,6 +29,6 @@ def test_rollouts_are_missed_by_step_or_by_their_number(tmp_path: Path) -> None:
         for step in range(4):
             run.log(step, {"a": 1.0})
             run.rollouts([row(step, group=2 * step), *([row(step, group=2 * step + 1)] if step != 2 else [])])
-        assert gaps(run, range(4), rows=8, per_step=2) == ["Rollouts are missing of step 2."]
-        assert gaps(run, range(4), rows=8, per_step=None) == ["Rollouts are missing: 7 of 8 are there."]
-        assert gaps(run, range(4), rows=7, per_step=None) == []
+        assert run.gaps(range(4), rows=8, per_step=2) == ["Rollouts are missing of step 2."]
+        assert run.gaps(range(4), rows=8, per_step=None) == ["Rollouts are missing: 7 of 8 are there."]
+        assert run.gaps(range(4), rows=7, per_step=None) == []

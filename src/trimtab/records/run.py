@@ -8,8 +8,8 @@ import importlib.metadata
 import re
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -36,6 +36,7 @@ from trimtab.records.run_files import (
     check_no_links,
     check_unused,
     checkpoint_step,
+    gaps_of,
     run_facts,
     run_settings,
     set_aside,
@@ -68,25 +69,16 @@ class RunDirectory:
     def create(cls, path: str | Path, settings: Mapping[str, Any]) -> RunDirectory:
         """A new run, in a folder that is new, empty, or was left half-made by a run killed at its start."""
         path = Path(path)
-        try:
+        with _disk_errors(path):
             make_folder(path)
             check_unused(path)
             check_no_links(path)
-        except OSError as error:
-            raise disk_error(path, error) from error
-        lock = Lock(path / "lock")
-        try:
+        with _held_lock(path) as lock:
             check_unused(path)
             (path / "rollouts").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
             write_settings(path, settings)
             write_facts(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
-        except OSError as error:
-            lock.release()
-            raise disk_error(path, error) from error
-        except BaseException:
-            lock.release()
-            raise
         return cls(path, run_settings(path), lock)
 
     @classmethod
@@ -95,8 +87,7 @@ class RunDirectory:
         path = Path(path)
         run_facts(path)
         check_no_links(path)
-        lock = Lock(path / "lock")
-        try:
+        with _held_lock(path) as lock:
             run = cls(path, run_settings(path), lock)
             write_facts(path, **(run_facts(path) | {"status": "running"}))
             torn = {name: cut_torn_line(path / name) for name in ("metrics.jsonl", "events.jsonl")}
@@ -105,12 +96,6 @@ class RunDirectory:
             for name, size in torn.items():
                 if size:
                     run.event("torn", f"The last line of {name} was cut off; {size} bytes of it went.", file=name)
-        except OSError as error:
-            lock.release()
-            raise disk_error(path, error) from error
-        except BaseException:
-            lock.release()
-            raise
         return run
 
     @classmethod
@@ -172,6 +157,11 @@ class RunDirectory:
     def rows(self) -> Counter[int]:
         """How many rollouts are recorded of each step; of a run opened again, known once it was rewound."""
         return self._rollouts.counts
+
+    def gaps(self, steps: Iterable[int], *, rows: int | None, per_step: int | None) -> list[str]:
+        """What it should hold of these steps and does not, a sentence for each sort of record; see `run_files.gaps_of`."""
+        logged = [int(line["step"]) for line in self.metrics()]
+        return gaps_of(logged, self.rows, steps, rows=rows, per_step=per_step)
 
     def rollout_table(self, steps: Collection[int] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The recorded rows of all or some steps, in the order they were recorded. `schema.rows_from` makes objects of them."""
@@ -262,17 +252,25 @@ class RunDirectory:
             raise RecordError(f"{self.path} needs to be open, got closed. Open it again.")
 
 
-class _disk_errors:  # noqa: N801
+@contextmanager
+def _disk_errors(path: Path) -> Generator[None]:
     """An error of the system inside it, said in our words."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, error) from error
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise disk_error(self.path, error) from error
+@contextmanager
+def _held_lock(path: Path) -> Generator[Lock]:
+    """The lock of a run, held on where nothing is raised inside."""
+    lock = Lock(path / "lock")
+    try:
+        with _disk_errors(path):
+            yield lock
+    except BaseException:
+        lock.release()
+        raise
 
 
 def free_name(root: Path, name: str) -> Path:

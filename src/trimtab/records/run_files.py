@@ -1,11 +1,12 @@
-"""What a run directory holds beside its rollouts: run.json, config.yaml, and checkpoints by name."""
+"""What a run directory holds beside its rollouts: run.json, config.yaml, checkpoints by name, and which records it lacks."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,3 +130,40 @@ def checkpoint_step(path: Path) -> int:
     """The step of a checkpoint that resuming could find; -1 for anything else."""
     match = re.fullmatch(r"(?:\.replaced-)?step-(\d+)", path.name)
     return int(match[1]) if match else -1
+
+
+def gaps_of(
+    logged: Iterable[int], recorded: Counter[int], steps: Iterable[int], *, rows: int | None, per_step: int | None
+) -> list[str]:
+    """One sentence for each sort of record that lacks something of these steps; none where all is there.
+
+    `logged`: the step of each line of metrics; `recorded`: rollouts that are there of each step. `rows`: rollouts recorded of all
+    steps, None where that is not known; `per_step`: of each, where each has as many.
+    """
+    wanted, lines = sorted(steps), Counter(logged)
+    absent = [step for step in wanted if not lines[step]]
+    double = [step for step in wanted if lines[step] > 1]
+    short = [step for step in wanted if recorded[step] < per_step] if per_step else []
+    said: list[str] = []
+    if absent:
+        said.append(f"metrics.jsonl has no line of {_steps_text(absent)}.")
+    if double:
+        said.append(f"metrics.jsonl has more than one line of {_steps_text(double)}.")
+    if short:
+        said.append(f"Rollouts are missing of {_steps_text(short)}.")
+    elif rows is not None and recorded.total() < rows:
+        said.append(f"Rollouts are missing: {recorded.total()} of {rows} are there.")
+    return said
+
+
+def _steps_text(steps: list[int]) -> str:
+    """Steps as text: runs of them by their ends, and of many runs the first few."""
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and runs[-1][1] == step - 1:
+            runs[-1][1] = step
+        else:
+            runs.append([step, step])
+    words = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
+    more = f" and {len(words) - 5} more stretches" if len(words) > 5 else ""
+    return f"{'step' if len(steps) == 1 else 'steps'} {', '.join(words[:5])}{more}"

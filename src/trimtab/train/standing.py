@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.config.training import Train
-from trimtab.records.gaps import gaps
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.buffer import Buffer
@@ -90,5 +89,5 @@ class Standing:
         rollout, record = config.rollout, config.record
         every = rollout.groups * rollout.samples if record.rollouts == 1 else None
         logged = range(state.version - (state.owed is not None))
-        for message in gaps(run, logged, rows=state.rows, per_step=every):
+        for message in run.gaps(logged, rows=state.rows, per_step=every):
             note("missing", f"{message} The run goes on without them.")
