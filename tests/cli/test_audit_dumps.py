@@ -22,7 +22,7 @@ from tests.records.dumps import made, pickled
 from tests.train.runs import SMALL
 from trimtab.audit import scoring
 from trimtab.cli.app import app
-from trimtab.records.dumps import following, load
+from trimtab.records.dumps import load, tail
 
 
 def run(*arguments: object) -> Any:
@@ -206,7 +206,7 @@ def test_a_growing_folder_is_followed_until_it_is_interrupted(
         raise KeyboardInterrupt
 
     growing = grow()
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: next(growing)))
+    monkeypatch.setattr(tail, "time", SimpleNamespace(sleep=lambda _: next(growing)))
     ran = run("audit", folder, "--watch")
     assert ran.exit_code == 130
     lines = ran.stdout.splitlines()
@@ -230,7 +230,7 @@ def test_one_of_our_own_runs_is_audited_whole_and_as_it_goes_on(tmp_path: Path, 
     assert {each["cause"] for each in told["causes"] if each["lacks"].startswith("version")} == set()
 
     looks = iter([None, None])
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: stop() if next(looks, 0) == 0 else None))
+    monkeypatch.setattr(tail, "time", SimpleNamespace(sleep=lambda _: stop() if next(looks, 0) == 0 else None))
 
     def stop() -> None:
         raise KeyboardInterrupt

@@ -210,7 +210,7 @@ assert "torch" not in sys.modules
 
 
 def test_a_part_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trimtab.records.saved_file.BATCH_SCHEMA", 2)
+    monkeypatch.setattr("trimtab.records.saved.BATCH_SCHEMA", 2)
     with trimtab.Recorder(tmp_path, rank=0) as rec:
         rec.add(**given())
     with pytest.raises(RecordError, match="needs a batch of schema 1, got 2"):

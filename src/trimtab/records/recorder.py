@@ -19,7 +19,7 @@ from typing import Any
 
 from trimtab.errors import ConfigError, InputError, RecordError
 from trimtab.records.files import disk_error, make_folder
-from trimtab.records.saved_file import write_rows
+from trimtab.records.saved import write_rows
 from trimtab.records.trained_batch import TrainedBatch
 
 _PART = re.compile(r"step-\d+-rank-(\d+)-(\d+)\.parquet")

@@ -10,20 +10,80 @@ sequence has one for each sequence:
     reward    1.0         0.0
 
 Index t of a log-prob is that of token t itself, given all before it.
+
+On disk, as `Recorder` writes it, a batch is parquet: one row per sequence, lists where there is a value per token, in the types of
+`COLUMNS` and with its alignment, a version in the metadata. A column that is not known is not there, or null in some rows.
 """
 
+# pyarrow carries no types.
+# pyright: reportUnknownParameterType=false
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trimtab.errors import InputError
+from trimtab.records.files import utf8_text, whole_file
 
-PER_TOKEN = ("tokens", "trained", "behavior", "proximal", "current", "reference", "advantage", "versions")
-PER_SEQUENCE = ("group", "reward", "step", "learner_version", "finish", "source", "text")
+BATCH_SCHEMA = 1
+"""Raised when a reader of before could misread what is written now."""
+BATCH_MARK = b"trimtab.batch"
+_WRITTEN: dict[type[np.generic], pa.DataType] = {
+    np.int64: pa.int64(),
+    np.bool_: pa.bool_(),
+    np.float32: pa.float32(),
+    np.float64: pa.float64(),
+    np.str_: pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a saved batch: what it holds in memory and on disk."""
+
+    kind: type[np.generic]
+    unknown: float | int = math.nan
+    """What stands in it where nothing is known of a token or a sequence; text is empty there."""
+    per_token: bool = False
+    as_text: bool = False
+    """Whether it is text on disk, whatever it is in memory."""
+
+    @property
+    def written(self) -> pa.DataType:
+        """Its type on disk."""
+        kind = _WRITTEN[np.str_ if self.as_text else self.kind]
+        return pa.list_(kind) if self.per_token else kind
+
+
+COLUMNS: dict[str, Column] = {
+    "tokens": Column(np.int64, -1, per_token=True),
+    "trained": Column(np.bool_, False, per_token=True),
+    "behavior": Column(np.float32, per_token=True),
+    "proximal": Column(np.float32, per_token=True),
+    "current": Column(np.float32, per_token=True),
+    "reference": Column(np.float32, per_token=True),
+    "advantage": Column(np.float32, per_token=True),
+    "versions": Column(np.int64, -1, per_token=True),
+    "group": Column(np.int64, -1, as_text=True),  # on disk whatever tells the prompts of a step apart
+    "reward": Column(np.float64),
+    "step": Column(np.int64, -1),
+    "learner_version": Column(np.int64, -1),
+    "finish": Column(np.str_),
+    "source": Column(np.str_),
+    "text": Column(np.str_),
+}
+"""Every column by its name, in saved batches, in rows of dumps, and on disk."""
+PER_TOKEN = tuple(name for name, column in COLUMNS.items() if column.per_token)
+PER_SEQUENCE = tuple(name for name, column in COLUMNS.items() if not column.per_token)
+_ON_DISK = tuple(dict.fromkeys(("step", "learner_version", *PER_SEQUENCE, *PER_TOKEN)))
 LOG_PROBS = ("behavior", "proximal", "current", "reference")
 
 
@@ -114,3 +174,17 @@ def part_of(batch: SavedBatch, sequences: NDArray[np.int64]) -> SavedBatch:
                 chosen[name] = column[index]
     offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
     return SavedBatch(origin=batch.origin, offsets=offsets, **chosen)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> None:
+    """Write sequences as one file that is whole or absent; `facts` stand in its metadata."""
+    named = [name for name in _ON_DISK if any(row.get(name) is not None for row in rows)]
+    columns = [pa.array([_cell(row.get(name)) for row in rows], COLUMNS[name].written) for name in named]
+    marks = {BATCH_MARK.decode(): str(BATCH_SCHEMA), **facts}
+    schema = pa.schema([pa.field(name, COLUMNS[name].written) for name in named], metadata=marks)
+    with whole_file(path) as handle:
+        pq.write_table(pa.table(columns, schema=schema), handle, compression="zstd")
+
+
+def _cell(value: Any) -> Any:
+    return utf8_text(value) if isinstance(value, str) else value

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -21,46 +22,6 @@ SCHEMA = 1
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
-
-_INTS, _FLOATS, _BOOLS = pa.list_(pa.int32()), pa.list_(pa.float32()), pa.list_(pa.bool_())
-ROWS = pa.schema(
-    [
-        pa.field("step", pa.int64(), nullable=False),
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("group", pa.int64(), nullable=False),
-        pa.field("sample", pa.int64(), nullable=False),
-        pa.field("problem", pa.string(), nullable=False),
-        pa.field("prompt", pa.string(), nullable=False),
-        pa.field("response", pa.string(), nullable=False),
-        pa.field("prompt_tokens", _INTS, nullable=False),
-        pa.field("tokens", _INTS, nullable=False),
-        pa.field("behavior", _FLOATS),
-        pa.field("raw", _FLOATS),
-        pa.field("proximal", _FLOATS),
-        pa.field("current", _FLOATS),
-        pa.field("reference", _FLOATS),
-        pa.field("mask", _BOOLS, nullable=False),
-        pa.field("versions", _INTS, nullable=False),
-        pa.field("kept", _BOOLS, nullable=False),
-        pa.field("weight", _FLOATS, nullable=False),
-        pa.field("advantage", _FLOATS, nullable=False),
-        pa.field("reward", pa.float64(), nullable=False),
-        pa.field("parts", pa.map_(pa.string(), pa.float64()), nullable=False),
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("finish", pa.string(), nullable=False),
-        pa.field("staleness", pa.int64(), nullable=False),
-        pa.field("failed", pa.string()),
-        pa.field("head_counts", _INTS),
-        pa.field("head_ids", _INTS),
-        pa.field("head_log_probs", _FLOATS),
-        pa.field("head_log_mass", _FLOATS),
-    ],
-    metadata={"trimtab.schema": str(SCHEMA)},
-)
-_PER_TOKEN = (
-    *("behavior", "raw", "proximal", "current", "reference"),
-    *("mask", "versions", "kept", "weight", "advantage", "head_counts", "head_log_mass"),
-)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,7 +74,7 @@ class RolloutRow:
     """Log of the probability that top-k and top-p left of the model's distribution."""
 
     def __post_init__(self) -> None:
-        for name in _PER_TOKEN:
+        for name in _per_token():
             values = getattr(self, name)
             if values is not None and len(values) != len(self.tokens):
                 raise InputError(
@@ -126,6 +87,39 @@ class RolloutRow:
                 raise InputError(
                     f"RolloutRow needs {name} with as many values as head_counts adds up to ({entries}), got {len(values)}."
                 )
+
+
+_INTS, _FLOATS, _BOOLS = pa.list_(pa.int32()), pa.list_(pa.float32()), pa.list_(pa.bool_())
+_PARTS = pa.map_(pa.string(), pa.float64())
+_WRITTEN: dict[Any, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    Ints: _INTS,
+    Floats: _FLOATS,
+    Bools: _BOOLS,
+    Mapping[str, float]: _PARTS,
+}
+"""How a row's values are written, by their type."""
+
+
+def _column(name: str, kind: Any) -> pa.Field:
+    plain = next(each for each in _WRITTEN if kind in (each, each | None))
+    return pa.field(name, _WRITTEN[plain], nullable=kind != plain)
+
+
+ROWS = pa.schema(
+    [_column(name, kind) for name, kind in get_type_hints(RolloutRow).items()],
+    metadata={"trimtab.schema": str(SCHEMA)},
+)
+"""The columns of a file of rows: the fields of `RolloutRow` in their order, nullable where one may be None."""
+
+
+@cache
+def _per_token() -> tuple[str, ...]:
+    others = ("prompt_tokens", "head_ids", "head_log_probs")
+    return tuple(each.name for each in ROWS if pa.types.is_list(each.type) and each.name not in others)
 
 
 def table_of(rows: Sequence[RolloutRow]) -> pa.Table:
@@ -168,7 +162,7 @@ _TO: dict[pa.DataType, Callable[[Any], Any]] = {
     pa.float64(): float,
     pa.bool_(): bool,
     pa.string(): lambda text: None if text is None else utf8_text(text),
-    ROWS.field("parts").type: lambda parts: [(utf8_text(name), float(part)) for name, part in parts.items()],
+    _PARTS: lambda parts: [(utf8_text(name), float(part)) for name, part in parts.items()],
     **{kind: _array(dtype) for kind, dtype in _DTYPES.items()},
 }
-_FROM: dict[pa.DataType, Callable[[Any], Any]] = {ROWS.field("parts").type: dict}
+_FROM: dict[pa.DataType, Callable[[Any], Any]] = {_PARTS: dict}

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import InputError
-
-_WHOLE = ("tokens", "versions")
+from trimtab.records.saved import COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +95,7 @@ class TrainedBatch:
         if column.ndim < self.layout.ndim or (self.ends is not None and len(column) != len(self.layout)):
             return np.full(length, column[index])
         values = column[index] if self.ends is None else column[span]
-        fill = -1 if name in _WHOLE else False if name == "trained" else np.nan
-        return np.concatenate([np.full(length - len(values), fill, values.dtype), values])
+        return np.concatenate([np.full(length - len(values), COLUMNS[name].unknown, values.dtype), values])
 
 
 def host_array(value: Any) -> NDArray[Any]:
@@ -111,9 +109,8 @@ def host_array(value: Any) -> NDArray[Any]:
 
 
 def _as_type(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    if name == "trained":
-        return column > 0
-    return column.astype(np.int64 if name in _WHOLE else np.float32, copy=False)
+    kind = COLUMNS[name].kind
+    return column > 0 if kind is np.bool_ else column.astype(kind, copy=False)
 
 
 def _check(name: str, column: NDArray[Any], tokens: NDArray[Any], count: int) -> None:

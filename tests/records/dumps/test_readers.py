@@ -10,7 +10,7 @@ import pytest
 
 from tests.records.dumps import made, pickled
 from trimtab.records.dumps import load
-from trimtab.records.dumps.readers import READERS
+from trimtab.records.dumps.loading import READERS
 from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, SavedBatch
 
 NAN = float("nan")

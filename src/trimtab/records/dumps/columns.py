@@ -8,7 +8,7 @@ one shorter than the tokens begins with the second token. Columns of the respons
 # pyarrow carries no types.
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -24,19 +24,16 @@ from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.reader import DumpReader, line_records
 from trimtab.records.dumps.room import TOKEN, check_room, free_room
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
-from trimtab.records.saved import LOG_PROBS, PER_SEQUENCE, PER_TOKEN
+from trimtab.records.saved import COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
 LAYOUT = ("prompt", "attention", "lengths", "offsets")
 """Columns that say how the others lie: tokens of the prompt, 1 where a token is no padding, tokens per row, ends of packed rows."""
 NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
-_CONVERT = {
-    "tokens": int_column,
-    "trained": mask_column,
-    "versions": int_column,
-    "prompt": int_column,
-    "attention": mask_column,
+_CONVERT: Mapping[type[np.generic], Callable[[object], Any]] = {
+    np.int64: int_column,
+    np.bool_: mask_column,
+    np.float32: float_column,
 }
-_WORDS = ("finish", "source", "text")
 _ROWS_AT_ONCE = 64
 
 
@@ -49,7 +46,7 @@ def columns_reader(columns: Mapping[str, str]) -> DumpReader:
     def records(file: DumpFile) -> Iterator[Any]:
         return _records(file, columns)
 
-    return replace(COLUMNS, records=records)
+    return replace(BY_COLUMNS, records=records)
 
 
 def _knows(file: DumpFile) -> bool:
@@ -164,7 +161,7 @@ def _ends(arrays: Mapping[str, Any], file: DumpFile) -> list[int]:
 
 def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     per_token = {
-        name: _CONVERT.get(name, float_column)(record[name])
+        name: _CONVERT[np.bool_ if name == "attention" else COLUMNS[name].kind](record[name])
         for name in (*PER_TOKEN, "attention")
         if name in record and record[name] is not None and not (name == "advantage" and np.ndim(record[name]) == 0)
     }
@@ -212,11 +209,11 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {name: record[name] for name in PER_SEQUENCE if record.get(name) is not None}
     for name, value in facts.items():
         value = value.item() if isinstance(value, np.generic | np.ndarray) else value
-        facts[name] = str(value) if name in _WORDS else value
+        facts[name] = str(value) if COLUMNS[name].kind is np.str_ else value
     return facts
 
 
-COLUMNS = DumpReader(
+BY_COLUMNS = DumpReader(
     framework="columns",
     files="any parquet, JSON Lines, npz or safetensors",
     option="`--columns behavior=…,proximal=…`",

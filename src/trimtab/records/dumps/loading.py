@@ -9,15 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import RecordError, TrimtabError, nearest
-from trimtab.records.dumps.columns import columns_reader
+from trimtab.records.dumps.columns import BY_COLUMNS, columns_reader
 from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.fill import without_fills
+from trimtab.records.dumps.miles import MILES_DASHBOARD, MILES_LOSS
+from trimtab.records.dumps.nemo_rl import NEMO_RL, NEMO_RL_FIRST
+from trimtab.records.dumps.open_instruct import OPEN_INSTRUCT
+from trimtab.records.dumps.own import OWN_RUN, RECORDED
+from trimtab.records.dumps.prime_rl import PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS
 from trimtab.records.dumps.reader import DumpReader
-from trimtab.records.dumps.readers import FRAMEWORKS, READERS
+from trimtab.records.dumps.roll import ROLL
 from trimtab.records.dumps.room import REMEDY, Meter, RoomError
 from trimtab.records.dumps.row import DumpRow, Gathering
+from trimtab.records.dumps.skyrl import SKYRL
+from trimtab.records.dumps.slime import SLIME_RANKS, SLIME_ROLLOUT, SLIME_TRAIN
+from trimtab.records.dumps.text_only import AREAL, MS_SWIFT, TRL
+from trimtab.records.dumps.verl import VERL_PROTO, VERL_QUEUE, VERL_TEXT
 from trimtab.records.saved import Origin, SavedBatch
 
+READERS: tuple[DumpReader, ...] = (
+    *(OWN_RUN, RECORDED, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_TRACES, PRIME_RL_EXPORT, VERIFIERS, OPEN_INSTRUCT),
+    *(SLIME_TRAIN, SLIME_RANKS, MILES_LOSS, SLIME_ROLLOUT, MILES_DASHBOARD, SKYRL, VERL_QUEUE, VERL_PROTO, VERL_TEXT),
+    *(ROLL, AREAL, TRL, MS_SWIFT, BY_COLUMNS),
+)
+"""Every reader, in the order in which a file is tried; of one family the one that knows most comes first."""
+FRAMEWORKS = tuple(dict.fromkeys(reader.framework for reader in READERS))
 SUFFIXES = (".jsonl", ".parquet", ".pt", ".pkl", ".dp", ".npz", ".safetensors", ".gz", ".zst")
 """Files of a folder that are looked at."""
 _SPOILT = (TrimtabError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)

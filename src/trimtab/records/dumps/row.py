@@ -12,17 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
-from trimtab.records.saved import PER_SEQUENCE, PER_TOKEN, Origin, SavedBatch
-
-_KINDS: dict[str, tuple[type[np.generic], float]] = {
-    "tokens": (np.int64, -1.0),
-    "trained": (np.bool_, 0.0),
-    "versions": (np.int64, -1.0),
-    "reward": (np.float64, np.nan),
-    "step": (np.int64, -1.0),
-    "learner_version": (np.int64, -1.0),
-}
-"""The type of a column and what stands in it where a row says nothing; others are float32 and NaN."""
+from trimtab.records.saved import COLUMNS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,7 +113,7 @@ class Gathering:
             return None
         if name == "group":
             return np.array([self._group(key) for key in column], np.int64)
-        if name in ("finish", "source", "text"):
+        if COLUMNS[name].kind is np.str_:
             return tuple("" if value is None else str(value) for value in column)
         dtype, fill = _kind(name)
         return np.array([fill if value is None else value for value in column], dtype)
@@ -180,8 +170,13 @@ def padded_rows(
         yield DumpRow(tokens=tokens[index][present], **known, **facts[index])
 
 
-def _kind(name: str) -> tuple[type[np.generic], float]:
-    return _KINDS.get(name, (np.float32, np.nan))
+_NUMBER = Column(np.float32)
+
+
+def _kind(name: str) -> tuple[type[np.generic], float | int]:
+    """The type of a column, and what stands in it where a row says nothing; layouts are numbers."""
+    column = COLUMNS.get(name, _NUMBER)
+    return column.kind, column.unknown
 
 
 def _absent(value: object) -> bool:

@@ -12,7 +12,6 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.bits import from_bfloat16
 from trimtab.records.dumps.pickles.husk import Husk, StandIn
 
 MOST_REPEATED = 1 << 28
@@ -221,3 +220,8 @@ def _leaf(storage: NDArray[Any], kind: str, shape: Sequence[int], start: int, st
     if not 0 <= start <= start + size <= max(stop, 0) <= len(storage):
         raise RecordError(f"it has a tensor of shape {sides} that its storage of {len(storage)} bytes does not hold")
     return elements(storage[start : start + size], kind).reshape(sides)
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """bfloat16 as float32, of which it is the upper half."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
