@@ -18,11 +18,10 @@ ROLES = {
     "loss_of": r"dialects/\w+/loss\.py",
     "advantage_of": r"dialects/\w+/advantage\.py",
     "correction": r"logged/\w+\.py",
-    # Two passes over the tokens, one in numba and one in Triton, have the same parts.
-    "decide_rows": r"core/fast/(rows|cuda/decide)\.py",
-    "divergence": r"core/fast/(divergence|cuda/tokens)\.py",
     "loss": r"(logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
 }
+# The fast form carries the names of the plain form, which it mirrors.
+MIRROR = "core/fast/"
 
 
 def public_names(source: str) -> list[str]:
@@ -38,6 +37,8 @@ def several_homes(sources: dict[str, str]) -> dict[str, list[str]]:
     for path, source in sources.items():
         for name in public_names(source):
             role = ROLES.get(name, "(?!)")
+            if path.startswith(MIRROR):  # one home among its own files
+                name = f"{MIRROR}{name}"
             homes.setdefault(name, []).append(role if re.fullmatch(role, path) else path)
     return {name: sorted(set(found)) for name, found in homes.items() if len(set(found)) > 1}
 
@@ -57,5 +58,9 @@ def test_a_second_meaning_is_seen_and_roles_imports_and_hidden_names_are_none():
         "dialects/trl/keys.py": "async def other(): ...",
     }
     assert several_homes(sources) == {"ratio": ["core/one.py", "losses/two.py"]}
+    mirrored = sources | {"core/fast/one.py": "def ratio(): ...", "core/fast/two.py": "def weigh(): ..."}
+    assert set(several_homes(mirrored)) == {"ratio"}
+    twice = {"core/fast/one.py": "def ratio(): ...", "core/fast/two.py": "def ratio(): ..."}
+    assert several_homes(twice) == {"core/fast/ratio": ["core/fast/one.py", "core/fast/two.py"]}
     misplaced = sources | {"dialects/loss.py": "def loss_of(): ...\nclass other: ..."}
     assert set(several_homes(misplaced)) == {"ratio", "loss_of", "other"}

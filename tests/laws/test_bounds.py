@@ -15,7 +15,7 @@ from tests.laws.batches import Sample, samples
 from tests.laws.test_corrections import same
 from trimtab import Correction, Gate, Weight
 from trimtab.core.correct import Corrected, correct
-from trimtab.core.fast.program import misfit
+from trimtab.core.fast.fits import misfit
 from trimtab.errors import ConfigError, InputError
 from trimtab.plugins.hook import Hook
 

@@ -17,8 +17,7 @@ from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset, preset_names
 from trimtab.core import correct as correct_module
 from trimtab.core.correct import Corrected, correct
-from trimtab.core.fast import decide
-from trimtab.core.fast.program import misfit
+from trimtab.core.fast.fits import misfit
 from trimtab.errors import ConfigError, ConfigWarning
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
@@ -54,7 +53,6 @@ def on_a_grid(sample: Sample) -> Sample:
 
 def run(rule: Correction, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch, fast: bool) -> Corrected:
     monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
-    monkeypatch.setattr(decide, "SHORT", 0)  # else rows as short as these are all judged by chunks
     return correct(rule, **tensors)
 
 
@@ -121,7 +119,7 @@ def test_the_pass_is_taken_where_it_fits(rule: Correction, sample: Sample) -> No
     """A control: without it the laws above would compare the plain form with itself."""
     taken: list[bool] = []
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(correct_module, "one_pass", _spy(correct_module.one_pass, taken))
+        monkeypatch.setattr(correct_module, "fast_decisions", _spy(correct_module.fast_decisions, taken))
         near = any(gate.metric in ("k3", "ratio_deviation", "mult_prob_error") for gate in rule.gates)
         for tensors in layouts(sample):
             run(rule, tensors, monkeypatch, True)
@@ -130,9 +128,9 @@ def test_the_pass_is_taken_where_it_fits(rule: Correction, sample: Sample) -> No
             assert taken[-2] or near or tensors["mask"].numel() == 0
 
 
-def _spy(one_pass: Callable[..., object], taken: list[bool]) -> Callable[..., object]:
+def _spy(decide: Callable[..., object], taken: list[bool]) -> Callable[..., object]:
     def spy(*given: object) -> object:
-        found = one_pass(*given)
+        found = decide(*given)
         taken.append(found is not None)
         return found
 

@@ -14,9 +14,8 @@ from tests.laws.batches import Sample, samples
 from tests.laws.test_fast import fitting_rules, on_a_grid, spoil
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip
-from trimtab.core.fast import decide
 from trimtab.errors import ConfigWarning, InputError
-from trimtab.losses.onepass import QuickPolicyMetrics
+from trimtab.losses.fast import FastPolicyMetrics
 from trimtab.losses.policy import PolicyLoss, policy_loss
 
 REDUCTIONS = ("token-mean", "token-sum", "seq-mean-token-sum")
@@ -27,7 +26,6 @@ def run(tensors: dict[str, Tensor], fast: bool, **settings: object) -> tuple[Pol
     with pytest.MonkeyPatch.context() as monkeypatch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         monkeypatch.setenv("TRIMTAB_FAST", "1" if fast else "0")
-        monkeypatch.setattr(decide, "SHORT", 0)  # else rows as short as these are all judged by chunks
         current = tensors["current"].clone().requires_grad_()
         found = policy_loss(**(tensors | {"current": current}), **settings)
         (gradient,) = torch.autograd.grad(found.loss, current)
@@ -70,8 +68,8 @@ def test_the_pass_is_taken_where_it_fits(sample: Sample) -> None:
     """A control: without it the law above would compare the plain form with itself."""
     fast, _ = run(sample.tensors(), True, loss=Clip(), correction="token-tis")
     plain, _ = run(sample.tensors(), False, loss=Clip(), correction="token-tis")
-    assert isinstance(fast.metrics, QuickPolicyMetrics)
-    assert not isinstance(plain.metrics, QuickPolicyMetrics)
+    assert isinstance(fast.metrics, FastPolicyMetrics)
+    assert not isinstance(plain.metrics, FastPolicyMetrics)
 
 
 def test_a_second_derivative_is_that_of_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +82,7 @@ def test_a_second_derivative_is_that_of_the_plain_form(monkeypatch: pytest.Monke
         current = start.clone().requires_grad_()
         mask = torch.ones(3, 5).bool()
         out = policy_loss(Clip(), current=current, proximal=proximal, advantages=torch.ones(3), mask=mask)
-        assert isinstance(out.metrics, QuickPolicyMetrics) == (fast == "1")
+        assert isinstance(out.metrics, FastPolicyMetrics) == (fast == "1")
         (first,) = torch.autograd.grad(out.loss, current, create_graph=True)
         (second,) = torch.autograd.grad(first.square().sum(), current)
         found.append(second)
@@ -106,7 +104,7 @@ def test_advantages_of_any_type_are_those_of_float32(
         current = (proximal + 0.1).requires_grad_()
         mask = torch.ones(3, 5).bool()
         out = policy_loss(Clip(), current=current, proximal=proximal, advantages=worth, mask=mask)
-        assert isinstance(out.metrics, QuickPolicyMetrics)
+        assert isinstance(out.metrics, FastPolicyMetrics)
         out.loss.backward()
         assert current.grad is not None
         found.append((out.loss.detach(), current.grad))
@@ -128,20 +126,20 @@ def test_what_the_plain_form_works_out_can_still_be_read(monkeypatch: pytest.Mon
         mask=torch.ones(1, 2).bool(),
         correction="token-tis",
     )
-    assert isinstance(out.metrics, QuickPolicyMetrics)
+    assert isinstance(out.metrics, FastPolicyMetrics)
     torch.testing.assert_close(out.metrics.terms.weight, torch.full((1, 2), 0.05).exp())
     assert out.metrics.surrogate.value.shape == (1, 2)
 
 
 def test_a_gradient_asked_for_twice_is_the_same_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first takes the slopes that the pass wrote, where they lie; the second is made by the plain form."""
+    """The first takes the gradient that the pass wrote, where they lie; the second is made by the plain form."""
     monkeypatch.setenv("TRIMTAB_FAST", "1")
     draw = torch.Generator().manual_seed(0)
     proximal = -torch.rand(3, 5, generator=draw)
     current = (proximal + 0.3 * torch.randn(3, 5, generator=draw)).requires_grad_()
     advantages, mask = torch.tensor([1.0, -2.0, 0.5]), torch.ones(3, 5).bool()
     out = policy_loss(Clip(), current=current, proximal=proximal, advantages=advantages, mask=mask)
-    assert isinstance(out.metrics, QuickPolicyMetrics)
+    assert isinstance(out.metrics, FastPolicyMetrics)
     (first,) = torch.autograd.grad(out.loss, current, retain_graph=True)
     before = first.clone()
     (second,) = torch.autograd.grad(2 * out.loss, current)

@@ -121,7 +121,7 @@ def _devices() -> list[Check]:
 
 def _forms() -> list[Check]:
     """Which form corrections and losses take."""
-    from trimtab.core.fast.switch import form_in_use
+    from trimtab.core.fast.fits import form_in_use
 
     compiled = "the plain form, which torch.compile(fullgraph=True) fuses"
     return [Check("fast form: cpu", "ok", form_in_use()), Check("fast form: cuda", "ok", compiled)]
@@ -129,11 +129,11 @@ def _forms() -> list[Check]:
 
 def _warm() -> str:
     """Run what the pass is made of, so that all of it lies compiled on disk, and say what it took."""
-    from trimtab.core.fast.switch import form_in_use, has_pass
+    from trimtab.core.fast.fits import form_in_use, has_pass
 
     if not has_pass():
         return f"Nothing to compile: corrections and losses take {form_in_use()}."
-    from trimtab.core.fast.machine import NOTICE
+    from trimtab.core.fast.loops import NOTICE
 
     NOTICE.said = True  # whoever asks for it knows
     show.note("compiling the fast pass, about half a minute of one core where nothing is kept yet")

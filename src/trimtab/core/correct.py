@@ -25,8 +25,8 @@ from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.bounds import is_fixed
 from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
-from trimtab.core.fast.onepass import one_pass
-from trimtab.core.fast.switch import is_bare
+from trimtab.core.fast.decide import fast_decisions
+from trimtab.core.fast.fits import is_bare
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
@@ -139,10 +139,12 @@ def correct(
         beside |= {"age": age, "entropy": entropy, "group": group}
         return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks))
 
-    quick = one_pass(rule, found, mask, layout) if advantages is None else None  # the same in one pass, where it fits
-    if quick is not None:
-        out = quick.found
-        metrics = quick.metrics(plain, aged=age is not None)
+    fast = (
+        fast_decisions(rule, found, mask, layout) if advantages is None else None
+    )  # the same in one pass, where it fits
+    out = None if fast is None else fast.found
+    if fast is not None and out is not None:
+        metrics = fast.metrics(plain, aged=age is not None)
         corrected = Corrected(out.weight, out.kept, out.trained, out.log_r, metrics, rule)
     else:
         made = plain(mask)

@@ -31,9 +31,9 @@ from trimtab.core.reduce import Denominator, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError
 from trimtab.losses.call import LossCall
 from trimtab.losses.centering import check_centering, score_mean
+from trimtab.losses.fast import fast_policy_loss
 from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
-from trimtab.losses.onepass import one_pass_loss
 from trimtab.losses.table import OBJECTIVES
 from trimtab.losses.terms import Surrogate, Terms, attach, gathered, term_and_coefficient, total
 
@@ -113,7 +113,7 @@ def policy_loss(
     setting = (loss, correction, reduction, penalty, bonus)
     tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
     call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head, age)
-    quick = one_pass_loss(call, plain_loss)  # the same in one pass, where it fits
+    quick = fast_policy_loss(call, plain_loss)  # the same in one pass, where it fits
     found = PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
     _say_if_all_rejected(call, found, mask)
     return found

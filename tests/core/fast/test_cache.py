@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
-from trimtab.core.fast import machine, rows
+from trimtab.core.fast import loops, stages
 
 
 def test_compiled_code_goes_by_every_file_of_the_folder() -> None:
     """Of `decide_rows` most parts stand in other files: a change in one of them must not leave the old code in use."""
-    stamp = rows.decide_rows._cache._cache_file._source_stamp
-    assert stamp[1] == machine.FOLDER
-    assert {"tokens.py", "by_rows.py", "rows.py"} <= {name for name, _ in machine.FOLDER}
+    stamp = stages.decide_rows._cache._cache_file._source_stamp
+    assert stamp[1] == loops.FOLDER
+    assert {"ratio.py", "gate.py", "stages.py"} <= {name for name, _ in loops.FOLDER}

@@ -11,12 +11,11 @@ from torch import Tensor
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
-from trimtab.core.fast import program, switch
-from trimtab.core.fast.program import misfit
-from trimtab.core.fast.switch import form_in_use, pass_fits
+from trimtab.core.fast import fits
+from trimtab.core.fast.fits import form_in_use, misfit, pass_fits
 from trimtab.core.layout import Packed, Padded
 from trimtab.errors import ConfigWarning, InputError
-from trimtab.losses.onepass import QuickPolicyMetrics
+from trimtab.losses.fast import FastPolicyMetrics
 from trimtab.losses.policy import policy_loss
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
@@ -56,10 +55,23 @@ def test_what_of_a_rule_the_pass_cannot_do(name: str) -> None:
 
 def test_a_setting_that_the_pass_does_not_know_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Correction(gates=(RATIO,), denominator="kept")
-    known = program._KNOWN
-    monkeypatch.setattr(program, "_KNOWN", known | {Correction: known[Correction] - {"denominator"}})
+    known = fits._KNOWN
+    monkeypatch.setattr(fits, "_KNOWN", known | {Correction: known[Correction] - {"denominator"}})
     assert misfit(rule) == "denominator"
     assert misfit(Correction(gates=(RATIO,))) is None  # left at its default, it asks for nothing
+
+
+@pytest.mark.parametrize("table", ["DIVERGENCES", "ACTIONS", "AGGS", "LEVELS"])
+def test_a_code_without_a_branch_is_refused_and_taken_for_no_other(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trimtab.core.fast import records
+
+    rule = Correction(gates=(RATIO,), weight=Weight(level="token", upper=2.0))
+    assert records.program(rule).gates["metric"].tolist() == [fits.RATIO]
+    names = {"DIVERGENCES": ("ratio", None), "ACTIONS": "reject", "AGGS": "mean", "LEVELS": "token"}
+    unknown = (99, 0, False) if table == "DIVERGENCES" else 99
+    monkeypatch.setattr(records, table, getattr(fits, table) | {names[table]: unknown})
+    with pytest.raises(NotImplementedError, match="needs a branch for each code"):
+        records.program(rule.but(denominator="kept"))
 
 
 def tensors(kind: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -91,7 +103,7 @@ def test_which_types_the_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_numba_calls_take_the_plain_form_and_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "_has_numba", lambda: False)
+    monkeypatch.setattr(fits, "_has_numba", lambda: False)
     (plain, mask), rule = tensors(), Correction(gates=(RATIO,))
     assert not pass_fits(rule, (plain,), mask, Padded())
     assert form_in_use() == "the plain form: numba is not installed"
@@ -140,7 +152,7 @@ def test_which_losses_it_takes(monkeypatch: pytest.MonkeyPatch, settings: dict[s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         found = policy_loss(current=log_probs, proximal=log_probs, behavior=log_probs, mask=mask, **given)
-    assert isinstance(found.metrics, QuickPolicyMetrics) is taken
+    assert isinstance(found.metrics, FastPolicyMetrics) is taken
 
 
 def test_a_number_too_far_out_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:

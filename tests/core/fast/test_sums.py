@@ -15,7 +15,7 @@ from trimtab.losses.policy import policy_loss
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
-from trimtab.core.fast import tokens
+from trimtab.core.fast import ratio
 
 SEQUENCE = Gate(metric="ratio", level="sequence", lower=0.98, upper=1.02)
 TOKEN = Gate(metric="ratio", upper=1.08)
@@ -111,8 +111,8 @@ def test_where_nothing_is_to_be_reduced_both_loops_write_the_same_to_a_rounding(
     """Which of the two a token gets depends on how far out its neighbours are."""
     x = torch.linspace(-0.34, 0.34, 20_001).numpy()
     near, far = ([torch.empty(len(x)).numpy() for _ in range(3)] for _ in range(2))
-    tokens.near_block(x, *near)
-    tokens.far_block(x, *far)
+    ratio.near_block(x, *near)
+    ratio.far_block(x, *far)
     torch.testing.assert_close(torch.from_numpy(near[1]), torch.from_numpy(far[1]), rtol=1.2e-7, atol=0)
     torch.testing.assert_close(torch.from_numpy(near[0]), torch.from_numpy(far[0]), rtol=3e-7, atol=0)
     torch.testing.assert_close(torch.from_numpy(near[2]), torch.from_numpy(far[2]), rtol=1e-6, atol=1e-14)

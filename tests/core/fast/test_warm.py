@@ -36,7 +36,7 @@ print(len(Count.names), *Count.names)
 
 
 def test_compiling_is_said_once_and_only_of_our_own_functions(caplog: pytest.LogCaptureFixture) -> None:
-    from trimtab.core.fast.machine import _Notice
+    from trimtab.core.fast.loops import _Notice
 
     notice = _Notice()
 
@@ -47,7 +47,7 @@ def test_compiling_is_said_once_and_only_of_our_own_functions(caplog: pytest.Log
         notice.on_start(started("numba.misc.quicksort"))
         assert not caplog.records
         for _ in range(3):
-            notice.on_start(started("trimtab.core.fast.rows"))
+            notice.on_start(started("trimtab.core.fast.stages"))
     assert [each.message for each in caplog.records] == [caplog.records[0].message]
     assert "trimtab doctor --warm" in caplog.records[0].message
 

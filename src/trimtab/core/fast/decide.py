@@ -1,8 +1,10 @@
-"""A rule run over a batch in one pass: the decisions per token, the sums per row and of the batch."""
+"""The hand-over from the plain form: decisions by the fast pass where they fit, metrics from its sums, the rest made when it is read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,144 +12,238 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.fast.program import RowProgram, row_program
+from trimtab.core.batch import as_mask, check_unchanged, edits
+from trimtab.core.decisions import Decisions
+from trimtab.core.fast import metrics
+from trimtab.core.fast.fits import ON_TOKENS, TOKEN, pass_fits
 from trimtab.core.layout import Layout, Packed
-from trimtab.core.once import of_identity
+from trimtab.core.measures import POINTS
+from trimtab.core.observe import Metrics, gate_name
+from trimtab.core.once import of_identity, once
+from trimtab.errors import InputError
 
-SHORT = 64
-"""Rows of fewer tokens on average are judged by chunks: a vector is longer than they are."""
+SMALL = 4096
+"""Tokens of which every metric is worked out faster than it takes to ask for one after the other."""
 
 
 @dataclass(frozen=True, eq=False)
-class RowPass:
-    """What the pass found: per token, per row, and of the batch (`figures.py` names the places of `sums` and `tops`)."""
+class FastRun:
+    """One run of the pass, per token, per row and of the batch: what `records.py` names."""
 
-    program: RowProgram
-    by_rows: bool
+    program: Any
     offsets: Any  # where each row starts and ends in memory
     log_r: Float[Tensor, "*tokens"]
     weight: Float[Tensor, "*tokens"]
     trained: Bool[Tensor, "*tokens"]
     kept: Bool[Tensor, "*tokens"]
-    rows: Any  # arrays of float64
-    sums: Any
-    tops: Any
-    counts: list[Any] = field(default_factory=list[Any])
-    """How many trained log-ratios lie in each bin, once a quantile was asked for."""
-    shares: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """The quantiles of the trained log-ratios and of the kept ones, once they were asked for."""
+    rows: Any
+    judged: Any
+    totals: Any
+    of_gates: Any
 
-    def observe(self, target: Tensor, base: Tensor) -> None:
-        """Add the moments, where the pass was run without them."""
-        from trimtab.core.fast import machine, tokens
+    @once
+    def total(self) -> dict[str, float]:
+        """The sums and extremes of the batch."""
+        return metrics.as_numbers(self.totals[0])
 
-        scratch = torch.empty(3 * machine.BLOCK, dtype=torch.float32).numpy()
-        given = (flat(self.log_r), flat(target), flat(base), flat_marks(self.trained))
-        if self.by_rows:
-            rows = (self.offsets, scratch, self.rows)
-            tokens.observe_rows(*given, *rows, self.sums, self.tops)
-        else:
-            tokens.observe_tokens(*given, scratch, self.sums, self.tops)
-        self.observe_gates()
+    @once
+    def raw_weights(self) -> tuple[float, float, float, float]:
+        """Σw, Σw² and the logarithms of the least and the greatest w before bounds, of the kept tokens."""
+        import numpy as np
 
-    def observe_gates(self) -> None:
-        """Add the moments of what gates on tokens measured, which go by those of all tokens."""
-        from trimtab.core.fast import fold
+        from trimtab.core.fast import weight
 
-        if self.by_rows and self.program.has_token_gates:
-            given = (flat(self.log_r), flat_marks(self.trained), self.offsets, self.rows)
-            fold.observe_gates(*given, self.program.gate_codes.numpy(), self.sums)
+        if self.program.weight["level"] != TOKEN:
+            return weight.raw_row_weights(self.rows)
+        limited = self.program.weight["limit_at"] == ON_TOKENS
+        limit = self.program.weight["limit"] if limited else np.float32(np.inf)
+        return weight.raw_token_weights(flat(self.log_r), flat_marks(self.kept), self.offsets, self.rows, limit)
+
+    @once
+    def log_r_counts(self) -> Any:
+        """How many trained log-ratios lie in each bin of their quantiles."""
+        from trimtab.core.fast import quantiles
+
+        return quantiles.counts_of(flat(self.log_r), flat_marks(self.trained))
+
+    @once
+    def log_r_quantiles(self) -> list[float]:
+        """The quantiles of the trained log-ratios."""
+        from trimtab.core.fast import quantiles
+
+        return quantiles.log_r_quantiles(self)
+
+    @once
+    def kept_log_r_quantiles(self) -> list[float]:
+        """Those of the kept ones."""
+        from trimtab.core.fast import quantiles
+
+        return quantiles.kept_log_r_quantiles(self)
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A program with its arrays as compiled code takes them, and a plan for each way to run it."""
+class FastDecisions:
+    """What the pass decided about a batch. From `masked` the plain form can be made later, if nobody changed it since."""
 
-    program: RowProgram
-    arrays: tuple[Any, ...]
-    plans: dict[tuple[bool, bool], Any]  # by rows alone, with moments
-    bare: Any  # by rows alone, without moments and sums of weights
+    rule: Correction
+    layout: Layout
+    policies: Mapping[str, Tensor]
+    pair: str
+    masked: Bool[Tensor, "*tokens"]
+    present: Bool[Tensor, "*tokens"]
+    """The same less the tokens that lack a log-prob of another pair."""
+    before: Mapping[str, int | None]
+    odd: Bool[Tensor, "*tokens"] | None
+    """Where a mask is neither 0 nor 1; None: it is boolean."""
+
+    @once
+    def found(self) -> FastRun | None:
+        """What the pass found, run when it is first read; None: the batch is left to the plain form."""
+        self.check_unchanged()
+        self.check_mask()
+        return _run(self)
+
+    @once
+    def partial(self) -> float:
+        """How many trained tokens have a mask that is neither 0 nor 1."""
+        return 0.0 if self.odd is None or self.found is None else float((self.found.trained & self.odd).sum())
+
+    def metrics(self, plain: Callable[[Tensor], Decisions], *, aged: bool = False) -> Metrics:
+        """The metrics; `plain` makes the decisions of the plain form from a mask, for what the sums of the pass do not hold.
+
+        Over ranks all of them are made so: each rank has to send what the others wait for, and another may have had to be plain.
+        """
+        known = None if self.layout.ranks.whole is not None else self.known_section
+        return Metrics(self.rule, partial(self._decisions, plain), valued=False, aged=aged, known=known)
+
+    def _decisions(self, plain: Callable[[Tensor], Decisions]) -> Decisions:
+        self.check_unchanged()
+        self.check_mask()
+        return plain(self.masked)
+
+    def check_unchanged(self) -> None:
+        """The log-probs are what they were when the pass read them."""
+        for name, log_probs in self.policies.items():
+            check_unchanged(name, log_probs, self.before[name])
+
+    def check_mask(self) -> None:
+        """The mask is what it was when the pass read it."""
+        if self.before["mask"] != edits(self.masked):
+            raise InputError(
+                "Metrics need the mask they are worked out from, got a tensor changed in place since. "
+                "Read them before, or pass a copy."
+            )
+
+    def known_section(self, name: str) -> dict[str, Tensor] | None:
+        """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once.
+
+        None: it is left to the plain form.
+        """
+        sections = _sections(self.rule)
+        if name not in sections or self.found is None:
+            return None
+        if self.masked.numel() > SMALL:
+            return metrics.as_tensors(sections[name](self, self.found))
+        values: dict[str, float] = {}
+        for section in dict.fromkeys(sections.values()):
+            values |= section(self, self.found)
+        return metrics.as_tensors(values)
+
+
+Section = Callable[[FastDecisions, FastRun], dict[str, float]]
 
 
 @of_identity
-def load_program(rule: Correction) -> Loaded:
-    """The program of a rule that fits: making one takes longer than running it on a small batch."""
-    program = row_program(rule)
-    parts = (program.gate_codes, program.gate_numbers, program.weight_codes, program.weight_numbers)
-    plans = {
-        (by_rows, observes): torch.tensor(
-            [by_rows, observes, program.needs_k3, program.token_limit, False], dtype=torch.float64
-        ).numpy()
-        for by_rows in (False, True)
-        for observes in (False, True)
-    }
-    bare = plans[True, False].copy()
-    bare[4] = True
-    return Loaded(program, tuple(part.numpy() for part in parts), plans, bare)
+def _sections(rule: Correction) -> dict[str, Section]:
+    """Metrics by name that are worked out from the sums and the decisions of the pass."""
+    from trimtab.core.fast import quantiles
 
-
-def row_pass(
-    rule: Correction,
-    target: Tensor,
-    base: Tensor,
-    masked: Bool[Tensor, "*tokens"],
-    layout: Layout,
-    *,
-    observes: bool,
-) -> RowPass | None:
-    """Run a rule that fits; `observes`: with the moments. None: this batch holds numbers that only the plain form may judge."""
-    from trimtab.core.fast import fold, places  # compiled code is loaded when it is first needed
-
-    loaded, offsets = load_program(rule), row_offsets(masked, layout)
-    by_rows = goes_by_rows(loaded.program, masked, offsets)
-    state, found = _run(loaded, by_rows, target, base, masked, offsets, observes)
-    if state == places.TOKENS:
-        state, found = _run(loaded, False, target, base, masked, offsets, observes)
-    if state != places.DONE:
-        return None
-    if observes:
-        found.observe_gates()
-    fold.fold_rows(found.rows, *loaded.arrays[:2], found.sums, found.tops)
+    found: dict[str, Section] = dict.fromkeys(metrics.moment_names(rule), _moments)
+    ratios: Section = lambda _, run: quantiles.ratio_quantiles(run)  # noqa: E731
+    found |= dict.fromkeys([*_points("ratio"), "drift/abs_log_r_p50"], ratios)
+    if rule.weighs:
+        found |= dict.fromkeys(_points("weight"), lambda _, run: quantiles.weight_quantiles(run))
+        found |= dict.fromkeys(metrics.RAW_NAMES, lambda _, run: metrics.raw_weights(run))
+    for index, gate in enumerate(rule.gates):
+        name = gate_name(index, gate)
+        found |= dict.fromkeys(_points(name), partial(_gate_quantiles, index, name))
     return found
 
 
-def goes_by_rows(program: RowProgram, masked: Tensor, offsets: Any) -> bool:
-    """Whether the sums and extremes of rows can decide, and rows are long enough."""
-    return program.is_by_rows and masked.numel() >= SHORT * (len(offsets) - 1)
+def _points(prefix: str) -> list[str]:
+    return [f"{prefix}/{point}" for point in POINTS]
 
 
-def _run(
-    loaded: Loaded, by_rows: bool, target: Tensor, base: Tensor, masked: Tensor, offsets: Any, observes: bool
-) -> tuple[int, RowPass]:
+def _moments(decided: FastDecisions, run: FastRun) -> dict[str, float]:
+    return metrics.moments(decided.rule, run, decided.partial)
+
+
+def _gate_quantiles(index: int, name: str, _: FastDecisions, run: FastRun) -> dict[str, float]:
+    from trimtab.core.fast import quantiles
+
+    return quantiles.gate_quantiles(run, index, name)
+
+
+def fast_decisions(
+    rule: Correction, policies: Mapping[str, Tensor], mask: Tensor, layout: Layout
+) -> FastDecisions | None:
+    """The decisions of a rule in one pass; None where the call or the batch does not fit, and the plain form has to decide."""
+    if not pass_fits(rule, tuple(policies.values()), mask, layout):
+        return None
+    masked = readable_mask(mask, layout)
+    decided = later_decisions(rule, policies, rule.pair, (mask, masked, masked), layout)
+    return None if decided.found is None else decided
+
+
+def later_decisions(
+    rule: Correction,
+    policies: Mapping[str, Tensor],
+    pair: str,
+    masks: tuple[Tensor, Bool[Tensor, "*tokens"], Bool[Tensor, "*tokens"]],
+    layout: Layout,
+) -> FastDecisions:
+    """The same, known to fit and run on a pair when something is read.
+
+    `masks`: as given, as it is read later, and less the tokens that lack a log-prob of another pair.
+    """
+    mask, masked, present = masks
+    odd = None if mask.dtype == torch.bool else masked & (mask != 1)
+    before = {name: edits(each) for name, each in (*policies.items(), ("mask", masked))}
+    return FastDecisions(rule, layout, policies, pair, masked, present, before, odd)
+
+
+def _run(decided: FastDecisions) -> FastRun | None:
+    """Run a rule with its moments. None: this batch holds numbers that only the plain form may judge."""
     import numpy as np
 
-    from trimtab.core.fast import by_tokens, rows
+    from trimtab.core.fast import loops, records, stages  # compiled code is loaded when it is first needed
 
-    number, gates = len(offsets) - 1, len(loaded.arrays[0])
-    numbers, flags = _fresh(masked, np.float32), _fresh(masked, np.bool_)
-    by_row, sums, tops = fresh_sums(number, gates)
-    size = rows.SCRATCH if by_rows else by_tokens.SCRATCH * int(rows.longest_chunk(offsets))
-    scratch = np.empty(size, np.float32), np.empty(rows.ENDS, np.int64)
-    given = (flat(target), flat(base), flat(masked).view(np.uint8), offsets)
-    marks = flags.view(np.uint8)
-    found = (*numbers, *marks, by_row, sums, tops)
-    state = rows.decide_rows(*given, *loaded.arrays, loaded.plans[by_rows, observes], *scratch, *found)
+    masked, present, policies = decided.masked, decided.present, decided.policies
+    offsets, program = row_offsets(masked, decided.layout), records.program(decided.rule)
+    numbers, flags = _room(masked, np.float32), _room(masked, np.bool_)
+    sums = rows, judged, totals, of_gates = records.fresh_sums(len(offsets) - 1, len(program.gates))
+    given = (*(flat(policies[name]) for name in decided.pair.split("/")), flat_marks(present))
+    tokens = (*numbers, *flags.view(np.uint8))
+    if not stages.decide_rows(given, offsets, tokens, (program.gates, program.weights, True), scratch(offsets), sums):
+        return None
+    if present is not masked:  # the tokens asked for, with and without log-probs
+        totals["masked"] = loops.count_bytes(flat_marks(masked))
     log_r, weight, trained, kept = (torch.from_numpy(each.reshape(masked.shape)) for each in (*numbers, *flags))
-    return state, RowPass(loaded.program, by_rows, offsets, log_r, weight, trained, kept, by_row, sums, tops)
+    return FastRun(program, offsets, log_r, weight, trained, kept, rows, judged, totals, of_gates)
 
 
-def fresh_sums(rows: int, gates: int) -> tuple[Any, Any, Any]:
-    """Room for the numbers of each row, and for the sums and the extremes of the batch."""
+def scratch(offsets: Any) -> tuple[Any, Any, Any]:
+    """Room for the stages of a chunk: numbers and flags of its tokens, offsets of its rows."""
     import numpy as np
 
-    from trimtab.core.fast import places
+    from trimtab.core.fast import stages
 
-    by_row = np.zeros((rows, places.ROW + gates * places.ROW_GATE))
-    sums = np.zeros(places.TOKEN_SUMS + gates * places.GATE_SUMS)
-    return by_row, sums, np.full(places.TOKEN_TOPS + 2 * gates, -np.inf)
+    longest = int(stages.longest_chunk(offsets))
+    numbers = np.empty((stages.SCRATCH, longest), np.float32)
+    return numbers, np.empty((stages.FLAGS, longest), np.uint8), np.empty(stages.CHUNK + 1, np.int64)
 
 
-def _fresh(masked: Tensor, kind: Any) -> Any:
+def _room(masked: Tensor, kind: Any) -> Any:
     """Room for two tensors that lie one behind the other.
 
     The system gets large pieces back once enough of them are free at the end of the heap, and their pages cost as much as the pass
@@ -168,6 +264,15 @@ def row_offsets(masked: Tensor, layout: Layout) -> Any:
     return np.arange(0, rows * width + 1, width, dtype=np.int64) if width else np.zeros(rows + 1, dtype=np.int64)
 
 
+def with_both(policies: Mapping[str, Tensor], pair: str, masked: Bool[Tensor, "*tokens"]) -> Bool[Tensor, "*tokens"]:
+    """The mask less the tokens without both log-probs of a pair."""
+    from trimtab.core.fast import clip
+
+    out = torch.empty_like(masked)
+    clip.mask_missing(*(flat(policies[name]) for name in pair.split("/")), flat(masked), flat(out))
+    return out
+
+
 def flat(tensor: Tensor) -> Any:
     """The numbers of a contiguous tensor as an array of one dimension."""
     return tensor.detach().numpy().reshape(-1)
@@ -176,3 +281,17 @@ def flat(tensor: Tensor) -> Any:
 def flat_marks(flags: Tensor) -> Any:
     """The same of booleans, as bytes."""
     return flags.numpy().reshape(-1).view("uint8")
+
+
+def readable_mask(mask: Tensor, layout: Layout) -> Bool[Tensor, "*tokens"]:
+    """The mask as metrics will read it later: the caller's own where a change would be noticed, else a copy.
+
+    Over ranks every metric is the plain form's, and a tensor of inference mode does not count its changes.
+    """
+    own = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
+    return mask.detach() if own else as_mask(mask)
+
+
+def pair_of(rule: Correction, policies: Mapping[str, Tensor], also: str) -> str:
+    """The pair of policies a rule is run on: its own or, where it looks at none of these, the other one."""
+    return rule.pair if all(name in policies for name in rule.pair.split("/")) else also

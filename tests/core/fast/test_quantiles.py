@@ -17,7 +17,8 @@ from trimtab.core.correct import correct
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
-from trimtab.core.fast import bins, points
+from trimtab.core.fast import quantiles
+from trimtab.core.measures import POINTS
 
 SEQUENCE = Gate(metric="ratio", level="sequence", lower=0.99, upper=1.01)
 RULES = {
@@ -48,11 +49,11 @@ def at_share(values: Tensor, share: float) -> float:
 @pytest.mark.parametrize("few", [0, 10**9], ids=["counted", "sorted"])
 def test_quantiles_are_values_of_the_batch_at_their_rank(name: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_FAST", "1")
-    monkeypatch.setattr(bins, "FEW", few)
+    monkeypatch.setattr(quantiles, "FEW", few)
     out = correct(RULES[name], **sample(20, 300))
     log_r, weight = out.log_r[out.trained], out.weight[out.kept]
     assert len(weight) > 0
-    for point, share in points.POINTS.items():
+    for point, share in POINTS.items():
         torch.testing.assert_close(
             float(out.metrics[f"ratio/{point}"]), math.exp(at_share(log_r, share)), rtol=1e-6, atol=0
         )
@@ -65,15 +66,18 @@ def test_two_counts_find_what_sorting_finds(values: list[float], with_magnitude:
     numbers, marks = torch.tensor(values, dtype=torch.float32), torch.ones(len(values), dtype=torch.uint8)
     marks[0] = len(values) == 1  # one that does not count
     left = numbers[marks.bool()]
-    wanted = [at_share(left, share) for share in points.SHARES] + [at_share(left.abs(), 0.5)] * with_magnitude
-    ranks = [max(math.ceil(share * len(left)), 1) for share in (*points.SHARES, 0.5)]
+    wanted = [at_share(left, share) for share in quantiles.SHARES] + [at_share(left.abs(), 0.5)] * with_magnitude
+    ranks = [max(math.ceil(share * len(left)), 1) for share in (*quantiles.SHARES, 0.5)]
     ranks[3] *= with_magnitude
-    counts, keys = torch.zeros(bins.BINS + 1, dtype=torch.int32).numpy(), torch.empty(1024, dtype=torch.int32).numpy()
+    counts, keys = (
+        torch.zeros(quantiles.BINS + 1, dtype=torch.int32).numpy(),
+        torch.empty(1024, dtype=torch.int32).numpy(),
+    )
     bits, order = numbers.view(torch.int32).numpy(), torch.tensor(ranks).numpy()
-    bins.count_bins(bits, marks.numpy(), keys, 1, counts)
+    quantiles.count_bins(bits, marks.numpy(), keys, 1, counts)
     for find in (
-        partial(bins.values_at, bits, marks.numpy(), counts, order),
-        partial(bins.sorted_values, numbers.numpy(), marks.numpy(), order),
+        partial(quantiles.values_at, bits, marks.numpy(), counts, order),
+        partial(quantiles.sorted_values, numbers.numpy(), marks.numpy(), order),
     ):
         found = torch.empty(len(wanted))
         find(found.numpy())

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Numbers as the processor sees them, and how a loop becomes machine code.
+"""How a loop becomes machine code, numbers as the processor sees them, and e^x in straight-line float32 arithmetic.
 
 A loop becomes vector instructions only where the compiler sees no branch in it, so choices are made with bits: a token is marked by a
 word of ones or of zeros. Only sums may be reordered (`SUMMED`): float64 ones change by nothing above 1e-15, float32 ones run over at
@@ -122,3 +122,146 @@ def between(value, lower, upper):
     """The value within bounds; NaN is the lower one."""
     value = value if value > lower else lower
     return value if value < upper else upper
+
+
+_STRIDE = 512
+LOG2_E, SHIFT = f32(1.44269504), f32(12582912.0)  # 1.5 · 2²³: adding it rounds to an integer
+LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)  # the first times a small integer is exact
+LOWEST, HIGHEST = f32(-87.0), f32(87.0)
+NEAR = f32(0.34)
+"""Within ±ln 2 / 2 nothing is to be reduced: k is 0 and r is x."""
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def both_remainders(r):
+    """e^r − 1 − r and e^−r − 1 + r for |r| ≤ NEAR: one polynomial, its even part and its odd one."""
+    s = r * r
+    even = (f32(1.3981999507e-3) * s + f32(4.1665795894e-2)) * s + f32(5.0000001201e-1)
+    odd = ((f32(1.9875691500e-4) * s + f32(8.3334519073e-3)) * s + f32(1.6666665459e-1)) * r
+    return s * (even + odd), s * (even - odd)
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def _reduce(x):
+    """k, 2^k, r and e^r − 1 − r for x = k·ln 2 + r, |r| ≤ ln 2 / 2."""
+    k = (x * LOG2_E + SHIFT) - SHIFT
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    p, _ = both_remainders(r)
+    scale = i32(i32(i32(k) + i32(127)) << i32(23)).view(f32)
+    return k, scale, r, p
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def exponential_parts(x):
+    """e^x − 1, e^x − 1 − x and e^x, for |x| ≤ 87; near 0 the second is no difference of the first, and keeps its digits."""
+    k, scale, r, p = _reduce(x)
+    grown = scale * (r + p)
+    excess = grown + (scale - ONE)
+    apart = p if k == ZERO else excess - x
+    return excess, apart if apart > ZERO else ZERO, grown + scale
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def near_parts(x):
+    """The same for |x| ≤ NEAR, and e^−x − 1 + x."""
+    ahead, behind = both_remainders(x)
+    excess = x + ahead
+    return excess, ahead, excess + ONE, behind
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def exponential_of(x):
+    """e^x for |x| ≤ 87."""
+    _, scale, r, p = _reduce(x)
+    return scale * (r + p) + scale
+
+
+@compiled(fastmath=CONTRACTED)
+@no_type_check
+def k3_reversed(x, excess, k3, ratio):
+    """e^(−x) − 1 + x, without a second exponential."""
+    return (x * excess - k3) / ratio
+
+
+@compiled()
+@no_type_check
+def exponentials(x, excess, k3, ratio):
+    """The three of each number, for |x| ≤ 87."""
+    for i in range(len(x)):
+        excess[i], k3[i], ratio[i] = exponential_parts(x[i])
+
+
+@compiled()
+@no_type_check
+def ratios_and_k3(x, ratio, k3):
+    """Two of the three."""
+    for i in range(len(x)):
+        _, k3[i], ratio[i] = exponential_parts(x[i])
+
+
+@compiled()
+@no_type_check
+def exponential(x, out):
+    """e^x, of what lies below −87 as of −87."""
+    for i in range(len(x)):
+        out[i] = exponential_of(x[i] if x[i] > LOWEST else LOWEST)
+
+
+@compiled()
+@no_type_check
+def count_bytes(x):
+    """How many are not 0."""
+    total = i32(0)
+    for i in range(len(x)):
+        total = i32(total + i32(x[i] != 0))
+    return total
+
+
+@compiled()
+@no_type_check
+def last_counted(mask):
+    """One past the last token that counts: what comes after is padding."""
+    n = len(mask)
+    while n >= _STRIDE and count_bytes(mask[n - _STRIDE : n]) == 0:
+        n -= _STRIDE
+    while n > 0 and mask[n - 1] == 0:
+        n -= 1
+    return n
+
+
+@compiled()
+@no_type_check
+def greatest_magnitude(x):
+    """The greatest |x|, of numbers that are 0 where they do not count."""
+    top = i32(0)
+    for i in range(len(x)):
+        top = max(top, i32(f32(x[i]).view(i32) & SIGN))
+    return i32(top).view(f32)
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def total_of(value):
+    """The sum, in float64."""
+    total = 0.0
+    for i in range(len(value)):
+        total += f64(value[i])
+    return total
+
+
+@compiled(fastmath=SUMMED)
+@no_type_check
+def gather(value, scope):
+    """Number, sum, least and greatest of the values in scope; +inf and −inf where nothing is."""
+    number, total, least, greatest = i32(0), 0.0, TOP, BOTTOM
+    for i in range(len(value)):
+        mark, order = -i32(scope[i]), bits_in_order(value[i])
+        number = i32(number - mark)
+        total += f64(where_marked(value[i], mark))
+        least, greatest = min(least, one_of(mark, order, TOP)), max(greatest, one_of(mark, order, BOTTOM))
+    return f64(number), total, float_at(least), float_at(greatest)

@@ -15,8 +15,10 @@ pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.losses import Clip
+from trimtab.core.fast import decide
 from trimtab.errors import InputError
-from trimtab.losses import clip_pass, onepass
+from trimtab.losses import fast as fast_module
+from trimtab.losses.fast import FastLoss, FastPolicyMetrics
 from trimtab.losses.policy import PolicyLoss, policy_loss
 
 GATES = (Gate(metric="ratio", level="sequence", lower=0.99, upper=1.01), Gate(metric="ratio", upper=1.2, scope="kept"))
@@ -60,8 +62,8 @@ def test_one_sweep_gives_loss_and_gradient_of_the_plain_form(
 ) -> None:
     tensors, rule = batch(missing), RULES[name]
     plain, wanted = step(tensors, rule, "0", monkeypatch)
-    monkeypatch.setattr(clip_pass, "_in_two", lambda *given: pytest.fail("the tokens were gone over twice"))
     fast, found = step(tensors, rule, "1", monkeypatch)
+    assert isinstance(fast.metrics, FastPolicyMetrics)
     assert 0 < float(plain.metrics["kept_fraction"]) < 1
     torch.testing.assert_close(fast.loss, plain.loss, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-9)
@@ -70,28 +72,28 @@ def test_one_sweep_gives_loss_and_gradient_of_the_plain_form(
         torch.testing.assert_close(fast.metrics[metric], value, rtol=1e-4, atol=1e-5, msg=metric)
 
 
-def clipped_with(
-    look: Callable[[clip_pass.ClippedPass], None], tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def clipped_with(look: Callable[[FastLoss], None], tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """One loss, and a look at its pass before anybody reads a metric, which the check of types does."""
     looked: list[bool] = []
+    fast_loss = fast_module.fast_loss
 
-    def seen(*given: Any) -> clip_pass.ClippedPass | None:
-        found = clip_pass.clip_pass(*given)
+    def seen(*given: Any) -> FastLoss | None:
+        found = fast_loss(*given)
         assert found is not None
         look(found)
         looked.append(True)
         return found
 
-    monkeypatch.setattr(onepass, "clip_pass", seen)
+    monkeypatch.setattr(fast_module, "fast_loss", seen)
     step(tensors, TRUNCATED, "1", monkeypatch)
     assert looked == [True]
 
 
 def test_decisions_are_made_only_when_a_metric_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(clipped: clip_pass.ClippedPass) -> None:
-        assert "found" not in vars(clipped.quick)
-        assert clipped.quick.moments()["tokens"] == float(clipped.quick.found.trained.sum())
+    def look(clipped: FastLoss) -> None:
+        assert "found" not in vars(clipped.decided)
+        assert clipped.decided.found is not None
+        assert clipped.decided.found.total["tokens"] == float(clipped.decided.found.trained.sum())
 
     clipped_with(look, batch(), monkeypatch)
 
@@ -99,14 +101,27 @@ def test_decisions_are_made_only_when_a_metric_is_read(monkeypatch: pytest.Monke
 def test_metrics_read_after_the_mask_was_changed_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = batch()
 
-    def look(clipped: clip_pass.ClippedPass) -> None:
+    def look(clipped: FastLoss) -> None:
         tensors["mask"][0, 0] = False
         with pytest.raises(InputError, match="Metrics need the mask"):
-            clipped.quick.moments()
+            _ = clipped.decided.found
         raise KeyError("looked")
 
     with pytest.raises(KeyError, match="looked"):
         clipped_with(look, tensors, monkeypatch)
+
+
+def test_what_the_pass_cannot_decide_again_the_plain_form_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its moments k3 is summed in another order, and may lie beside a bound there."""
+    tensors = batch()
+    plain, _ = step(tensors, TRUNCATED, "0", monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(decide, "_run", lambda decided: None)
+        fast, _ = step(tensors, TRUNCATED, "1", patched)
+        assert isinstance(fast.metrics, FastPolicyMetrics)
+        assert list(fast.metrics) == list(plain.metrics)
+        for metric, value in plain.metrics.items():
+            torch.testing.assert_close(fast.metrics[metric], value, rtol=1e-5, atol=1e-6, msg=metric)
 
 
 def test_what_a_loss_holds_is_freed_without_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
