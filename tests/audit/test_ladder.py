@@ -9,9 +9,9 @@ from tests.audit import made
 from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import RUNGS, climb
 from trimtab.audit.rungs import numerics
-from trimtab.audit.rungs.drawing import temperature_shift
 from trimtab.audit.rungs.numerics import SURE, bias_measure
-from trimtab.audit.rungs.origins import versions
+from trimtab.audit.rungs.sampling import temperature_shift
+from trimtab.audit.rungs.sources import versions
 from trimtab.audit.statistics import mean_with_error, rank_correlation
 from trimtab.errors import InputError
 from trimtab.records.saved import SavedBatch

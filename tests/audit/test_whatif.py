@@ -9,7 +9,7 @@ from tests.audit import made
 from trimtab.audit.audit import audit_batch
 from trimtab.audit.whatif import what_if
 from trimtab.config.presets import PRESETS
-from trimtab.lab.candidate import parse_candidate
+from trimtab.dialects.candidate import parse_candidate
 from trimtab.records.saved import Origin, SavedBatch
 
 

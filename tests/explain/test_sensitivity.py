@@ -18,9 +18,9 @@ from trimtab import Gate, preset
 from trimtab.config.algebra import Metric
 from trimtab.config.presets import PRESETS
 from trimtab.dialects import read
+from trimtab.dialects.candidate import parse_candidate
 from trimtab.errors import ConfigWarning
 from trimtab.explain.sensitivity import factor, factor_of_one, rarely_fires
-from trimtab.lab.candidate import parse_candidate
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {

@@ -11,8 +11,9 @@ from tests.lab import curves
 from tests.lab.curves import book, entry
 from trimtab.cli.app import app
 from trimtab.config.presets import preset
+from trimtab.dialects.candidate import parse_candidate
 from trimtab.errors import ConfigError, UnknownNameError
-from trimtab.lab.candidate import DEFAULTS, parse_candidate, parse_candidates
+from trimtab.lab.candidate import DEFAULTS, parse_candidates
 from trimtab.lab.cell import cells
 from trimtab.lab.lab import LabPlan
 from trimtab.lab.results import write_results

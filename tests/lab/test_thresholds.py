@@ -14,7 +14,8 @@ from tests.lab.mini import OVERRIDES
 from trimtab.cli.app import app
 from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.presets import preset
-from trimtab.lab.thresholds import gates_of, scan_gate, scan_texts, scans_json, units
+from trimtab.explain.thresholds import gates_of
+from trimtab.lab.thresholds import scan_gate, scan_texts, scans_json, units
 from trimtab.records.schema import RolloutRow
 
 

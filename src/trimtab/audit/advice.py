@@ -9,20 +9,6 @@ from trimtab.audit.gap import Gap
 from trimtab.audit.ladder import CausedStep
 from trimtab.audit.whatif import RuleOutcome, WhatIf
 
-BUGS = (
-    "shift",
-    "retokenised",
-    "mask",
-    "missing",
-    "truncation",
-    "temperature",
-    "raw",
-    "source",
-    "versions",
-    "cache",
-    "trainer",
-)
-"""Causes that no correction repairs."""
 SMALL = 1e-3
 """Mean k3 up to which nothing needs correcting: bf16 gives 1e-5 on a small model and 5e-4 on a large one."""
 OFFERS = ("geo-rs+token-tis", "k3-rs", "icepop", "token-mis", "token-tis")
@@ -40,7 +26,7 @@ class AuditAdvice:
 
 def advise(gap: Gap, steps: Sequence[CausedStep], found: WhatIf) -> AuditAdvice:
     """The recommendation for this batch."""
-    bugs = [step for step in steps if step.verdict == "found" and step.rung.name in BUGS]
+    bugs = [step for step in steps if step.verdict == "found" and step.rung.is_bug]
     if bugs:
         first = bugs[0]
         return AuditAdvice(

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from trimtab.audit.advice import AuditAdvice, advise
 from trimtab.audit.gap import Gap, gap_of
 from trimtab.audit.ladder import CausedStep, climb
-from trimtab.audit.tempering import DrawnTemperature
+from trimtab.audit.rungs.sampling import DrawnTemperature
 from trimtab.audit.whatif import WhatIf, what_if
-from trimtab.lab.candidate import Candidate
+from trimtab.dialects.candidate import Candidate
 from trimtab.records.saved import SavedBatch
 
 

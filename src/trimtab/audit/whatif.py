@@ -16,9 +16,9 @@ from trimtab.config.presets import BYPASS, PRESETS, preset
 from trimtab.core.batch import batch as tensors_of
 from trimtab.core.batch import groups
 from trimtab.core.correct import correct, decide
+from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigWarning, InputError
-from trimtab.lab.candidate import Candidate
-from trimtab.lab.thresholds import PRINTED_SHARES, SHARES, gate_distance, gate_sentence, gates_of, threshold_form
+from trimtab.explain.thresholds import PRINTED_SHARES, SHARES, gate_distance, gate_sentence, gates_of, threshold_form
 from trimtab.records.saved import SavedBatch
 
 Flags = NDArray[np.bool_]

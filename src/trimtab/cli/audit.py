@@ -21,8 +21,8 @@ from trimtab.errors import ConfigError, InputError, RecordError
 if TYPE_CHECKING:
     from trimtab.audit.audit import Audit
     from trimtab.audit.parity import ParityResult
+    from trimtab.audit.rungs.sampling import DrawnTemperature
     from trimtab.audit.scoring import ModelScorer
-    from trimtab.audit.tempering import DrawnTemperature
     from trimtab.records.saved import SavedBatch
 
 STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
@@ -90,7 +90,7 @@ def _audit(
     fail_on: str | None,
     watch: bool,
 ) -> None:
-    from trimtab.lab.candidate import parse_candidate
+    from trimtab.dialects.candidate import parse_candidate
 
     rules = [parse_candidate(each) for each in rule or ()]
     named, scorers = _columns(columns), scorers_of(model or [])
@@ -287,7 +287,7 @@ def with_scores(batch: SavedBatch, scorers: Sequence[ModelScorer]) -> tuple[Save
         return batch, None, None
     import numpy as np
 
-    from trimtab.audit.tempering import ENOUGH, GRID, drawn_temperature
+    from trimtab.audit.rungs.sampling import ENOUGH, GRID, drawn_temperature
     from trimtab.records.saved import part_of
 
     some = np.arange(min(ENOUGH, len(batch)))

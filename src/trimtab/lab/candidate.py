@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
 
-from trimtab.config.algebra import Correction
-from trimtab.config.files import correction_from, is_file_name
-from trimtab.dialects import DIALECTS, read
-from trimtab.errors import ConfigError, ConfigWarning
+from trimtab.dialects.candidate import Candidate, parse_candidate
+from trimtab.errors import ConfigWarning
 
 TOKEN_MIS = "token-mis"
 KPOP, K2_RS, SEQ_MAX_K3 = "kpop(phi=0.1)", "k2-rs(upper=0.02)", "seq-max-k3(upper=0.5)"
@@ -41,16 +36,6 @@ DEFAULTS = (
 )
 """Run where none is named."""
 
-_CALL = re.compile(r"(?P<name>[^()]+)\((?P<numbers>[^()]*)\)")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A correction under the name it was asked for by."""
-
-    label: str
-    correction: Correction
-
 
 def parse_candidates(given: tuple[str, ...] | list[str] = ()) -> list[Candidate]:
     """Those named, each once, or the defaults."""
@@ -59,26 +44,3 @@ def parse_candidates(given: tuple[str, ...] | list[str] = ()) -> list[Candidate]
     with warnings.catch_warnings():  # that `upper=2` hardly acts is what the lab is to show
         warnings.simplefilter("ignore", ConfigWarning)
         return [parse_candidate(each) for each in DEFAULTS]
-
-
-def parse_candidate(text: str) -> Candidate:
-    """`NAME`, `NAME(k=v,…)`, `FILE.yaml`, or `framework:FILE`, of which the correction is taken and the loss is not."""
-    framework, sign, file = text.partition(":")
-    if sign and framework in DIALECTS:
-        reading = read(framework, Path(file))
-        found = reading.correction
-        if found is None:
-            for each in reading.refused:
-                if each.part == "correction":
-                    raise ConfigError(f"{file}: {each.text}")
-            raise ConfigError(
-                f"{file} needs a correction in the keys of {framework}, got none. Take `off` if that is meant."
-            )
-        return Candidate(f"{framework}:{Path(file).stem}", found)
-    if is_file_name(text):
-        return Candidate(Path(text).stem, correction_from(text))
-    call = _CALL.fullmatch(text)
-    if call is None:
-        return Candidate(text, correction_from(text))
-    numbers = [each.strip() for each in call["numbers"].split(",") if each.strip()]
-    return Candidate(f"{call['name']}({','.join(numbers)})", correction_from(call["name"], numbers))

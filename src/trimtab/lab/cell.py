@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.config.training import Train
+from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigError, ConfigWarning, RecordError
-from trimtab.lab.candidate import Candidate, parse_candidates
+from trimtab.lab.candidate import parse_candidates
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, merge_settings
 from trimtab.records.run import RunDirectory
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from trimtab.dialects.candidate import Candidate
 from trimtab.errors import RecordError
-from trimtab.lab.candidate import Candidate
 from trimtab.lab.cell import Cell, cell_state, cells
 from trimtab.lab.results import (
     CellResult,

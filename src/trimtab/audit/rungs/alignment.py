@@ -8,8 +8,8 @@ import numpy as np
 
 from trimtab.audit.gap import Bools, Floats, Gap, Ints
 from trimtab.audit.result import NOTHING, RungResult
-from trimtab.audit.rungs.drawing import leaves_temperature_out, temperature_fit
-from trimtab.audit.rungs.values import filled
+from trimtab.audit.rungs.mask import filled
+from trimtab.audit.rungs.sampling import leaves_temperature_out, temperature_fit
 from trimtab.audit.statistics import mean_with_error
 
 LAGS = (-3, -2, -1, 1, 2, 3)

@@ -12,8 +12,8 @@ from pydantic import Field
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number
 from trimtab.config.files import load
+from trimtab.dialects.candidate import Candidate, parse_candidate
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest
-from trimtab.lab.candidate import Candidate, parse_candidate
 from trimtab.lab.cell import Cell, cell_of
 from trimtab.lab.evidence.pairs import SHARED, Shared
 from trimtab.lab.scenario import merge_settings, scenario

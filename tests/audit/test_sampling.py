@@ -16,8 +16,14 @@ from planted.sampling import Way
 
 from trimtab.audit.gap import gap_of
 from trimtab.audit.ladder import CausedStep, climb
-from trimtab.audit.rungs.drawing import MARGIN, shared_power, temperature_fit
-from trimtab.audit.tempering import GRID, DrawnTemperature, drawn_temperature
+from trimtab.audit.rungs.sampling import (
+    GRID,
+    MARGIN,
+    DrawnTemperature,
+    drawn_temperature,
+    shared_power,
+    temperature_fit,
+)
 from trimtab.records.saved import Origin, SavedBatch
 
 
