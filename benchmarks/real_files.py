@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.dialects import read
-from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.guess import recognise
+from trimtab.dialects.registry import dialect_of
 from trimtab.errors import NotSettingsError, TrimtabError, UnknownNameError
 
 SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".toml", ".py"}

@@ -10,13 +10,13 @@ import trimtab
 
 SRC = Path(trimtab.__file__).parent
 
-# Each framework fills the same roles, one file each: `correction_of` in dialects/verl/ and in dialects/areal/ is one interface.
+# Each framework fills the same roles: `correction_of` in dialects/frameworks/trl.py and in tunix.py beside it is one interface.
 ROLES = {
     "main": r"(cli/__init__|plugins/(openrlhf|skyrl))\.py",  # what a program runs
-    "correction_of": r"dialects/\w+/correction\.py",
-    "candidates": r"dialects/\w+/correction\.py",
-    "loss_of": r"dialects/\w+/loss\.py",
-    "advantage_of": r"dialects/\w+/advantage\.py",
+    "correction_of": r"dialects/frameworks/\w+\.py",
+    "candidates": r"dialects/frameworks/\w+\.py",
+    "loss_of": r"dialects/frameworks/\w+\.py",
+    "advantage_of": r"dialects/frameworks/\w+\.py",
     "correction": r"logged/\w+\.py",
     "loss": r"(logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
 }
@@ -53,9 +53,9 @@ def test_a_second_meaning_is_seen_and_roles_imports_and_hidden_names_are_none():
     sources = {
         "core/one.py": "def ratio(): ...\nclass Gate: ...\ndef _own(): ...",
         "losses/two.py": "from trimtab.core.one import Gate\ndef ratio(): ...\ndef _own(): ...",
-        "dialects/verl/loss.py": "def loss_of(): ...",
-        "dialects/trl/loss.py": "def loss_of(): ...",
-        "dialects/trl/keys.py": "async def other(): ...",
+        "dialects/frameworks/verl.py": "def loss_of(): ...",
+        "dialects/frameworks/trl.py": "def loss_of(): ...",
+        "dialects/frameworks/swift.py": "async def other(): ...",
     }
     assert several_homes(sources) == {"ratio": ["core/one.py", "losses/two.py"]}
     mirrored = sources | {"core/fast/one.py": "def ratio(): ...", "core/fast/two.py": "def weigh(): ..."}

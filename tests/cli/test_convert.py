@@ -12,7 +12,7 @@ from trimtab.cli.app import app
 from trimtab.config.training import Train
 from trimtab.dialects import read
 from trimtab.dialects.fields import compared
-from trimtab.dialects.frameworks import dialect_of
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.settings import flat_settings
 
 AREAL = """

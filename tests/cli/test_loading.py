@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli import briefly
 from trimtab.cli.app import COMMANDS, app, load_command
-from trimtab.dialects.frameworks import DIALECTS, SIGNATURES, keys_of_framework
+from trimtab.dialects.registry import DIALECTS, SIGNATURES
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -45,24 +45,23 @@ WHOLE = "actor_rollout_ref:\n  actor:\n    clip_ratio_low: 0.2\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "light"),
+    ("name", "text", "counts_keys"),
     [
-        ("whole.yaml", WHOLE, {""}),  # shows whose it is
-        ("keys.yaml", KEYS_ONLY, {"", "keys"}),  # shows nothing: keys are counted
-        ("run.sh", SCRIPT, {"", "keys"}),
+        ("whole.yaml", WHOLE, False),  # shows whose it is
+        ("keys.yaml", KEYS_ONLY, True),  # shows nothing: the keys of every framework are counted
+        ("run.sh", SCRIPT, True),
     ],
 )
-def test_explaining_a_file_imports_the_dialect_of_its_own_framework_and_no_other(
-    tmp_path: Path, name: str, text: str, light: set[str]
+def test_explaining_a_file_imports_the_dialect_of_its_own_framework_and_others_only_to_count_keys(
+    tmp_path: Path, name: str, text: str, counts_keys: bool
 ) -> None:
     (tmp_path / name).write_text(text)
     loaded = _modules_after(["explain", str(tmp_path / name)])
-    assert "trimtab.dialects.verl.dialect" in loaded
+    assert "trimtab.dialects.frameworks.verl" in loaded
     assert not any(each.startswith("trimtab.dialects.writing.") for each in loaded)
     for other in SIGNATURES.keys() - {"verl"}:
-        folder = DIALECTS[other].correction_of.__module__.rpartition(".")[0]
-        inside = {each.removeprefix(folder).removeprefix(".") for each in loaded if f"{each}.".startswith(f"{folder}.")}
-        assert inside <= light, other
+        modules = {DIALECTS[other].correction_of.__module__, DIALECTS[other].remarks[0].when.__module__}
+        assert modules <= loaded if counts_keys else not modules & loaded, other
 
 
 def _modules_after(arguments: list[str]) -> set[str]:
@@ -96,6 +95,5 @@ def _state() -> tuple[bool, str | None]:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_the_keys_that_are_counted_are_those_that_are_read(name: str) -> None:
-    assert keys_of_framework(name) is DIALECTS[name].keys
+def test_a_file_is_recognised_by_the_signature_that_its_dialect_has(name: str) -> None:
     assert SIGNATURES[name] is DIALECTS[name].signature

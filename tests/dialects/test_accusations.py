@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.framework import Remark
+from trimtab.dialects.framework import defect
 from trimtab.dialects.lookup import look_up
 
 PLACE = re.compile(r"[\w./-]+\.\w+:\d+(-\d+)?( [\w.]+)?")
@@ -34,7 +34,7 @@ def test_a_fix_names_a_release_and_a_first_release_is_one_that_can_be_read(name:
 
 def test_a_remark_is_silent_of_a_release_that_no_longer_does_so() -> None:
     dialect = replace(DIALECTS["trl"], releases=("1.15.0", "1.16.0", "1.17.0"))
-    remark = Remark("beta", "defect", "It is so.", lambda given: True, since="1.16.0", fixed="1.17.0, #1")
+    remark = defect("beta", lambda given: True, "It is so.", since="1.16.0", fixed="1.17.0, #1")
     held = {version: remark.holds(look_up(dialect, {"beta": 0.1}, version=version)) for version in dialect.releases}
     assert held == {"1.15.0": False, "1.16.0": True, "1.17.0": False}
     found = remark.finding(look_up(dialect, {"beta": 0.1}))

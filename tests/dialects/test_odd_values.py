@@ -12,7 +12,7 @@ import pytest
 from trimtab import preset
 from trimtab.dialects import read
 from trimtab.dialects.framework import Dialect, Key
-from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.registry import DIALECTS
 from trimtab.dialects.values import nested
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.errors import ConfigError, TrimtabError

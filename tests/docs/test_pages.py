@@ -33,7 +33,7 @@ from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
 from trimtab.core.observe import gate_name
 from trimtab.core.staleness import staleness
-from trimtab.dialects.frameworks import DIALECTS
+from trimtab.dialects.registry import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 GATE = "gate/<place>-<metric>-<level>"

@@ -15,7 +15,7 @@ from tests.dialects.scalars import same_scalars
 from tests.parity.batches import Batch, batches, few, numbers, same_weights
 from tests.parity.tally import count
 from trimtab.dialects import read
-from trimtab.dialects.verl.correction import REJECTIONS
+from trimtab.dialects.frameworks.verl_correction import REJECTIONS
 from trimtab.errors import ConfigError
 
 Settings = dict[str, Any]

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from trimtab.dialects.frameworks import DIALECTS
     from trimtab.dialects.reader import read
     from trimtab.dialects.reading import Finding, Reading, Writing
+    from trimtab.dialects.registry import DIALECTS
     from trimtab.dialects.writing.write import write
 
 __all__ = ["DIALECTS", "Finding", "Reading", "Writing", "read", "write"]
 
 _HOMES = {
-    "DIALECTS": "frameworks",
+    "DIALECTS": "registry",
     "Finding": "reading",
     "Reading": "reading",
     "Writing": "reading",

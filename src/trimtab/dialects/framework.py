@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.given import FullNames, Given, parents
-from trimtab.dialects.hints import Hints
 from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level
-from trimtab.dialects.signature import Signature
+from trimtab.dialects.registry import Signature
 from trimtab.dialects.values import Kind
 from trimtab.errors import ConfigError
 
@@ -45,6 +44,24 @@ class Key:
     was: tuple[str, Any] | None = None
     """The release that brought the default, and the default before."""
 
+    # What a search for its value has to know and cannot see in the kind (`writing`).
+    options: tuple[Any, ...] = ()
+    """Values that it may have where its kind does not name them, or does not name all; a number among them is then moved to the goal."""
+    joint: tuple[str, ...] = ()
+    """The keys that only together with it choose a loss or an estimator; every other key is chosen by itself."""
+    chooses: tuple[Part, ...] = ()
+    """The parts that it chooses too, beside the one it speaks of."""
+    seed: Any = None
+    """The value to begin with, under which every option reads; one that turns out idle is left out again."""
+    field: str = ""
+    """Of a number that another key switches on or multiplies: the field of ours that it stands for, whose value goes in first."""
+    frees: bool = False
+    """Whether it frees a number from another, and is tried where numbers do not fit without."""
+    holds: Kind | None = None
+    """The kind of what is written where it may hold anything."""
+    toggle: bool = False
+    """Whether it is a number whose 0 means off."""
+
     @cached_property
     def label(self) -> str:
         """What the rules call it."""
@@ -64,9 +81,9 @@ class Remark:
     """
 
     key: str
-    level: Level
-    text: str
     when: Callable[[Given], bool]
+    text: str
+    level: Level
     source: str = ""
     """Where the framework's code does so: a path in its package and the symbol, `utils/data.py KLEstimator`."""
     since: str = ""
@@ -91,6 +108,21 @@ class Remark:
         fixed = self.fixed.partition(",")[0]
         is_there = (not self.since or given.since(self.since)) and (not fixed or not given.since(fixed))
         return is_there and self.when(given)
+
+
+def remark(key: str, when: Callable[[Given], bool], text: str, **more: Any) -> Remark:
+    """What is good to know: a remark of level note."""
+    return Remark(key, when, text, "note", **more)
+
+
+def surprise(key: str, when: Callable[[Given], bool], text: str, **more: Any) -> Remark:
+    """What is rarely meant."""
+    return Remark(key, when, text, "surprise", **more)
+
+
+def defect(key: str, when: Callable[[Given], bool], text: str, **more: Any) -> Remark:
+    """What is never meant."""
+    return Remark(key, when, text, "defect", **more)
 
 
 class _Values(dict[str, Any]):
@@ -147,8 +179,8 @@ class Dialect:
     """The estimate of the KL in what it logs."""
     candidates: Callable[[Correction], Iterator[dict[str, Any]]] = field(default=lambda _: iter(()))
     """Settings (by full name) that might say a correction; `write` takes the first that reads back to it."""
-    hints: Hints = field(default_factory=Hints)
-    """What a search for its losses and advantages has to know."""
+    beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+    """Keys that must stand beside those that are written and say nothing of ours, such as how many answers a group has."""
     outdated: Callable[[Given], bool] = lambda given: any(
         key.legacy and given.has(key.label) for key in given.dialect.keys
     )

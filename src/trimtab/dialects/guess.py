@@ -6,8 +6,8 @@ import os
 
 from trimtab.dialects.files.opening import Contents, contents_of
 from trimtab.dialects.files.shape import Evidence, by_roots, refuse_others, sign, without_keys
-from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.dialects.lookup import count
+from trimtab.dialects.registry import DIALECTS, SIGNATURES
 from trimtab.dialects.settings import Source
 from trimtab.errors import ConfigError
 
@@ -22,14 +22,14 @@ def framework_of(settings: Source, root: str | os.PathLike[str] | None = None) -
 
 def recognise(settings: Source, root: str | os.PathLike[str] | None = None) -> Evidence:
     """The framework that settings belong to and by what it shows: a program or key only it has, else most keys."""
-    found = contents_of(settings, lambda keys: max(count(keys_of_framework(each), keys) for each in SIGNATURES), root)
+    found = contents_of(settings, lambda keys: max(count(DIALECTS[each].keys, keys) for each in SIGNATURES), root)
     name = os.fspath(settings) if isinstance(settings, str | os.PathLike) else "This"
     refuse_others(found, name)
     return sign(found) or _by_count(found, name)
 
 
 def _by_count(found: Contents, name: str) -> Evidence:
-    counted = {each: count(keys_of_framework(each), found.keys, own=True) for each in SIGNATURES}
+    counted = {each: count(DIALECTS[each].keys, found.keys, own=True) for each in SIGNATURES}
     best = max(counted.values(), default=0)
     names = [each for each, many in counted.items() if many == best and best > 0]
     names = [each for each in names if SIGNATURES[each].ancestor not in names]

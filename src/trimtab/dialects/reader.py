@@ -21,12 +21,12 @@ from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.filtered import group_findings
 from trimtab.dialects.framework import Dialect, Given, Remark
-from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.given import Unreadable
 from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estimator
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
 from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from trimtab.config.base import excerpt
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 Kind = Callable[[str, Any], Any]
 """(name, what was written) → the value, or a ConfigError."""
+
+
+class Unsaid:
+    """A key that is left out."""
+
+    def __repr__(self) -> str:
+        return "unsaid"
+
+
+UNSAID: Final = Unsaid()
+
+
+def unsaid_or(table: Iterable[str]) -> tuple[Any, ...]:
+    """The names of a table as values of a key, left out first."""
+    return (UNSAID, *table)
 
 
 def number(path: str, value: Any) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab.config.losses import ClipCov, DppoKl, DppoTv, Dro, Gmpo, KlCov, Reinforce
 from trimtab.core.bounds import gate_bounds
 from trimtab.core.ratio import above
-from trimtab.dialects.verl.correction import REJECTIONS
+from trimtab.dialects.frameworks.verl_correction import REJECTIONS
 from trimtab.logged.drift import DRIFT, LIMIT, ess
 from trimtab.logged.views import (
     CorrectionView,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.miles.correction import PLACE
-from trimtab.dialects.miles.keys import ESTIMATORS
-from trimtab.dialects.slime.correction import MIS, TRUST_REGION
-from trimtab.dialects.slime.correction import PLACE as SLIME
-from trimtab.dialects.slime.keys import DISTILLED
+from trimtab.dialects.frameworks.miles import ESTIMATORS, PLACE
+from trimtab.dialects.frameworks.slime_rules import DISTILLED, MIS, TRUST_REGION
+from trimtab.dialects.frameworks.slime_rules import PLACE as SLIME
 
 RECIPE = {"use_tis": True, "custom_tis_function_path": MIS}
 EXAMPLES = Examples(

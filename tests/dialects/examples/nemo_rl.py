@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples
-from trimtab.dialects.nemo_rl.keys import T
+from trimtab.dialects.frameworks.nemo_rl import T
 
 EXAMPLES = Examples(
     corrections={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.openrlhf.advantage import ESTIMATORS
+from trimtab.dialects.frameworks.openrlhf import ESTIMATORS
 
 EXAMPLES = Examples(
     corrections={

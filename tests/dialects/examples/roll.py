@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.roll.loss import LOSSES
+from trimtab.dialects.frameworks.roll_rules import LOSSES
 
 EXAMPLES = Examples(
     corrections={

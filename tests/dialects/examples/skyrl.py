@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.skyrl.advantage import ESTIMATORS
-from trimtab.dialects.skyrl.loss import LOSSES
+from trimtab.dialects.frameworks.skyrl import ESTIMATORS, LOSSES
 
 EXAMPLES = Examples(
     corrections={

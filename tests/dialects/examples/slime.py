@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.slime.correction import MIS, PLACE, TRUST_REGION
-from trimtab.dialects.slime.keys import ESTIMATORS
+from trimtab.dialects.frameworks.slime_rules import ESTIMATORS, MIS, PLACE, TRUST_REGION
 
 RECIPE = {"use_tis": True, "custom_tis_function_path": MIS, "tis_batch_normalize": False}
 EXAMPLES = Examples(

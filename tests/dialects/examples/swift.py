@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.swift.keys import P
+from trimtab.dialects.frameworks.swift import P
 
 EXAMPLES = Examples(
     corrections={

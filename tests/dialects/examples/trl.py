@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.trl.advantage import SCALES
-from trimtab.dialects.trl.keys import LOSS_TYPES, P
+from trimtab.dialects.frameworks.trl import LOSS_TYPES, SCALES, P
 
 EXAMPLES = Examples(
     corrections={

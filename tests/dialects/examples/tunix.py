@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.dialects.examples.rows import Examples, each_name
-from trimtab.dialects.tunix.advantage import GROUPED
-from trimtab.dialects.tunix.keys import REDUCTIONS
+from trimtab.dialects.frameworks.tunix import GROUPED, REDUCTIONS
 
 WIDTH = {"rollout_config": {"total_generation_steps": 768}}
 EXAMPLES = Examples(

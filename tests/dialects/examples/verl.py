@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.dialects.examples.rows import Examples, Rows, each_name
-from trimtab.dialects.verl import removed
-from trimtab.dialects.verl.advantage import ESTIMATORS
-from trimtab.dialects.verl.correction import REJECTIONS
-from trimtab.dialects.verl.loss import LOSSES, RECIPE
+from trimtab.dialects.frameworks.verl_correction import RATIO_REJECTIONS, REJECTIONS
+from trimtab.dialects.frameworks.verl_loss import ESTIMATORS, LOSSES, RECIPE
 
 _geo = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.999_1.001"}
 _k3 = {"rollout_rs": "seq_mean_k3", "rollout_rs_threshold": 0.01}
@@ -53,7 +51,7 @@ def _corrections() -> Rows:
     for option, fields in REJECTIONS.items():
         threshold = "0.5_4.0" if fields["metric"] == "k1" else 0.1
         rows[f"rollout_rs: {option}"] = {"rollout_rs": option, "rollout_rs_threshold": threshold}
-    for option in removed.REJECTIONS:
+    for option in RATIO_REJECTIONS:
         rows[f"rollout_rs: {option} (removed)"] = {"rollout_rs": option, "rollout_rs_threshold": 2.0}
     rows["bypass_mode: true"] = {"bypass_mode": True, "rollout_is": "token"}
     rows["tis_imp_ratio_cap (removed)"] = {"actor_rollout_ref": {"actor": {"tis_imp_ratio_cap": 2.0}}}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import trimtab
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.trl.keys import CONFIGS, P
+from trimtab.dialects.frameworks.trl import CONFIGS, P
 
 Settings = dict[str, Any]
 SAMPLED: Settings = {"use_vllm": True}

@@ -16,8 +16,8 @@ from trimtab.dialects.files.python_flow import Flow, Made, MadeConfig, WorkError
 from trimtab.dialects.files.python_ways import walk
 from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown, without_marks
-from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
 from trimtab.dialects.reading import Finding
+from trimtab.dialects.registry import DIALECTS, SIGNATURES
 from trimtab.errors import ConfigFileError
 
 Scalar = Callable[[str], Any]
@@ -159,7 +159,7 @@ KNOWN = {package for each in SIGNATURES.values() for package in each.packages}
 @cache
 def _ours() -> frozenset[str]:
     """The names, without their sections, of every key that some framework reads."""
-    return frozenset(_last(path) for each in SIGNATURES for key in keys_of_framework(each) for path in key.paths)
+    return frozenset(_last(path) for each in SIGNATURES for key in DIALECTS[each].keys for path in key.paths)
 
 
 def _last(key: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trimtab.dialects.files.opening import Contents
 from trimtab.dialects.files.purpose import DISTILLATION, EVOLUTION, other_training
-from trimtab.dialects.frameworks import SIGNATURES, keys_of_framework
+from trimtab.dialects.registry import DIALECTS, SIGNATURES
 from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (
@@ -113,7 +113,7 @@ def by_roots(found: Contents) -> Evidence | None:
 
 def _has_sections(framework: str) -> bool:
     """Whether the settings of a framework stand in sections; where they are flags, a section of the name is another's."""
-    return any("." in path for key in keys_of_framework(framework) for path in key.paths)
+    return any("." in path for key in DIALECTS[framework].keys for path in key.paths)
 
 
 def _values_at_top(found: Contents) -> list[str]:

@@ -151,7 +151,7 @@ def _part_settings(
     pinned = look_up(dialect, flat_settings(as_tree(settings))).values if settings else {}
     paths = {key.label: key.path for key in dialect.keys}
     found = inverse(dialect, part, goal, pinned, asked.values if asked.framework == dialect.name else None)
-    return {paths[label]: value for label, value in {**found, **dialect.hints.beside(found)}.items()}
+    return {paths[label]: value for label, value in {**found, **dialect.beside(found)}.items()}
 
 
 def _anchor(dialect: Dialect, asked: Reading, backs: Sequence[Reading], has_loss: bool) -> Iterator[Omission]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from trimtab.dialects.fields import Fields, agrees
 from trimtab.dialects.framework import Dialect, Key
-from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.values import UNSAID
 from trimtab.dialects.writing.proposals import as_tree
 from trimtab.dialects.writing.search import Search, with_values
 from trimtab.dialects.writing.solve import PROBES

@@ -2,7 +2,7 @@
 
 No table says how our values are written in a framework's keys. Names are tried until the reader answers with the wanted kind, then
 numbers are solved for (`solve`), and reading back decides. What values to try is in the keys, for flags and choices, and for the rest
-in the framework's search hints, which are a table (`hints.py` in its folder). A worked example, AReaL and the goal Cispo(0.8, 1.28):
+beside them, as `options`, `joint` and `seed` of the key. A worked example, AReaL and the goal Cispo(0.8, 1.28):
 
     seeds     eps_clip_higher 0.2: without it AReaL refuses use_cispo_loss, so that it could not be tried
     names     use_cispo_loss, use_sapo_loss and importance_sampling_level choose together: of 2·2·3 ways two read as cispo, and
@@ -19,8 +19,7 @@ from typing import Any
 
 from trimtab.dialects.fields import Fields, agrees, is_number
 from trimtab.dialects.framework import Dialect, Key
-from trimtab.dialects.hints import UNSAID
-from trimtab.dialects.values import flag
+from trimtab.dialects.values import UNSAID, flag
 from trimtab.dialects.writing.search import Search, Settings, with_values
 from trimtab.dialects.writing.solve import solve
 
@@ -31,18 +30,17 @@ def inverse(
     """The nearest settings of a part to what is wanted; whether they say it is for the reader to tell."""
     search = Search(dialect, part, goal, pinned, preferred or {})
     found = _nearest(search, {})
-    for label in search.hints.frees:
-        if search.off(found) and label in {key.label for key in search.keys}:
-            found = min(found, _nearest(search, {label: True}), key=lambda each: len(search.off(each)))
+    for key in search.keys:
+        if key.frees and search.off(found):
+            found = min(found, _nearest(search, {key.label: True}), key=lambda each: len(search.off(each)))
     return _in_order(dialect, _worth_saying(search, found))
 
 
 def _nearest(search: Search, fixed: Settings) -> Settings:
     """Names chosen, then numbers moved to the goal, beside what is fixed."""
-    labels = {key.label for key in search.keys}
-    guesses = {label: search.goal.get(path) for label, path in search.hints.follows.items()}
-    settings: Settings = {label: value for label, value in search.hints.seeds.items() if label in labels}
-    settings |= {label: value for label, value in guesses.items() if label in labels and is_number(value)} | fixed
+    settings = _seeds(search)
+    guesses = {key.label: search.goal.get(key.field) for key in search.keys if key.field}
+    settings |= {label: value for label, value in guesses.items() if is_number(value)} | fixed
     for group in _groups(search):
         settings = _choose(search, settings, [key for key in group if key.label not in fixed])
     for key in search.keys:
@@ -54,10 +52,16 @@ def _nearest(search: Search, fixed: Settings) -> Settings:
     return settings
 
 
+def _seeds(search: Search) -> Settings:
+    """The values to begin with."""
+    return {key.label: key.seed for key in search.keys if key.seed is not None}
+
+
 def _groups(search: Search) -> list[list[Key]]:
-    """Keys that choose, those that choose together in one group."""
+    """Keys that choose, those that choose together in one group: first those that a key of this part leads."""
     own = {key.label: key for key in search.keys if search.options(key)}
-    joint = [names for names in search.hints.joint if names[0] in own]
+    leads = sorted((key for key in own.values() if key.joint), key=lambda key: key.part != search.part)
+    joint = [(key.label, *key.joint) for key in leads]
     groups = [[own.pop(label) for label in names if label in own] for names in joint]
     return [group for group in groups if group] + [[key] for key in own.values()]
 
@@ -125,7 +129,7 @@ def _in_order(dialect: Dialect, settings: Settings) -> Settings:
 def kinds(dialect: Dialect, part: str) -> tuple[str, ...]:
     """The kinds of loss or estimator a framework has, by our names."""
     search = Search(dialect, part, {part: "?"}, {})
-    settings: Settings = dict(search.hints.seeds)
+    settings = _seeds(search)
     found: dict[str, None] = {}
     for group in _groups(search):
         for values in itertools.product(*(search.options(key) for key in group)):

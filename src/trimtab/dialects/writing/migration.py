@@ -10,9 +10,9 @@ import yaml
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.framework import Dialect, Given
-from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.same import sameness
 from trimtab.dialects.settings import documents, flat_settings
 from trimtab.dialects.writing.edits import Document, Edit, rewrite

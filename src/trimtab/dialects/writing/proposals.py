@@ -8,9 +8,9 @@ from typing import Any
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.framework import Dialect
-from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.same import Same, as_gate, is_same, plainest, rejecting, remember, sameness, zeroing
 from trimtab.errors import ConfigError
 from trimtab.explain.gate_words import varying_bounds

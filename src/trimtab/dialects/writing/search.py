@@ -8,9 +8,8 @@ from typing import Any
 
 from trimtab.dialects.fields import Fields, differences, fields_of, is_number, is_soft
 from trimtab.dialects.framework import Dialect, Given, Key
-from trimtab.dialects.hints import UNSAID, Hints
 from trimtab.dialects.parts import as_group_estimator
-from trimtab.dialects.values import Choice, flag
+from trimtab.dialects.values import UNSAID, Choice, flag
 from trimtab.errors import ConfigError
 
 ON = 0.125
@@ -36,19 +35,13 @@ class Search:
     """What the user wrote, where these are settings of the same framework: kept where it makes no difference."""
 
     @property
-    def hints(self) -> Hints:
-        """What the search has to know about the framework."""
-        return self.dialect.hints
-
-    @property
     def keys(self) -> list[Key]:
         """The keys that may be said, those of other parts that this one reads included."""
-        also = self.hints.reads.get(self.part, ())
         parts = (self.part, "other")
         return [
             key
             for key in self.dialect.keys
-            if (key.part in parts or key.label in also) and not key.legacy and key.label not in self.pinned
+            if (key.part in parts or self.part in key.chooses) and not key.legacy and key.label not in self.pinned
         ]
 
     def given(self, settings: Mapping[str, Any]) -> Given:
@@ -76,9 +69,9 @@ class Search:
 
     def options(self, key: Key) -> tuple[Any, ...]:
         """Every value of a key that chooses, left out first; nothing for a number."""
-        if key.label in self.hints.options:
-            return self.hints.options[key.label]
-        if key.label in self.hints.toggles:
+        if key.options:
+            return key.options
+        if key.toggle:
             return (UNSAID if not key.default else 0.0, ON)
         if key.kind is flag:
             return (UNSAID, not key.default)

@@ -16,9 +16,8 @@ from typing import Any, cast
 
 from trimtab.dialects.fields import LIMITS, Fields, agrees, differences, is_number
 from trimtab.dialects.framework import Key
-from trimtab.dialects.hints import UNSAID
 from trimtab.dialects.same import OPEN
-from trimtab.dialects.values import number, numbers, whole
+from trimtab.dialects.values import UNSAID, number, numbers, whole
 from trimtab.dialects.writing.search import Search, Settings, with_values
 
 PROBES = {number: (0.25, 0.5, 0.75, 1.5, 2.5, 3.5), whole: (2, 3, 50, 60, 2000, 2050)}
@@ -27,7 +26,7 @@ PROBES = {number: (0.25, 0.5, 0.75, 1.5, 2.5, 3.5), whole: (2, 3, 50, 60, 2000, 
 
 def solve(search: Search, settings: Settings, key: Key) -> Any:
     """The value of a key that brings its field to the goal; unsaid where no field follows it."""
-    kind = search.hints.kinds.get(key.label, key.kind)
+    kind = key.holds or key.kind
     if kind is numbers:
         return _list_for(search, settings, key)
     probes = cast("tuple[float, ...]", PROBES.get(kind, ()))  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -36,8 +35,7 @@ def solve(search: Search, settings: Settings, key: Key) -> Any:
     if len(ends) < 2:
         return UNSAID
     (low, at_low), (high, at_high) = ends
-    follows = search.hints.follows.get(key.label)
-    for path in sorted(at_low, key=lambda each: each != follows):
+    for path in sorted(at_low, key=lambda each: each != key.field):
         one, other = at_low[path], at_high.get(path)
         spoken = path in search.goal or _is_bound_of_none(search.goal, path)
         if not spoken or agrees(one, other) or not (is_number(one) and is_number(other)):

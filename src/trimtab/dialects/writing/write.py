@@ -11,8 +11,8 @@ from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.fields import Fields, goal_fields
 from trimtab.dialects.framework import Dialect
-from trimtab.dialects.frameworks import dialect_of
 from trimtab.dialects.reading import Omission, Reading, Writing
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.writing.attempt import Attempt, attempt, largest_attempt
 from trimtab.dialects.writing.idle_clip import with_idle_clip
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
