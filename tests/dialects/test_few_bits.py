@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.few_bits import speaks_of_bits
+from trimtab.dialects.topics import speaks_of_bits
 
 FEW = "in few bits"
 

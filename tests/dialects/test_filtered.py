@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.filtered import speaks_of_groups
+from trimtab.dialects.topics import speaks_of_groups
 
 GROUPS, BY_NAME = "which groups of answers reach the step", "Not interpreted: judging by the name"
 

@@ -13,9 +13,7 @@ import pytest
 import yaml
 
 from trimtab.dialects import DIALECTS
-from trimtab.dialects.few_bits import speaks_of_bits
-from trimtab.dialects.filtered import speaks_of_groups
-from trimtab.dialects.sampled import SAMPLING, speaks_of_age
+from trimtab.dialects.topics import SAMPLING, speaks_of_age, speaks_of_bits, speaks_of_groups
 from trimtab.dialects.unread import SECTIONS, concerns
 
 WORDS = {

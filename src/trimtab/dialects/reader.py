@@ -13,23 +13,20 @@ from typing import Any, Literal
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
-from trimtab.dialects.few_bits import bits_findings
 from trimtab.dialects.files.beneath import Elsewhere
 from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.files.purpose import answers_clients
 from trimtab.dialects.files.shape import refuse_foreign, without_keys
 from trimtab.dialects.files.unknown import Unknown
-from trimtab.dialects.filtered import group_findings
 from trimtab.dialects.framework import Dialect, Given, Remark
 from trimtab.dialects.given import Unreadable
-from trimtab.dialects.idle import gone_findings, idle_findings
 from trimtab.dialects.lookup import count, look_up
 from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estimator
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.sampled import age_findings, sampling_findings
 from trimtab.dialects.settings import Source
-from trimtab.dialects.unread import environment_findings, unread_findings, unused_findings
+from trimtab.dialects.topics import age_findings, bits_findings, group_findings, sampling_findings
+from trimtab.dialects.unread import environment_findings, gone_findings, idle_findings, unread_findings, unused_findings
 from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError, nearest
 
 FEW_KEYS = 4
