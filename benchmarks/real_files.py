@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.dialects import read
-from trimtab.dialects.guess import recognise
+from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import dialect_of
 from trimtab.errors import NotSettingsError, TrimtabError, UnknownNameError
 

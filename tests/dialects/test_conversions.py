@@ -15,9 +15,9 @@ from trimtab.cli.compare import comparison_code, differences_of
 from trimtab.cli.convert import as_yaml
 from trimtab.cli.differences import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
+from trimtab.dialects.equivalence import agreement
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
 from trimtab.dialects.reading import NOTHING
-from trimtab.dialects.same import sameness
 from trimtab.dialects.writing.idle_clip import with_idle_clip
 from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.dialects.writing.words import thing
@@ -87,7 +87,7 @@ def unlisted(asked: Reading, found: Writing) -> list[str]:
     missing: list[str] = []
     if asked.correction is not None and "correction" not in lost:
         assert back.correction is not None
-        if not sameness(asked.correction, back.correction).weights:
+        if not agreement(asked.correction, back.correction).weights:
             missing.append("correction")
     there = fields_of(back)
     for part, goal in goal_fields(asked).items():
@@ -179,7 +179,7 @@ def test_a_source_without_a_correction_has_none_in_a_whole_run_of_any_target(tar
     assert asked.uncorrected
     for back in runs(target, asked):
         assert back.rule is not None
-        assert sameness(NOTHING, back.rule).weights, back.rule
+        assert agreement(NOTHING, back.rule).weights, back.rule
 
 
 @pytest.mark.parametrize("target", [name for name in DIALECTS if name not in TWO_POLICIES])
@@ -188,7 +188,7 @@ def test_a_weight_acts_in_a_whole_run_of_every_target(target: str) -> None:
     assert asked.correction is not None
     for back in runs(target, asked):
         assert back.correction is not None
-        assert sameness(asked.correction, back.correction).weights, back.correction
+        assert agreement(asked.correction, back.correction).weights, back.correction
 
 
 @pytest.mark.parametrize("target", TWO_POLICIES)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.guess import recognise
+from trimtab.dialects.recognise import recognise
 
 FILES = Path(__file__).parent / "files"
 BUILDS = ("builds on", "not known")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.guess import framework_of, recognise
+from trimtab.dialects.recognise import framework_of, recognise
 from trimtab.errors import NotSettingsError
 
 IDLE = "without effect under these settings"

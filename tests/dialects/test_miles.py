@@ -11,7 +11,7 @@ from torch import Tensor
 import trimtab
 from tests.dialects.test_objectives import REWARDS, advantages, batch, same
 from trimtab.dialects import read
-from trimtab.dialects.guess import recognise
+from trimtab.dialects.recognise import recognise
 
 ICEPOP = "miles.backends.training_utils.loss.icepop_function"
 

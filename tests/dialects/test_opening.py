@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.dialects import read
-from trimtab.dialects.guess import framework_of, recognise
+from trimtab.dialects.recognise import framework_of, recognise
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 SCRIPT = """\

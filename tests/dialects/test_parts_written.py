@@ -18,8 +18,8 @@ from trimtab import Clip, Correction, Gae, Gate, Gdpo, Grpo, Gspo, Reduction, Rl
 from trimtab.config import losses
 from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.dialects import DIALECTS, Reading, read, write
+from trimtab.dialects.equivalence import is_same
 from trimtab.dialects.fields import PARTS, differences, fields_of, goal_fields, is_soft
-from trimtab.dialects.same import is_same
 from trimtab.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")

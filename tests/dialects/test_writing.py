@@ -16,7 +16,7 @@ import trimtab
 from tests.dialects.examples.verl import PRESETS as VERL
 from tests.dialects.recorded import cases
 from trimtab.dialects import DIALECTS, read, write
-from trimtab.dialects.same import is_same, plainest
+from trimtab.dialects.equivalence import canonical, is_same
 from trimtab.dialects.settings import flat_settings
 from trimtab.errors import ConfigError, ConfigWarning
 
@@ -131,7 +131,7 @@ def test_every_preset_of_ours_is_plain_once() -> None:
         warnings.simplefilter("ignore", ConfigWarning)
         for name in preset_names():
             rule = preset(name)
-            assert plainest(plainest(rule)) == plainest(rule), name
+            assert canonical(canonical(rule)) == canonical(rule), name
             assert is_same(rule, rule)
 
 

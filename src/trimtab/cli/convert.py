@@ -19,7 +19,8 @@ from trimtab.cli.show import READ_IN_PART, WRITTEN_IN_PART, write_file
 from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
-from trimtab.dialects.guess import framework_of
+from trimtab.dialects.recognise import framework_of
+from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.writing.migration import TODAY, migrate
 from trimtab.dialects.writing.refusals import offer_words
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from trimtab.config.advantages import Distillation, Gae, Gdpo, OptimalToken, ReMax, Shaping
 from trimtab.config.algebra import Correction
 from trimtab.dialects import Reading
+from trimtab.dialects.equivalence import canonical
 from trimtab.dialects.parts import OFF
-from trimtab.dialects.same import plainest
 from trimtab.errors import ConfigWarning, TrimtabError
 from trimtab.explain.gate_words import as_written
 
@@ -129,7 +129,7 @@ def sizes(asked: Reading, there: Reading, parts: Iterable[str]) -> dict[str, str
 
 def _corrections(asked: Reading, there: Reading) -> str | None:
     assert asked.correction is not None
-    rules = plainest(asked.correction), plainest(there.correction or OFF)
+    rules = canonical(asked.correction), canonical(there.correction or OFF)
     if rules[0] == rules[1] or not any(rule.gates or rule.weighs for rule in rules):
         return None
     example, aside = smallest_difference(*rules, most=FEW), ""

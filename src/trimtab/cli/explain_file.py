@@ -19,8 +19,8 @@ from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
 from trimtab.dialects.files.beneath import is_file
 from trimtab.dialects.files.opening import READ, SHELL
+from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import SIGNATURES, dialect_of
-from trimtab.dialects.guess import recognise
 from trimtab.errors import ConfigError, ConfigFileError
 from trimtab.explain.words import Passage, formulas, passages
 

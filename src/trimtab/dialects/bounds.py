@@ -9,10 +9,10 @@ from typing import Any
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.losses import Gspo, Luspo, Objective
 from trimtab.config.losses.clipped import OF_TOKENS, PAPER
+from trimtab.dialects.equivalence import canonical
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Finding, Level
-from trimtab.dialects.same import plainest
 from trimtab.errors import ConfigError
 from trimtab.explain.sensitivity import rarely_fires
 
@@ -29,7 +29,7 @@ def bound_findings(asked: Given, rule: Correction | None) -> list[Finding]:
 
 
 def _doubts(rule: Correction) -> list[tuple[Level, str]]:
-    plain = plainest(rule)
+    plain = canonical(rule)
     values = [rule, *plain.gates, *([rule.weight] if rule.weight is not None else [])]
     notes = [_tight(gate) for gate in plain.gates if _is_tight(gate)]
     notes += [wide for gate in plain.gates if (wide := _wide(gate))]

@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 from trimtab.config.advantages import Shaping
 from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
+from trimtab.dialects.equivalence import FAR, OPEN, agreement, canonical, leaves_whole, nearest_limit
 from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import PartName, Reading
-from trimtab.dialects.same import FAR, OPEN, leaves_whole, nearest_limit, plainest, sameness
 
 Fields = dict[str, Any]
 """Dotted field → value; the name of a part itself → its kind, None where it is absent."""
@@ -205,7 +205,7 @@ def is_soft(path: str) -> bool:
 
 def turns_away(rule: Correction | None) -> bool:
     """Whether a correction takes tokens out of the mask."""
-    return rule is not None and any(gate.action == "reject" for gate in plainest(rule).gates)
+    return rule is not None and any(gate.action == "reject" for gate in canonical(rule).gates)
 
 
 def gravity(path: str, ends: tuple[Any, Any], rule: Correction | None) -> Gravity:
@@ -242,11 +242,11 @@ def part_gravity(goal: Fields, found: Fields, rule: Correction | None) -> dict[s
 
 
 def rule_gravity(one: Reading, other: Reading) -> dict[str, Gravity]:
-    """What differs between two corrections, by the fields of `Same`; nothing where one of them is not known."""
+    """What differs between two corrections, by the fields of `Agreement`; nothing where one of them is not known."""
     first, second = one.rule, other.rule
     if first is None or second is None:
         return {}
-    same = sameness(first, second)
+    same = agreement(first, second)
     if not same.weights:
         return {"weights": "differs"}
     says = [each for each in (one, other) if each.loss is not None]

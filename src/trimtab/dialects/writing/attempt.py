@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from trimtab.dialects.equivalence import agreement
 from trimtab.dialects.fields import Fields, fields_of, is_soft, part_gravity
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import NOTHING, Finding, Omission, PartName, Reading
-from trimtab.dialects.same import sameness
 from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing import remarks
 from trimtab.dialects.writing.inverse import inverse
@@ -159,11 +159,11 @@ def _anchor(dialect: Dialect, asked: Reading, backs: Sequence[Reading], has_loss
     rules = [back.rule for back in backs]
     is_bypass = any(rule is not None and rule.policies == "bypass" for rule in rules)
     if asked.correction is not None:
-        if not all(rule is not None and sameness(asked.correction, rule).weights for rule in rules):
+        if not all(rule is not None and agreement(asked.correction, rule).weights for rule in rules):
             text = f"{obstacle(dialect, asked.correction)} beside this loss"
             yield Omission("correction", "", text, offers(dialect, asked.correction))
     elif has_loss and is_bypass:
         yield Omission("loss", "", "a ratio to proximal: its ratio would be current/behavior (policies bypass)")
-    elif asked.uncorrected and not all(rule is None or sameness(NOTHING, rule).weights for rule in rules):
+    elif asked.uncorrected and not all(rule is None or agreement(NOTHING, rule).weights for rule in rules):
         there = "the ratio would be current/behavior (policies bypass)" if is_bypass else "it has one here"
         yield Omission("correction", "", f"a step without a correction: {there}", whole=False)

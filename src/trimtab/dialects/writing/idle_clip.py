@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.config.losses import Clip, ImportancePg
+from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.reading import Reading
-from trimtab.dialects.same import OPEN
 
 
 def with_idle_clip(reading: Reading) -> Reading:

@@ -9,11 +9,11 @@ from typing import Any, cast
 import yaml
 
 from trimtab.config.algebra import Correction
+from trimtab.dialects.equivalence import agreement
 from trimtab.dialects.framework import Dialect, Given
 from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.same import sameness
 from trimtab.dialects.settings import documents, flat_settings
 from trimtab.dialects.writing.edits import Document, Edit, rewrite
 from trimtab.dialects.writing.write import write
@@ -147,7 +147,7 @@ def _says_the_same(dialect: Dialect, one: object, other: object) -> bool:
     own = {written for tree in trees for written in _own(dialect, tree)}
     rests = [{key: value for key, value in flat_settings(tree).items() if key not in own} for tree in trees]
     first, second = (read(dialect.name, tree, whole=False).correction for tree in trees)
-    return rests[0] == rests[1] and first is not None and second is not None and sameness(first, second).weights
+    return rests[0] == rests[1] and first is not None and second is not None and agreement(first, second).weights
 
 
 def _own(dialect: Dialect, tree: Mapping[str, Any]) -> list[str]:

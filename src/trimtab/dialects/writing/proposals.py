@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 from trimtab.config.algebra import Correction
+from trimtab.dialects.equivalence import Agreement, agreement, as_gate, canonical, is_same, rejecting, remember, zeroing
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.same import Same, as_gate, is_same, plainest, rejecting, remember, sameness, zeroing
 from trimtab.errors import ConfigError
 from trimtab.explain.gate_words import varying_bounds
 
@@ -24,7 +24,7 @@ def settings_for(dialect: Dialect, rule: Correction) -> list[dict[str, Any]]:
 @remember
 def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...]:
     dialect = dialect_of(framework)
-    found: list[tuple[dict[str, Any], Same, bool]] = []
+    found: list[tuple[dict[str, Any], Agreement, bool]] = []
     for settings in proposals(dialect, rule):
         try:
             backs = [back.correction for back in read_back(dialect, settings)]
@@ -33,8 +33,8 @@ def _settings_for(framework: str, rule: Correction) -> tuple[dict[str, Any], ...
         found_rules = [each for each in backs if each is not None]
         if len(found_rules) < len(backs) or settings in [each for each, *_ in found]:
             continue
-        if all(sameness(rule, each).weights for each in found_rules):
-            found.append((settings, sameness(rule, found_rules[0]), is_same(rule, found_rules[0])))
+        if all(agreement(rule, each).weights for each in found_rules):
+            found.append((settings, agreement(rule, found_rules[0]), is_same(rule, found_rules[0])))
     found.sort(key=lambda each: -sum((each[1].kept, each[1].limits, each[1].denominator, each[1].applies_to, each[2])))
     return tuple(settings for settings, *_ in found)
 
@@ -55,7 +55,7 @@ def proposals(dialect: Dialect, rule: Correction) -> Iterator[dict[str, Any]]:
     """Proposals for each way of writing the same correction."""
     if varying_bounds(rule) is not None:  # no framework has them
         return
-    plain = plainest(rule)
+    plain = canonical(rule)
     forms = [rule, plain, as_gate(rule), as_gate(plain), zeroing(plain), as_gate(zeroing(plain)), rejecting(plain)]
     for form in forms:
         if form is not None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trimtab.dialects.bounds import bound_findings
+from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.fields import SOFT, Gravity, in_words, rule_gravity
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Omission, PartName, Reading
-from trimtab.dialects.same import OPEN
 from trimtab.dialects.settings import flat_settings
 from trimtab.dialects.writing.governing import governing
 from trimtab.dialects.writing.proposals import as_tree

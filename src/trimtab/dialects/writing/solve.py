@@ -14,9 +14,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, cast
 
+from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.fields import LIMITS, Fields, agrees, differences, is_number
 from trimtab.dialects.framework import Key
-from trimtab.dialects.same import OPEN
 from trimtab.dialects.values import UNSAID, number, numbers, whole
 from trimtab.dialects.writing.search import Search, Settings, with_values
 

@@ -1,13 +1,16 @@
-"""What kind of file this is: whose settings by the programs it starts and the keys only one framework has, or no settings at all."""
+"""Which framework a file of settings belongs to, by its programs, its classes and its keys; or which other kind of file it is."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
-from trimtab.dialects.files.opening import Contents
+from trimtab.dialects.files.opening import Contents, contents_of
 from trimtab.dialects.files.purpose import DISTILLATION, EVOLUTION, other_training
+from trimtab.dialects.lookup import count
 from trimtab.dialects.registry import DIALECTS, SIGNATURES
+from trimtab.dialects.settings import Source
 from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (
@@ -41,6 +44,8 @@ OTHER_SECTIONS = re.compile(r"(?:.*\.)?(\w*(?:Critic|Reward|Distillation|Optimiz
 CLASSES = {"_target_", "worker_cls", "env_manager_cls"}
 """Keys whose values are classes by their full name."""
 FULL_NAME = re.compile(r"[a-z_]\w*(\.\w+){2,}")
+MANY_KEYS = 12
+"""Keys beside one of a framework's own that make it a chance."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,39 @@ class Evidence:
 
     framework: str
     why: str
+
+
+def framework_of(settings: Source, root: str | os.PathLike[str] | None = None) -> str:
+    """The framework that settings belong to; refused where none or several could be meant."""
+    return recognise(settings, root).framework
+
+
+def recognise(settings: Source, root: str | os.PathLike[str] | None = None) -> Evidence:
+    """The framework that settings belong to and by what it shows: a program or key only it has, else most keys."""
+    found = contents_of(settings, lambda keys: max(count(DIALECTS[each].keys, keys) for each in SIGNATURES), root)
+    name = os.fspath(settings) if isinstance(settings, str | os.PathLike) else "This"
+    refuse_others(found, name)
+    return sign(found) or _by_count(found, name)
+
+
+def _by_count(found: Contents, name: str) -> Evidence:
+    counted = {each: count(DIALECTS[each].keys, found.keys, own=True) for each in SIGNATURES}
+    best = max(counted.values(), default=0)
+    names = [each for each, many in counted.items() if many == best and best > 0]
+    names = [each for each in names if SIGNATURES[each].ancestor not in names]
+    if len(names) == 1 and best > 1:
+        return Evidence(names[0], f"it reads {best} of its keys, more than any other")
+    shown = by_roots(found)
+    if shown is not None:
+        return shown
+    if not names or len(found.keys) > MANY_KEYS * best:
+        raise without_keys(found, name)
+    if len(names) == 1:
+        return Evidence(names[0], "it reads one of its keys, and no other does")
+    raise ConfigError(
+        f"The framework needs to be said, got a file that could be several: {' and '.join(names)} read as many. Say --from NAME, "
+        "or write NAME:FILE."
+    )
 
 
 def sign(found: Contents) -> Evidence | None:

@@ -26,7 +26,7 @@ def remember(work: Work) -> Work:
 
 
 @dataclass(frozen=True)
-class Same:
+class Agreement:
     """How far two corrections agree."""
 
     weights: bool
@@ -41,11 +41,11 @@ class Same:
     """What the weight multiplies."""
 
 
-def sameness(one: Correction, other: Correction) -> Same:
-    """How far two corrections agree once each is brought to its plainest form."""
-    a, b = plainest(one), plainest(other)
+def agreement(one: Correction, other: Correction) -> Agreement:
+    """How far two corrections agree once each is brought to its canonical form."""
+    a, b = canonical(one), canonical(other)
     kept = _without_limits(a) == _without_limits(b)
-    return Same(
+    return Agreement(
         weights=kept or _without_limits(zeroing(a)) == _without_limits(zeroing(b)),
         kept=kept,
         limits=_acting_limits(a) == _acting_limits(b) or _acting_limits(zeroing(a)) == _acting_limits(zeroing(b)),
@@ -56,11 +56,11 @@ def sameness(one: Correction, other: Correction) -> Same:
 
 def is_same(one: Correction, other: Correction) -> bool:
     """Whether two corrections give the same weights, masks and losses on every batch."""
-    return plainest(one) == plainest(other)
+    return canonical(one) == canonical(other)
 
 
 @remember
-def plainest(rule: Correction) -> Correction:
+def canonical(rule: Correction) -> Correction:
     """The form all equal corrections share: ratios for k1, no idle scopes, gates in a fixed order, nothing said twice."""
     gates = [_plain_gate(gate, rule) for gate in rule.gates]
     gates = [
@@ -89,7 +89,7 @@ def zeroing(rule: Correction) -> Correction:
     )
     if staged or rule.denominator == "kept":
         return rule
-    return plainest(rule.but(gates=tuple(_acting(gate, "reject", "zero") for gate in rule.gates)))
+    return canonical(rule.but(gates=tuple(_acting(gate, "reject", "zero") for gate in rule.gates)))
 
 
 def rejecting(rule: Correction) -> Correction:
@@ -161,7 +161,7 @@ def _drop_idle_scopes(gates: list[Gate]) -> list[Gate]:
 
 def leaves_whole(rule: Correction) -> bool:
     """Whether what a correction turns away is whole sequences."""
-    return _leave_whole([*plainest(rule).gates])
+    return _leave_whole([*canonical(rule).gates])
 
 
 def _leave_whole(gates: list[Gate]) -> bool:
@@ -234,7 +234,7 @@ def _with_limits(rule: Correction, wanted: Callable[[Gate | Weight], bool]) -> C
     if weight is not None and weight.limit is not None and not wanted(weight):
         weight = weight.but(limit=None)
     rule = rule.but(gates=tuple(gates), weight=weight, denominator="trained", applies_to="policy")
-    return plainest(rule)
+    return canonical(rule)
 
 
 def _but(gate: Gate, changes: dict[str, Any]) -> Gate:
