@@ -33,17 +33,16 @@ from trimtab.explain.examples import SETTING, examples
 from trimtab.explain.gate_words import as_written
 from trimtab.explain.sensitivity import rarely_fires
 from trimtab.explain.words import Passage, formulas, passages
+from trimtab.lab.early_warning import WARNING_HEAD, early_warnings, warning_texts
 from trimtab.lab.evidence.claim import shipped_claims
-from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
-from trimtab.lab.evidence.page import claims_html
-from trimtab.lab.evidence.table import interval_text, needed_text, ordered_findings, survival_text
+from trimtab.lab.evidence.decide import ClaimFinding, claim_finding
+from trimtab.lab.evidence.pages import claims_html, interval_text, needed_text, ordered_findings, survival_text
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.statistics.decision import LEVEL
-from trimtab.lab.statistics.interval import bootstrap_interval
+from trimtab.lab.statistics.intervals import bootstrap_interval
 from trimtab.lab.table import in_code, last_by_seed, markdown_table
-from trimtab.lab.warning.early import WARNING_HEAD, early_warnings, warning_texts
 from trimtab.report.html import percent
 
 ROOT = Path(__file__).parents[1]

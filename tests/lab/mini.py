@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimtab.lab.candidate import parse_candidates
 from trimtab.lab.lab import LabPlan
+from trimtab.lab.results import CellResult
 from trimtab.lab.scenario import base_settings, scenario
 
 OVERRIDES = (
@@ -17,3 +18,15 @@ OVERRIDES = (
 def plan(*names: str, seeds: int = 2, steps: int = 4, scenarios: tuple[str, ...] = ("quantized",)) -> LabPlan:
     chosen = parse_candidates(list(names or ("off", "geo-rs")))
     return LabPlan([scenario(each) for each in scenarios], chosen, range(seeds), steps, base_settings(OVERRIDES))
+
+
+class SilentDisplay:
+    """Shows nothing; tests say what they are told of."""
+
+    def begin(self, done: int, changed: int, cells: int) -> None: ...
+
+    def step(self, name: str, step: int, accuracy: float | None) -> None: ...
+
+    def end(self, name: str, entry: CellResult | None) -> None: ...
+
+    def look(self, task: str, seeds: int, claims: int) -> None: ...

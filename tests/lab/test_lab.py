@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.mini import OVERRIDES, plan
+from tests.lab.mini import OVERRIDES, SilentDisplay, plan
 from tests.train.runs import lines, weights
 from tests.waiting import LIMIT, until
 from trimtab.errors import ConfigError, InUseError, RunError
 from trimtab.lab import work
 from trimtab.lab.cell import cell_state
-from trimtab.lab.lab import SilentLabDisplay, run_lab
+from trimtab.lab.lab import run_lab
 from trimtab.lab.results import CellResult, LabResults, read_results
 from trimtab.lab.scenario import Scenario
 from trimtab.records.lock import is_held
@@ -28,7 +28,7 @@ from trimtab.records.run import RunDirectory
 from trimtab.train.loop import train
 
 
-class Told(SilentLabDisplay):
+class Told(SilentDisplay):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def test_a_lab_is_lockstep_and_evaluated():
 
 
 def test_two_labs_do_not_share_a_folder(tmp_path: Path):
-    class Second(SilentLabDisplay):
+    class Second(SilentDisplay):
         def begin(self, done: int, changed: int, cells: int) -> None:
             with pytest.raises(InUseError):
                 run_lab(plan("off", seeds=1), tmp_path / "lab", jobs=1)

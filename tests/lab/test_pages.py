@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from tests.lab import curves
 from tests.lab.curves import book, entry
 from trimtab.cli.app import app
+from trimtab.lab.areal_table import claim_rows, growth_factor, idle_stage
 from trimtab.lab.candidate import GEO_WIDE, GEO_WIDE_TOKEN_MIS, TOKEN_MIS
-from trimtab.lab.claims import claim_rows, growth_factor, idle_stage
-from trimtab.lab.figure import figure_name
 from trimtab.lab.markdown import lab_markdown, readme_text, write_lab_page
 from trimtab.lab.page import lab_html
+from trimtab.lab.panels import figure_name
 from trimtab.lab.results import LabResults, read_results, write_results
 from trimtab.lab.table import CAUTION, correction_rows, equal_rows, remarks, row_texts, time_taken
 

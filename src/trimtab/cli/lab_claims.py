@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trimtab.lab.evidence.claim import Claim
-    from trimtab.lab.evidence.decide import ClaimPlan
-    from trimtab.lab.evidence.finding import ClaimFinding
+    from trimtab.lab.evidence.decide import ClaimFinding, ClaimPlan
 
 Claims = Annotated[
     list[str] | None,
@@ -110,7 +109,7 @@ def _plan(named: Sequence[str] | None, steps: int | None, overrides: Sequence[st
 
 
 def _print_claim(finding: ClaimFinding) -> None:
-    from trimtab.lab.evidence.table import beside, claim_sentence, interval_text
+    from trimtab.lab.evidence.pages import beside, claim_sentence, interval_text
 
     claim = finding.claim
     show.put("", show.heading(f"{claim.id}: {claim.text}"), f"  {claim.source}", f"  {claim_sentence(claim)}")
@@ -121,7 +120,7 @@ def _print_claim(finding: ClaimFinding) -> None:
 
 def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     from trimtab.lab.evidence.decide import planned_cells
-    from trimtab.lab.evidence.table import CLAIM_HEAD, METHOD, claim_texts, ordered_findings
+    from trimtab.lab.evidence.pages import CLAIM_HEAD, METHOD, claim_texts, ordered_findings
     from trimtab.lab.statistics.decision import LOOKS
     from trimtab.lab.table import CAUTION
     from trimtab.report.html import plural
@@ -146,8 +145,7 @@ def _steps(plan: ClaimPlan, claims: Sequence[Claim]) -> str:
 
 
 def _write_pages(plan: ClaimPlan, findings: Sequence[ClaimFinding], folder: Path) -> list[Path]:
-    from trimtab.lab.evidence.page import claims_html
-    from trimtab.lab.evidence.table import claims_markdown
+    from trimtab.lab.evidence.pages import claims_html, claims_markdown
     from trimtab.report.write import write_page
 
     about = f"{len(findings)} claims, {_steps(plan, [each.claim for each in findings])} steps a run."
@@ -178,9 +176,8 @@ def lab_signs(
     A fall is the first evaluation under half of the run's best so far or under its start. Directions and thresholds are chosen on even
     seeds, with one false alarm in ten runs that stood; every figure is that of odd seeds. Runs that are the same count once.
     """
+    from trimtab.lab.early_warning import HORIZON, WARNING_HEAD, early_warnings, warning_texts, write_predictors
     from trimtab.lab.results import read_results
-    from trimtab.lab.warning.early import HORIZON, WARNING_HEAD, early_warnings, warning_texts
-    from trimtab.lab.warning.written import write_predictors
 
     entries = [entry for path in paths for entry in read_results(path).entries]
     with sound_numbers(*paths):

@@ -41,19 +41,6 @@ class LabDisplay(Protocol):
         """A cell or warm start (without entry) has ended."""
 
 
-class SilentLabDisplay:
-    """No display."""
-
-    def begin(self, done: int, changed: int, cells: int) -> None:
-        """Nothing."""
-
-    def step(self, name: str, step: int, accuracy: float | None) -> None:
-        """Nothing."""
-
-    def end(self, name: str, entry: CellResult | None) -> None:
-        """Nothing."""
-
-
 @dataclass(frozen=True)
 class LabPlan:
     """What is to be run."""
@@ -105,7 +92,7 @@ def run_cells(
     may_start: Callable[[], bool] = lambda: True,
 ) -> LabResults:
     """The same for any cells; once `may_start` says no, those under way are the last."""
-    display, many, planned = display or SilentLabDisplay(), jobs or cores(), given.cells
+    many, planned = jobs or cores(), given.cells
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,12 +105,14 @@ def run_cells(
         done = [cell for cell in planned if found[cell.name] == "done"]
         results = _with_results(results, [done_result(cell, path / "cells" / cell.name) for cell in done])
         write_results(path, results)
-        display.begin(len(done), list(found.values()).count("changed"), len(planned))
+        if display is not None:
+            display.begin(len(done), list(found.values()).count("changed"), len(planned))
         _warm_up(todo, path, many, display, may_start)
         for entry in _results(todo, path, many, display, may_start):
             results = _with_results(results, [entry])
             write_results(path, results)
-            display.end(entry.name, next(each for each in results.entries if each.name == entry.name))
+            if display is not None:
+                display.end(entry.name, next(each for each in results.entries if each.name == entry.name))
         return results
     finally:
         lock.release()
@@ -160,7 +149,9 @@ def _with_earlier(results: LabResults, path: Path, planned: Sequence[Cell]) -> L
     )
 
 
-def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay, may_start: Callable[[], bool]) -> None:
+def _warm_up(
+    todo: Sequence[Cell], path: Path, many: int, display: LabDisplay | None, may_start: Callable[[], bool]
+) -> None:
     """Every warm start once, before two cells could make the same one."""
     needed = {cell.warm_start: cell for cell in todo if cell.warm_start is not None}
     jobs = [
@@ -169,15 +160,20 @@ def _warm_up(todo: Sequence[Cell], path: Path, many: int, display: LabDisplay, m
     ]
     with closing(run_jobs(jobs, many, _seen(display), may_start=may_start)) as ends:
         for each in ends:
-            display.end(each.job.name, None)  # what went wrong with it, its cells will say
+            if display is not None:
+                display.end(each.job.name, None)  # what went wrong with it, its cells will say
 
 
-def _seen(display: LabDisplay) -> OnStep:
-    return lambda job, step, accuracy: display.step(job.name, step, accuracy)
+def _seen(display: LabDisplay | None) -> OnStep:
+    def seen(job: LabJob, step: int, accuracy: float | None) -> None:
+        if display is not None:
+            display.step(job.name, step, accuracy)
+
+    return seen
 
 
 def _results(
-    todo: Sequence[Cell], path: Path, many: int, display: LabDisplay, may_start: Callable[[], bool]
+    todo: Sequence[Cell], path: Path, many: int, display: LabDisplay | None, may_start: Callable[[], bool]
 ) -> Iterator[CellResult]:
     by_name = {cell.name: cell for cell in todo}
     jobs = [_job(cell, path, "cell", cell.name, cell.name) for cell in todo]

@@ -9,8 +9,8 @@ from pathlib import Path
 from trimtab.config.files import to_yaml
 from trimtab.config.kept_shares import STARVED
 from trimtab.config.training import Train
-from trimtab.lab.claims import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
-from trimtab.lab.figure import LINES, figure_name, scenario_figures
+from trimtab.lab.areal_table import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
+from trimtab.lab.panels import LINES, figure_name, scenario_figures
 from trimtab.lab.results import LabResults
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.table import (

@@ -18,8 +18,7 @@ from pydantic import Field
 from trimtab.config.base import Config
 from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import ConfigError, RecordError
-from trimtab.lab.cell import Cell, version
-from trimtab.lab.pairing import CellPairing, cell_pairing
+from trimtab.lab.cell import Cell, CellPairing, cell_pairing, version
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
 from trimtab.lab.verdict import CellVerdict, LabWord, cell_verdict, starved_share
 from trimtab.records.files import write_whole

@@ -18,6 +18,7 @@ CONTROL = "control"
 UNCORRECTED = "off"
 """The correction whose control all others are held against."""
 _SHIPPED = resources.files("trimtab.lab") / "scenarios"
+_BASE = "base"
 
 
 class Scenario(Config):
@@ -37,8 +38,9 @@ DEFAULT_SCENARIOS = ("stale", "quantized", "both")
 
 
 def scenario_names() -> list[str]:
-    """Those that come with the package; the control first."""
-    return [CONTROL, *DEFAULT_SCENARIOS, "stale-1", "stale-4", "fp8", "fp8-kv", "vllm-bf16"]
+    """Those that come with the package, a file each beside the settings that all share; the control first."""
+    names = sorted(each.name.removesuffix(".yaml") for each in _SHIPPED.iterdir() if each.name.endswith(".yaml"))
+    return list(dict.fromkeys((CONTROL, *DEFAULT_SCENARIOS, *(name for name in names if name != _BASE))))
 
 
 def scenario(name_or_file: str) -> Scenario:
@@ -69,7 +71,7 @@ def check_needs(scenarios: Iterable[Scenario]) -> None:
 
 def base_settings(overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The settings all cells share, after `key=value` overrides."""
-    with resources.as_file(_SHIPPED / "base.yaml") as path:
+    with resources.as_file(_SHIPPED / f"{_BASE}.yaml") as path:
         return plain_settings(path, overrides)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.lab.curves import book, entry
+from trimtab.lab.cell import CellPairing
 from trimtab.lab.evidence.claim import Arm, Claim
-from trimtab.lab.pairing import CellPairing
 from trimtab.lab.results import CellResult, LabResults
 
 FIRES = {"gates": ({"metric": "k3", "action": "reject"},)}

@@ -9,10 +9,18 @@ import pytest
 from tests.lab.evidence.made import arms, claim, lab, pairing
 from tests.report.test_page import HOSTILE
 from trimtab.lab.evidence.claim import Arm, shipped_claims
-from trimtab.lab.evidence.finding import claim_finding
-from trimtab.lab.evidence.page import claims_html, step_series
-from trimtab.lab.evidence.table import beside, claim_sentence, claim_texts, claims_markdown, ordered_findings, signed
-from trimtab.lab.statistics.survival import Lifetime, kaplan_meier
+from trimtab.lab.evidence.decide import claim_finding
+from trimtab.lab.evidence.pages import (
+    beside,
+    claim_sentence,
+    claim_texts,
+    claims_html,
+    claims_markdown,
+    ordered_findings,
+    signed,
+    step_series,
+)
+from trimtab.lab.statistics.intervals import Lifetime, kaplan_meier
 from trimtab.report.draw.figure import SPAN, interval_svg
 
 FOUND = claim_finding(claim(), lab(*arms()))

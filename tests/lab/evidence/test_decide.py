@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.lab.evidence.made import claim, run
-from tests.lab.mini import OVERRIDES
+from tests.lab.mini import OVERRIDES, SilentDisplay
 from trimtab.errors import ConfigError, RecordError, UnknownNameError
 from trimtab.lab.evidence import decide
 from trimtab.lab.evidence.claim import Arm, ClaimTable, ClaimTask, arm_cell, chosen_claims, shipped_claims
-from trimtab.lab.evidence.decide import ClaimPlan, SilentClaimDisplay, budget_seconds, claim_findings, decide_claims
+from trimtab.lab.evidence.decide import ClaimPlan, budget_seconds, claim_findings, decide_claims
 from trimtab.lab.lab import CellList, run_cells
 from trimtab.lab.results import CellResult, LabResults, empty_results, read_results, write_results
 from trimtab.lab.scenario import base_settings
@@ -21,7 +21,7 @@ TASKS = {"chain": ClaimTask(), "other": ClaimTask(train={"task": {"options": {"s
 LATE = {"k3-rs": 0.9, "off": 0.2, "geo-rs": 0.9}
 
 
-class Told(SilentClaimDisplay):
+class Told(SilentDisplay):
     """Remembers the looks."""
 
     def __init__(self) -> None:

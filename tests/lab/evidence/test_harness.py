@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.evidence.made import arms, claim, lab, run
-from trimtab.lab.evidence.finding import claim_finding
+from trimtab.lab.evidence.decide import claim_finding
 from trimtab.lab.results import CellResult, LabResults
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.lab.evidence.made import arms, claim, lab, pairing
-from trimtab.lab.evidence.finding import claim_finding
+from trimtab.lab.cell import pairing_of
+from trimtab.lab.evidence.decide import claim_finding
 from trimtab.lab.evidence.pairs import paired_arms
-from trimtab.lab.pairing import pairing_of
 from trimtab.lab.results import CellResult
 
 Arms = tuple[list[CellResult], list[CellResult]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from trimtab.errors import InputError
-from trimtab.lab.statistics.interval import acceleration, binomial_interval, bootstrap_interval
+from trimtab.lab.statistics.intervals import acceleration, binomial_interval, bootstrap_interval
 
 UNEVEN = np.log([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71])
 """No resample has the very mean of these but themselves: scipy counts such ties by their rounding."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from trimtab.lab.statistics.roc import roc_area, roc_interval
+from trimtab.lab.statistics.intervals import roc_area, roc_interval
 
 
 def test_four_cases_by_hand():

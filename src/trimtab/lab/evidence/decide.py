@@ -1,4 +1,4 @@
-"""More seeds for the claims that are open, look by look, until each is decided or the time is spent.
+"""What a lab's cells say of a claim; and more seeds for the claims that are open, look by look, until each is decided or the time is spent.
 
 open claims ─► cells up to their next look ─► run ─► look ─► still open? again
 """
@@ -8,19 +8,91 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell
-from trimtab.lab.evidence.claim import Arm, Claim, ClaimTable, arm_cell, arms_of
-from trimtab.lab.evidence.finding import ClaimFinding, claim_finding
-from trimtab.lab.lab import CellList, LabDisplay, SilentLabDisplay, run_cells
-from trimtab.lab.results import LabResults, read_results
+from trimtab.lab.evidence.claim import Arm, Claim, ClaimTable, Measure, arm_cell, arms_of
+from trimtab.lab.evidence.pairs import (
+    PairedArms,
+    harness_notes,
+    kept_share,
+    late_accuracy,
+    lifetime,
+    paired_arms,
+    stood,
+)
+from trimtab.lab.lab import CellList, LabDisplay, run_cells
+from trimtab.lab.results import CellResult, LabResults, read_results
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, base_settings, check_needs, merge_settings, scenario
-from trimtab.lab.statistics.decision import next_look
+from trimtab.lab.statistics.decision import Decision, claim_decision, next_look
+from trimtab.lab.statistics.intervals import SurvivalPoint, kaplan_meier
 from trimtab.lab.verdict import FULL
+
+MEASURES: dict[Measure, Callable[[CellResult], float]] = {
+    "late accuracy": late_accuracy,
+    "survival": stood,
+    "kept": kept_share,
+}
+
+
+@dataclass(frozen=True)
+class ClaimFinding:
+    """A claim, the verdict on it, and all that has to stand beside the verdict."""
+
+    claim: Claim
+    decision: Decision
+    pairs: PairedArms
+    notes: tuple[str, ...]
+    survival: tuple[tuple[SurvivalPoint, ...], tuple[SurvivalPoint, ...]]
+    """Of both arms; empty where there are no pairs."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more seeds could decide it."""
+        return self.decision.outcome == "not decided" and self.obstacle is None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why more seeds would not decide it: what it needs, a fault of its pairs, or a seed that is lost; None where nothing bars it."""
+        if self.claim.needs is not None:
+            return f"needs {self.claim.needs}"
+        if self.pairs.faults:
+            return self.pairs.faults[0]
+        return self.pairs.lost if self.decision.outcome == "not decided" else None
+
+
+def claim_finding(claim: Claim, results: LabResults | None) -> ClaimFinding:
+    """The verdict by the cells there are; `results` are those of the claim's task, None where nothing has run."""
+    first, second = (arm_cells(results, arm) for arm in (claim.first, claim.second))
+    pairs = paired_arms(first, second, claim.shared)
+    differences = paired_differences(claim, pairs)
+    decision = claim_decision(np.array(differences), claim.expected, claim.margin)
+    notes = harness_notes(pairs, results.corrections) if results is not None else []
+    found = ClaimFinding(claim, decision, pairs, tuple(notes), (_survival(pairs.one), _survival(pairs.other)))
+    if found.obstacle is None:
+        return found
+    return replace(found, decision=replace(decision, outcome="not decided", reason=found.obstacle, needed=None))
+
+
+def _survival(arm: Sequence[CellResult]) -> tuple[SurvivalPoint, ...]:
+    return tuple(kaplan_meier([lifetime(each) for each in arm])) if arm else ()
+
+
+def arm_cells(results: LabResults | None, arm: Arm) -> list[CellResult]:
+    """The cells of an arm, by seed."""
+    return [] if results is None else results.cells(arm.scenario, arm.label)
+
+
+def paired_differences(claim: Claim, pairs: PairedArms) -> Sequence[float]:
+    """First arm less second, in the order of the seeds."""
+    measure = MEASURES[claim.measure]
+    return [measure(one) - measure(other) for one, other in zip(pairs.one, pairs.other, strict=True)]
+
 
 CONTROL_ARM = Arm(correction=UNCORRECTED, scenario=CONTROL)
 """Run with every seed: whether a task is learnt at all is seen there."""
@@ -32,13 +104,6 @@ class ClaimDisplay(LabDisplay, Protocol):
 
     def look(self, task: str, seeds: int, claims: int) -> None:
         """So many open claims of a task are taken on to so many seeds."""
-
-
-class SilentClaimDisplay(SilentLabDisplay):
-    """No display."""
-
-    def look(self, task: str, seeds: int, claims: int) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +174,6 @@ def decide_claims(
 
     Every look is kept in the lab.json of its task, so that the same call goes on after an interruption.
     """
-    shown: ClaimDisplay = display or SilentClaimDisplay()
     until = None if budget is None else clock() + budget
 
     def may_start() -> bool:
@@ -128,8 +192,9 @@ def decide_claims(
         tasks = {each.claim.id: each.claim.task for each in findings}
         for task in dict.fromkeys(tasks[name] for name in wanted):
             mine = {name: seeds for name, seeds in wanted.items() if tasks[name] == task}
-            shown.look(task, max(mine.values()), len(mine))
-            run_cells(plan.cells(task, mine), path / task, jobs=jobs, display=shown, may_start=may_start)
+            if display is not None:
+                display.look(task, max(mine.values()), len(mine))
+            run_cells(plan.cells(task, mine), path / task, jobs=jobs, display=display, may_start=may_start)
 
 
 def _wanted(finding: ClaimFinding, again: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""From paired differences to a verdict, with every look at the data paid for.
+"""From paired differences to a verdict, with every look at the data paid for; the exact test behind it, and the seeds it would take.
 
 Whoever adds seeds until an interval decides will in the end be right about nothing: looking five times at 95 % finds an effect that
 is not there in about one of seven. So the looks are fixed beforehand, and each has a fifth of the error.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from trimtab.errors import InputError
-from trimtab.lab.statistics.interval import Interval, Numbers, bootstrap_interval
-from trimtab.lab.statistics.power import seeds_needed
-from trimtab.lab.statistics.sign_flip import sign_flip_p
+from trimtab.lab.statistics.intervals import Interval, Numbers, bootstrap_interval
 
 ClaimOutcome = Literal["confirmed", "contradicted", "not decided"]
 Direction = Literal["higher", "lower", "same"]
@@ -114,3 +113,48 @@ def _needed(values: Numbers, margin: float, expected: Direction) -> int | None:
     distances = [abs(mean), margin - (abs(mean) if expected == "same" else turned)]
     found = [each for each in (seeds_needed(distance, spread, LEVEL) for distance in distances) if each is not None]
     return max(min(found), LOOKS[0]) if found else None
+
+
+EXACT = 16
+"""Up to so many differences all 2ⁿ choices of signs are gone through; beyond, `DRAWS` of them and the one observed."""
+DRAWS = 99_999
+_SLACK = 1e-12
+
+
+def sign_flip_p(differences: Numbers, *, seed: int = 0) -> float:
+    """The share of choices of signs whose mean is at least the one observed: one-sided, for a mean above 0.
+
+    For a mean below 0, give it the differences with their signs turned. No p is under 2⁻ⁿ: seven pairs or fewer decide
+    nothing at 0.5 %.
+    """
+    # 1, 2, −1: sum 2. Of the eight sums ±1 ±2 ±1, which are 4, 2, 2, 0, 0, −2, −2 and −4, three are at least 2: p = 3/8.
+    sizes = np.abs(np.asarray(differences, dtype=np.float64))
+    total = float(np.sum(differences))
+    slack = _SLACK * max(1.0, float(sizes.sum()))
+    if len(sizes) <= EXACT:
+        choices = np.arange(2 ** len(sizes))[:, None] >> np.arange(len(sizes)) & 1
+        sums = (1 - 2.0 * choices) @ sizes
+        return float((sums >= total - slack).mean())
+    drawn = np.random.default_rng(seed).integers(0, 2, (DRAWS, len(sizes)))
+    sums = (1 - 2.0 * drawn) @ sizes
+    return float(((sums >= total - slack).sum() + 1) / (DRAWS + 1))
+
+
+POWER = 0.8
+"""Chance of deciding with so many seeds, if the differences go on as they began."""
+MOST_SEEDS = 10_000
+
+
+def seeds_needed(distance: float, spread: float, level: float, power: float = POWER) -> int | None:
+    """Seeds with which a mean at `distance` from a bound would be told from it, the differences having deviation `spread`.
+
+    Guenther's form of the t-test's size: ((z_level + z_power) · spread / distance)² + z_level² / 2, rounded up; two-sided. None
+    where that is above `MOST_SEEDS`, as where there is no distance.
+    """
+    # level 0.95, power 0.8, distance = spread: (1.96 + 0.842)² + 1.92 = 9.77, so 10 seeds.
+    normal = NormalDist()
+    z = normal.inv_cdf((1 + level) / 2)
+    if distance <= 0:
+        return None
+    found = ((z + normal.inv_cdf(power)) * spread / distance) ** 2 + z**2 / 2
+    return None if found > MOST_SEEDS else max(2, math.ceil(found))

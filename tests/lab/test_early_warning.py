@@ -11,17 +11,23 @@ import numpy as np
 import pytest
 
 from tests.lab.curves import entry
-from trimtab.lab.evidence.outcome import first_fall, late_accuracy, lifetime
+from trimtab.lab.early_warning import (
+    distinct_runs,
+    early_warnings,
+    predictors_of,
+    score_at,
+    signal_series,
+    warning_texts,
+    write_predictors,
+)
+from trimtab.lab.evidence.pairs import first_fall, late_accuracy, lifetime
 from trimtab.lab.results import BinnedCurve, CellResult, read_results
-from trimtab.lab.statistics.survival import Lifetime
-from trimtab.lab.warning.early import early_warnings, warning_texts
-from trimtab.lab.warning.signal import distinct_runs, score_at, signal_series
-from trimtab.lab.warning.written import predictors_of, write_predictors
+from trimtab.lab.statistics.intervals import Lifetime
 from trimtab.report.findings.signs import Predictor, predictors
 from trimtab.report.series import Series
 
 FALL = 300
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def accuracy(falls: bool) -> list[tuple[int, float]]:
