@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.presets import PRESETS
@@ -19,6 +19,7 @@ from trimtab.explain.arithmetic import Token, outcome
 LENGTH = 50
 STEPS = 80
 Kind = Literal["kept", "held", "zero", "rejected"]
+K = TypeVar("K")
 WORDS: dict[Kind, str] = {"held": "held at a bound", "zero": "weight 0", "rejected": "rejected"}
 
 
@@ -57,10 +58,10 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Neighbouring ratios with one fate; its edges are those of the rule to ten digits, or of the axis."""
+class Stretch(Generic[K]):
+    """Neighbouring ratios of one kind; its edges are those of the rule to ten digits, or of the axis."""
 
-    kind: Kind
+    kind: K
     ratios: tuple[float, ...]
 
 
@@ -88,24 +89,28 @@ def grid(*reaches: float) -> list[float]:
     return sorted({reach ** (2 * step / STEPS - 1) for reach in reaches for step in range(STEPS + 1)})
 
 
-def stretches(name: str, sight: Sight, ratios: Sequence[float], advantage: float) -> list[Stretch]:
-    """The axis cut where the fate changes."""
-    found, here = list[Stretch](), [ratios[0]]
+def stretches(name: str, sight: Sight, ratios: Sequence[float], advantage: float) -> list[Stretch[Kind]]:
+    """The axis cut where the fate of a token under a preset changes."""
+    return cut_where(lambda ratio: fate(name, sight, ratio, advantage).kind, ratios)
+
+
+def cut_where(kind: Callable[[float], K], ratios: Sequence[float]) -> list[Stretch[K]]:
+    """An axis of ratios cut where their kind changes."""
+    found, here = list[Stretch[K]](), [ratios[0]]
     for before, after in pairwise(ratios):
-        kind = fate(name, sight, before, advantage).kind
-        if kind != fate(name, sight, after, advantage).kind:
-            left, right = _edge(name, sight, advantage, before, after)
-            found.append(Stretch(kind, (*here, left)))
+        if kind(before) != kind(after):
+            left, right = _edge(kind, before, after)
+            found.append(Stretch(kind(left), (*here, left)))
             here = [right]
         here.append(after)
-    return [*found, Stretch(fate(name, sight, here[-1], advantage).kind, tuple(here))]
+    return [*found, Stretch(kind(here[-1]), tuple(here))]
 
 
-def _edge(name: str, sight: Sight, advantage: float, left: float, right: float) -> tuple[float, float]:
-    kind = fate(name, sight, left, advantage).kind
+def _edge(kind: Callable[[float], K], left: float, right: float) -> tuple[float, float]:
+    of_left = kind(left)
     for _ in range(34):
         middle = math.sqrt(left * right)
-        left, right = (middle, right) if fate(name, sight, middle, advantage).kind == kind else (left, middle)
+        left, right = (middle, right) if kind(middle) == of_left else (left, middle)
     return left, right
 
 

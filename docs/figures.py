@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file by its path
+
+from fates import Stretch, cut_where
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import preset
@@ -99,34 +101,11 @@ def fate(rule: Correction, row: Row, ratio: float) -> tuple[str, float]:
     return ("zero" if found.weight[0] == 0 else "kept"), found.weight[0]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A stretch of ratios with one fate, its edges found to the pixel."""
-
-    kind: str
-    ratios: tuple[float, ...]
-
-
-def runs(rule: Correction, row: Row, steps: int = 120) -> list[Run]:
+def cut(rule: Correction, row: Row, steps: int = 120) -> list[Stretch[str]]:
     """The axis cut where the fate changes."""
     low, high = row.axis.low, row.axis.high
     ratios = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    found, here = list[Run](), [ratios[0]]
-    for before, after in pairwise(ratios):
-        if fate(rule, row, before)[0] != fate(rule, row, after)[0]:
-            left, right = _edge(rule, row, before, after)
-            found.append(Run(fate(rule, row, left)[0], (*here, left)))
-            here = [right]
-        here.append(after)
-    return [*found, Run(fate(rule, row, here[-1])[0], tuple(here))]
-
-
-def _edge(rule: Correction, row: Row, left: float, right: float) -> tuple[float, float]:
-    kind = fate(rule, row, left)[0]
-    for _ in range(30):
-        middle = math.sqrt(left * right)
-        left, right = (middle, right) if fate(rule, row, middle)[0] == kind else (left, middle)
-    return left, right
+    return cut_where(lambda ratio: fate(rule, row, ratio)[0], ratios)
 
 
 def _y(weight: float) -> float:
@@ -158,17 +137,17 @@ def panel(row: Row, left: float, name: str) -> list[str]:
         parts.append(f'<line class="grid" x1="0" x2="{PLOT_W:g}" y1="{_y(weight):g}" y2="{_y(weight):g}"/>')
         parts.append(f'<text class="tick" x="-8" y="{_y(weight) + 4:g}" text-anchor="end">{weight}</text>')
     parts.append('<g clip-path="url(#plot)">')
-    found = runs(rule, row)
-    for run in found:
-        if run.kind != "kept":
-            begin, end = row.x(run.ratios[0]), row.x(run.ratios[-1])
-            for style in ("rejected", "hatched") if run.kind == "rejected" else ("zero",):
+    found = cut(rule, row)
+    for stretch in found:
+        if stretch.kind != "kept":
+            begin, end = row.x(stretch.ratios[0]), row.x(stretch.ratios[-1])
+            for style in ("rejected", "hatched") if stretch.kind == "rejected" else ("zero",):
                 fill = ' fill="url(#hatch)"' if style == "hatched" else f' class="{style}"'
                 parts.append(f'<rect x="{begin:.1f}" y="0" width="{end - begin:.1f}" height="{PLOT_H:g}"{fill}/>')
     if rule.weight is not None and rule.weight.level != "one":
         raw = Correction(weight=rule.weight.but(lower=None, upper=None, outside="clamp"))
-        parts.append(_line(raw, row, tuple(ratio for run in found for ratio in run.ratios), "raw"))
-    parts.extend(_line(rule, row, run.ratios, "weight") for run in found if run.kind == "kept")
+        parts.append(_line(raw, row, tuple(ratio for stretch in found for ratio in stretch.ratios), "raw"))
+    parts.extend(_line(rule, row, stretch.ratios, "weight") for stretch in found if stretch.kind == "kept")
     parts.append("</g>")
     parts.append(f'<path class="axis" d="M0 0 V{PLOT_H:g} H{PLOT_W:g}"/>')
     for tick in row.ticks:

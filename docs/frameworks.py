@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the examples are those of the tests
+sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file by its path
+
+from tables import table
 
 from tests.dialects.examples import EXAMPLES
 from trimtab.config.presets import PRESETS, preset
@@ -168,12 +170,6 @@ def compact(settings: Any) -> str:
     if settings is None or isinstance(settings, bool):
         return {None: "null", True: "true", False: "false"}[settings]
     return f"{settings:.6g}" if isinstance(settings, float) else str(settings)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *([each.replace("|", "\\|") for each in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(arguments: list[str]) -> int:

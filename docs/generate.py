@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file 
 
 import numpy as np
 import theory
+from tables import cell, table
 
 from trimtab.config import training
 from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
@@ -235,17 +236,6 @@ def _default(value: object) -> str:
         changed = ", ".join(f"{name}={each!r}" for name, each in value.settings().items())
         return f"`{type(value).__name__}({changed})`"
     return "none" if value is None else "empty" if value in ((), {}) else f"`{value}`"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *([cell(each) for each in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def cell(text: str) -> str:
-    """A text that may stand in a Markdown table or list: bars and stars are not markup."""
-    return text.replace("|", "\\|")
 
 
 RUN_SETTINGS: tuple[type[Config], ...] = (

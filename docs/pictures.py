@@ -15,7 +15,7 @@ from pathlib import Path
 
 import costs  # docs/ is on the path
 import fates
-from fates import ALIKE, ALONE, Sight, Stretch
+from fates import ALIKE, ALONE, Kind, Sight, Stretch
 
 from trimtab.config.presets import PRESETS
 from trimtab.report.draw.axis import Axis
@@ -75,7 +75,7 @@ def fate_picture(name: str, sight: Sight) -> str:
     return _card(f"{name}: {sight.title.lower()}", parts, len(signs), keys)
 
 
-def _fates(name: str, sight: Sight, axis: Axis, cut: Sequence[Stretch], sign: float) -> Iterable[str]:
+def _fates(name: str, sight: Sight, axis: Axis, cut: Sequence[Stretch[Kind]], sign: float) -> Iterable[str]:
     def x(ratio: float) -> float:
         return float(axis.place(ratio))
 
