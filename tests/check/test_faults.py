@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.check.judge import Judgement, Ruling, check
+from trimtab.check.ask import Judgement, Ruling, check
 from trimtab.check.load import subject_of
 from trimtab.check.script import script_of
 from trimtab.check.subject import Kind, Subject

@@ -167,7 +167,7 @@ def test_a_function_that_ends_the_program_is_told_in_one_sentence(folder: Path) 
 
 
 def test_a_framework_that_is_not_installed_is_answered_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab.check.judge.version_named", lambda _: None)
+    monkeypatch.setattr("trimtab.check.ask.version_named", lambda _: None)
     ran = CliRunner().invoke(app, ["check", "verl"])
     assert ran.exit_code == 2
     assert (

@@ -24,7 +24,7 @@ from trimtab import (
     policy_loss,
     preset,
 )
-from trimtab.check.judge import check
+from trimtab.check.ask import check
 from trimtab.check.laws import LAWS
 from trimtab.check.load import FRAMEWORKS
 from trimtab.cli.app import app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.check import of_rows, of_steps
+from trimtab.check import row_questions, step_questions
 from trimtab.check.question import Question
 
 
@@ -24,55 +24,55 @@ _ALL = (
         "masked",
         "What stands under a False mask changes nothing.",
         "Prompts, padding and tool output move the policy, or one NaN among them ends the run.",
-        of_steps.MASKED,
+        step_questions.MASKED,
     ),
     Law(
         "votes",
         "A row removed from the loss does not vote in baselines.",
         "One filtered outlier turns the advantages of its siblings around.",
-        of_rows.VOTES,
+        row_questions.VOTES,
     ),
     Law(
         "groups",
         "Group statistics follow the group's identity, for every group size, 1 included.",
         "Answers are judged against answers to another prompt, or against nothing.",
-        of_rows.GROUPS,
+        row_questions.GROUPS,
     ),
     Law(
         "splits",
         "Splitting the batch into micro-batches changes no gradient.",
         "The learning rate depends on the size of the micro-batch, and so on the GPU.",
-        of_steps.SPLITS,
+        step_questions.SPLITS,
     ),
     Law(
         "empty",
         "A rank or micro-batch with nothing to train on takes part like any other.",
         "The others wait in a collective that never comes, or the step is NaN.",
-        of_steps.EMPTY,
+        step_questions.EMPTY,
     ),
     Law(
         "padding",
         "Padding, in rows or in columns, weighs nothing.",
         "The step shrinks with the padding, and what is logged is not what was trained.",
-        of_steps.PADDING,
+        step_questions.PADDING,
     ),
     Law(
         "alignment",
         "Index i is the same token in every tensor, and a missing log-prob is missing.",
         "Tokens are weighed by their neighbours' ratios, or by one made up.",
-        of_steps.ALIGNMENT,
+        step_questions.ALIGNMENT,
     ),
     Law(
         "weight",
         "The weight applied is the one named: right policies, level and sign, once.",
         "The run is not corrected as its settings say.",
-        of_steps.WEIGHT,
+        step_questions.WEIGHT,
     ),
     Law(
         "versions",
         "Data is as old as the oldest weights that sampled it; what is not known is not new.",
         "Stale data passes for fresh.",
-        of_rows.VERSIONS,
+        row_questions.VERSIONS,
     ),
 )
 

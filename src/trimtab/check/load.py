@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.check.frameworks import areal, openrlhf, own, plain, skyrl, swift, trl, verl
+from trimtab.check.frameworks import areal, openrlhf, plain, skyrl, swift, trimtab, trl, verl
 from trimtab.check.subject import Adapter, Asked, Kind, Setup, Subject
 from trimtab.config.algebra import Correction
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -20,7 +20,7 @@ FRAMEWORKS: dict[str, Subject] = {
         areal.SUBJECT,
         openrlhf.SUBJECT,
         swift.SUBJECT,
-        own.SUBJECT,
+        trimtab.SUBJECT,
     )
 }
 """Those whose own functions are known, by name."""

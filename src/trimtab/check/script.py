@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab.check.absent import Anything, importing_without, not_installed
+from trimtab.check.ask import Counterexample, Judgement, version_named
 from trimtab.check.compare import Disagreement
-from trimtab.check.judge import Counterexample, Judgement, version_named
 from trimtab.check.laws import Law
 from trimtab.check.question import Call, Pair
+from trimtab.check.stand_ins import Anything, importing_without, not_installed
 from trimtab.check.subject import Asked, Subject
 
 DERIVED = {

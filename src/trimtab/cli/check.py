@@ -21,7 +21,7 @@ from trimtab.config.safe_yaml import settings_of
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
-    from trimtab.check.judge import Ruling
+    from trimtab.check.ask import Ruling
     from trimtab.check.laws import Law
     from trimtab.check.subject import Kind, Subject
 
@@ -164,7 +164,7 @@ def _settings(sets: Sequence[str]) -> dict[str, Any]:
 
 
 def _ask(subject: Subject, laws: list[Law], cases: int, seed: int) -> list[Ruling]:
-    from trimtab.check.judge import check
+    from trimtab.check.ask import check
 
     asked = [
         question
@@ -208,9 +208,9 @@ def _write_scripts(folder: Path, subject: Subject, rulings: list[Ruling]) -> Non
 
 
 def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_json: bool, as_markdown: bool) -> None:
-    from trimtab.check.judge import version_named
+    from trimtab.check.ask import version_named
+    from trimtab.check.report import check_facts, check_markdown
     from trimtab.check.script import script_of
-    from trimtab.check.tell import check_facts, check_markdown
 
     if as_json:
         facts = check_facts(subject, rulings, cases, seed)

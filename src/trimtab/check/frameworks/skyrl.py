@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab.check.frameworks.outcome import outcome_advantages
+from trimtab.check.frameworks.verl import outcome_advantages
 from trimtab.check.subject import Asked, Setup, Subject
 from trimtab.config.presets import preset
 

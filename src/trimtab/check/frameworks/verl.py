@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab.check.frameworks.outcome import outcome_advantages
 from trimtab.check.subject import Asked, Setup, Subject
 from trimtab.config.presets import preset
 
@@ -56,6 +55,17 @@ def verl_step(
 TOKEN = {"rollout_is": "token", "rollout_is_threshold": 2.0, "loss_agg_mode": "token-mean"}
 SEQUENCE = {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "loss_agg_mode": "seq-mean-token-mean"}
 GEOMETRIC = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.7_1.4", "loss_agg_mode": "token-mean"}
+
+
+def outcome_advantages(
+    function: Any, *, rewards: Tensor, mask: Tensor, group: Tensor, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """`function` has the signature of compute_grpo_outcome_advantage; the reward stands on the first token."""
+    token_rewards = mask.new_zeros(mask.shape, dtype=rewards.dtype)
+    token_rewards[:, 0] = rewards
+    found, _ = function(token_level_rewards=token_rewards, response_mask=mask.float(), index=group.numpy(), **settings)
+    return {"advantages": (found * mask).sum(1) / mask.sum(1).clamp(min=1)}
+
 
 SUBJECT = Subject(
     name="verl",

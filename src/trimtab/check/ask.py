@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from trimtab.check.absent import newer_typed_dicts, not_installed, without
 from trimtab.check.compare import Disagreement, disagreement, is_usable, with_derived
 from trimtab.check.draw import Inputs
 from trimtab.check.laws import LAWS, Law
 from trimtab.check.question import Call, Pair, Question
 from trimtab.check.shrink import shrink
+from trimtab.check.stand_ins import newer_typed_dicts, not_installed, without
 from trimtab.check.subject import KINDS, Asked, Kind, Setup, Subject
 from trimtab.errors import ConfigError
 

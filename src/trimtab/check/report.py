@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.check.judge import Judgement, Ruling, version_named
+from trimtab.check.ask import Judgement, Ruling, version_named
 from trimtab.check.script import script_of
 from trimtab.check.subject import Subject
 
