@@ -192,7 +192,7 @@ def measured(trees: Trees, jobs: int) -> dict[str, Any]:
     for number, (_, fast) in enumerate(lots):
         reached = WORK / f"reach-{number}.json"
         if not reached.is_file():
-            raise SystemExit("The tests were ended while it was looked at what they reach. Run `make mutants` again.")
+            raise SystemExit("The run that measures what tests reach was ended early. Run `make mutants` again.")
         part = json.loads(reached.read_text())
         found["fast seconds" if fast else "seconds"] |= part["seconds"]
         found["broken"] += part["broken"]

@@ -22,6 +22,7 @@ FEW, MANY = 0, 1 << 40
 
 RAGGED = Head(torch.tensor([4, 7, 9, 2]), offsets=torch.tensor([0, 3, 3, 4]))
 PADDED = Head(torch.tensor([[4, 7, 9], [-1, -1, -1], [2, -1, -1]]))
+BY_ROW = Head(torch.zeros(2, 3, 1, dtype=torch.long))
 SCORED = Head(torch.tensor([[1, 2]]), torch.tensor([[-1.0, -2.0]]))
 
 
@@ -47,6 +48,8 @@ def test_a_token_without_ids_contains_nothing(head: Head):
         (lambda: Head(torch.tensor([[1, 2]]), offsets=torch.tensor([0, 2])), "one dimension"),
         (lambda: Head(torch.tensor([[1, 2]]), torch.zeros(1, 3)), "one log-prob per id"),
         (lambda: PADDED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
+        (lambda: RAGGED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
+        (lambda: BY_ROW.contains(torch.zeros(3, 2, dtype=torch.long)), "one set of ids per token"),
         (lambda: HeadLogProbs(PADDED, torch.zeros(3, dtype=torch.long)), "a head with the sampler's log-probs"),
         (
             lambda: HeadLogProbs(SCORED, torch.zeros(1, dtype=torch.long), torch.zeros(2)),
