@@ -600,7 +600,7 @@ def test_a_batch_of_rolls_without_the_engines_log_probs_is_refused_where_a_rule_
 
 
 def test_a_framework_that_is_not_here_is_one_error_that_names_the_versions_tried():
-    from trimtab.plugins.presence import require, require_module
+    from trimtab.plugins.versions import require, require_module
 
     with pytest.raises(
         FrameworkError,

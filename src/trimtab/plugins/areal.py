@@ -30,9 +30,9 @@ from trimtab.logged.table import logged
 from trimtab.logged.views import CorrectionView, LossView, fill
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
-from trimtab.plugins.logged import as_floats, chosen
-from trimtab.plugins.presence import require
+from trimtab.plugins.metrics import as_floats, logged_metrics
 from trimtab.plugins.record import recorder_of
+from trimtab.plugins.versions import require
 
 TRIED = ("1.0.4",)
 require("AReaL", "areal", *TRIED)
@@ -272,7 +272,7 @@ def areal_loss(
             versions=versions, current_version=current_version, version_metrics_mask=stays
         )
     # the tracker averages scalars over micro-batches, whatever they are
-    stats_tracker.scalar(**as_floats(chosen(plan, found.metrics, frozenset({"mean"}))))
+    stats_tracker.scalar(**as_floats(logged_metrics(plan, found.metrics, frozenset({"mean"}))))
     return found.loss
 
 

@@ -18,8 +18,8 @@ from trimtab.core.combine import combination
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
-from trimtab.plugins.logged import as_floats, chosen
-from trimtab.plugins.presence import require_module
+from trimtab.plugins.metrics import as_floats, logged_metrics
+from trimtab.plugins.versions import require_module
 
 TRIED = "7ea279ab"
 require_module("NeMo-RL", "nemo_rl.algorithms.loss.interfaces", TRIED)
@@ -76,7 +76,7 @@ class PolicyLossFn:
             denominator=Denominator(global_valid_toks, global_valid_seqs),
         )
         share = mask.sum() / torch.as_tensor(global_valid_toks).clamp(min=1)
-        ours = chosen(plan, found.metrics, frozenset({"mean", "sum"}))
+        ours = logged_metrics(plan, found.metrics, frozenset({"mean", "sum"}))
         # NeMo-RL adds up what micro-batches return, so that a mean comes as this one's part of it
         parts = {
             name: value * share if combination(name.removeprefix("trimtab/")) == "mean" else value

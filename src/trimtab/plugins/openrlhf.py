@@ -24,7 +24,7 @@ from trimtab.errors import ConfigError
 from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.presence import require
+from trimtab.plugins.versions import require
 
 TRIED = ("0.11.2",)
 require("OpenRLHF", "openrlhf", *TRIED)

@@ -19,8 +19,8 @@ from trimtab.errors import ConfigError
 from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.logged import chosen
-from trimtab.plugins.presence import require_module
+from trimtab.plugins.metrics import logged_metrics
+from trimtab.plugins.versions import require_module
 
 TRIED = "559b4477"
 require_module("prime-rl", "prime_rl.trainer.rl.loss", TRIED)
@@ -65,7 +65,7 @@ def loss(inputs: Any, **settings: Any) -> Any:
         cu_seqlens=inputs.loss_mask.new_tensor([0, len(inputs.loss_mask)], dtype=int),
     )
     theirs = logged(Reading("prime-rl", correction=plan.correction, loss=objective), found.metrics)
-    return LossOutputs(loss=found.loss, metrics=theirs | chosen(plan, found.metrics, frozenset({"mean"})))
+    return LossOutputs(loss=found.loss, metrics=theirs | logged_metrics(plan, found.metrics, frozenset({"mean"})))
 
 
 @lru_cache

@@ -22,8 +22,8 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook
-from trimtab.plugins.logged import PREFIX, as_floats, chosen
-from trimtab.plugins.presence import require_module
+from trimtab.plugins.metrics import PREFIX, as_floats, logged_metrics
+from trimtab.plugins.versions import require_module
 
 TRIED = "8eb27cc2"
 require_module("ROLL", "roll.pipeline.base_worker", TRIED)
@@ -106,7 +106,7 @@ class TrimtabActorWorker(ActorWorker):
             entropy_bonus=bonus,
             denominator=Denominator(tokens, rows),
         )
-        ours = chosen(plan, found.metrics)
+        ours = logged_metrics(plan, found.metrics)
         # ROLL combines what micro-batches return as the end of the name says
         named = {f"{name}@{combination(name.removeprefix(PREFIX))}": value for name, value in ours.items()}
         return found.loss, as_floats({"actor/total_loss@sum": found.loss.detach()} | named)

@@ -22,8 +22,8 @@ from trimtab.errors import ConfigError
 from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.logged import as_floats, chosen
-from trimtab.plugins.presence import require
+from trimtab.plugins.metrics import as_floats, logged_metrics
+from trimtab.plugins.versions import require
 
 TRIED = ("0.3.0", "0.4.0")
 require("SkyRL", "skyrl", *TRIED)
@@ -86,7 +86,8 @@ def skyrl_loss(
     )
     theirs = logged(Reading("skyrl", correction=correction, loss=loss), found.metrics)
     ours = {
-        _name(name): value for name, value in chosen(plan, found.metrics, frozenset({"mean", "max", "min"})).items()
+        _name(name): value
+        for name, value in logged_metrics(plan, found.metrics, frozenset({"mean", "max", "min"})).items()
     }
     return found.loss, as_floats(theirs | ours)
 

@@ -27,7 +27,7 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.logged import PREFIX, as_floats, chosen
+from trimtab.plugins.metrics import PREFIX, as_floats, logged_metrics
 
 TRIED = "624b824a"
 SLIMES_OWN = (
@@ -164,7 +164,7 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
     )
     # slime adds up what micro-batches return and divides by the tokens, or samples, of the step
     count = mask.sum() if by_token else torch.tensor(len(bounds) - 1.0, device=mask.device)
-    ours = {name: value * count for name, value in chosen(plan, found.metrics, frozenset({"mean"})).items()}
+    ours = {name: value * count for name, value in logged_metrics(plan, found.metrics, frozenset({"mean"})).items()}
     named = {"loss": found.loss.detach(), **ours}
     floats = as_floats(named)
     return found.loss, {name: found.loss.new_tensor(floats[name]) for name in named}

@@ -15,9 +15,9 @@ from trimtab.config.plan import Plan
 from trimtab.core.correct import correct
 from trimtab.errors import ConfigError
 from trimtab.plugins.hook import Hook
-from trimtab.plugins.logged import as_floats, chosen
-from trimtab.plugins.presence import require
+from trimtab.plugins.metrics import as_floats, logged_metrics
 from trimtab.plugins.record import recorder_of
+from trimtab.plugins.versions import require
 
 TRIED = ("4.6.0",)
 require("ms-swift", "ms-swift", *TRIED)
@@ -94,7 +94,7 @@ class TrimtabGRPOTrainer(_GRPOTrainer):
             mask=completion_mask.bool(),
         )
         lists = self._metrics["train" if self.model.training else "eval"]
-        for name, value in as_floats(chosen(self.plan, out.metrics, frozenset({"mean"}))).items():
+        for name, value in as_floats(logged_metrics(self.plan, out.metrics, frozenset({"mean"}))).items():
             lists[name].append(value)
         return out.log_r, out.weight
 

@@ -25,10 +25,10 @@ from trimtab.core.reduce import Denominator
 from trimtab.dialects.reading import Reading
 from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
-from trimtab.plugins.logged import PREFIX, chosen
-from trimtab.plugins.presence import require
+from trimtab.plugins.metrics import PREFIX, logged_metrics
 from trimtab.plugins.record import recorder_of
 from trimtab.plugins.trl_checks import LOSS, SAMPLED, SCORED, check_trainer, refuse_plan
+from trimtab.plugins.versions import require
 
 TRIED = ("1.16.0",)
 require("TRL", "trl", *TRIED)
@@ -104,7 +104,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             output["importance_sampling_ratio"] = found.weight
             self._log(logged(Reading("trl", correction=rule), found.metrics), last=True)
         if not self.replaces_loss or cast("Correction", rule).needs_whole_step:
-            self._log(chosen(plan, found.metrics), whole=True)
+            self._log(logged_metrics(plan, found.metrics), whole=True)
         if self.replaces_loss and cast("Correction", rule).needs_whole_step:
             output |= {f"trimtab_{name}": getattr(found, name) for name in DECIDED}
         return output
@@ -167,7 +167,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             ended=ended(output["completion_ids"], mask, self.eos_token_ids) if asks else None,
             process_group=self._ranks,
         )
-        self._log(chosen(plan, made.metrics), whole=True)
+        self._log(logged_metrics(plan, made.metrics), whole=True)
         return made.advantages if made.rows is None else made.rows
 
     @property
@@ -200,7 +200,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             denominator=self._denominator(inputs),
         )
         theirs = logged(replace(own, correction=None, loss=loss), found.metrics)
-        ours = chosen(
+        ours = logged_metrics(
             plan, found.metrics, frozenset({"mean", "max", "min"})
         )  # sums would be averaged over micro-batches
         self._log({"entropy": found.metrics["policy/entropy"]} | theirs | ours)

@@ -31,8 +31,7 @@ from trimtab.dialects.reading import Reading
 from trimtab.errors import ConfigError, FrameworkError
 from trimtab.logged import logged
 from trimtab.losses.policy import policy_loss
-from trimtab.plugins.logged import as_floats, chosen
-from trimtab.plugins.presence import require
+from trimtab.plugins.metrics import as_floats, logged_metrics
 from trimtab.plugins.record import recorder_of
 from trimtab.plugins.verl_plan import (
     DRIVER,
@@ -44,6 +43,7 @@ from trimtab.plugins.verl_plan import (
     rejection_way,
     whole_configuration,
 )
+from trimtab.plugins.versions import require
 
 TRIED = ("0.9.1",)
 try:
@@ -102,7 +102,7 @@ def trimtab_loss(
     )
     theirs = logged(Reading("verl", correction=plan.correction, loss=loss), found.metrics)
     # verl averages what a loss returns over micro-batches and ranks, whatever it is
-    return found.loss, as_floats(theirs | chosen(plan, found.metrics, frozenset({"mean"})))
+    return found.loss, as_floats(theirs | logged_metrics(plan, found.metrics, frozenset({"mean"})))
 
 
 def _decisions(rule: Correction | None, weights: Tensor | None, mask: Tensor) -> Correction | Corrected | None:
@@ -160,7 +160,7 @@ def correct_batch(batch: Any, rollout_corr_config: Any) -> tuple[Any, dict[str, 
     given["response_mask"] = stays.to(given["response_mask"].dtype)
     given["rollout_is_weights"] = out.weight
     theirs = logged(Reading("verl", correction=rule), out.metrics)
-    return batch, as_floats(theirs | chosen(plan, out.metrics))
+    return batch, as_floats(theirs | logged_metrics(plan, out.metrics))
 
 
 def _record(plan: Plan, batch: Any) -> None:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from trimtab.config.advantages import ReinforcePlusPlus, ReMax
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
+from trimtab.dialects.frameworks.verl_correction import FORCED
 from trimtab.errors import ConfigError
 from trimtab.plugins.hook import Hook
 
@@ -48,7 +49,6 @@ DRIVER = Hook(
     },
     sees_advantages=False,
 )
-FORCED = {"sapo": "seq-mean-token-mean", "geo_mean": "seq-mean-token-mean"}
 POOLED = ("gspo", "geo_mean")
 """verl's losses that take one ratio per sequence."""
 

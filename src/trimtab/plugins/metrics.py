@@ -41,7 +41,7 @@ FEW = frozenset(
 EVERY_WAY: frozenset[Combination] = frozenset({"mean", "max", "min", "sum"})
 
 
-def chosen(
+def logged_metrics(
     plan: Plan, metrics: Mapping[str, Tensor], ways: frozenset[Combination] = EVERY_WAY, prefix: str = PREFIX
 ) -> dict[str, Tensor]:
     """The metrics a plan asks for that the framework's logger combines as it should: an average of maxima is left out."""
