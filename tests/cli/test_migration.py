@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.dialects import read
-from trimtab.dialects.writing.migration import migrate
+from trimtab.dialects.writing.migrate import migrate
 from trimtab.errors import ConfigError
 
 CAP = "behave_imp_weight_cap"

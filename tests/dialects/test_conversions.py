@@ -15,12 +15,10 @@ from trimtab.cli.compare import comparison_code, differences_of
 from trimtab.cli.convert import as_yaml
 from trimtab.cli.differences import sizes
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
-from trimtab.dialects.equivalence import agreement
+from trimtab.dialects.equivalence import agreement, with_idle_clip, with_plain_rewards
 from trimtab.dialects.fields import differences, fields_of, goal_fields, heads, is_soft
 from trimtab.dialects.reading import NOTHING
-from trimtab.dialects.writing.idle_clip import with_idle_clip
-from trimtab.dialects.writing.plain_rewards import with_plain_rewards
-from trimtab.dialects.writing.words import thing
+from trimtab.dialects.writing.messages import thing
 from trimtab.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")

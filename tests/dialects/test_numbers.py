@@ -12,7 +12,7 @@ import trimtab
 from tests.dialects.examples.verl import PRESETS as VERL
 from trimtab import Gate
 from trimtab.dialects import read, write
-from trimtab.dialects.writing.plain_rewards import with_plain_rewards
+from trimtab.dialects.equivalence import with_plain_rewards
 from trimtab.errors import ConfigError
 from trimtab.logged import logged
 

@@ -14,7 +14,7 @@ from trimtab.dialects import read
 from trimtab.dialects.framework import Dialect, Key
 from trimtab.dialects.registry import DIALECTS
 from trimtab.dialects.values import nested
-from trimtab.dialects.writing.proposals import as_tree
+from trimtab.dialects.writing.candidates import as_tree
 from trimtab.errors import ConfigError, TrimtabError
 
 ODD: tuple[Any, ...] = (

@@ -18,12 +18,10 @@ from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Train
 from trimtab.dialects import DIALECTS, Reading, read
-from trimtab.dialects.equivalence import is_same
+from trimtab.dialects.equivalence import is_same, with_idle_clip, with_plain_rewards
 from trimtab.dialects.fields import PARTS, SOFT, Gravity, compared, goal_fields, in_words
 from trimtab.dialects.reading import NOTHING
 from trimtab.dialects.recognise import framework_of
-from trimtab.dialects.writing.idle_clip import with_idle_clip
-from trimtab.dialects.writing.plain_rewards import with_plain_rewards
 from trimtab.errors import ConfigError
 
 OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advantage", "shaping")} | {

@@ -21,8 +21,8 @@ from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.recognise import framework_of
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.writing.migration import TODAY, migrate
-from trimtab.dialects.writing.refusals import offer_words
+from trimtab.dialects.writing.messages import offer_words
+from trimtab.dialects.writing.migrate import TODAY, migrate
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest
 
 FRAMEWORKS = ", ".join(DIALECTS)

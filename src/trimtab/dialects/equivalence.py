@@ -1,14 +1,17 @@
-"""When two corrections compute the same thing though they are written differently."""
+"""When two corrections compute the same thing though they are written differently, and readings said in other words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
+from trimtab.config.advantages import Grpo, Shaping
 from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.losses import Clip, ImportancePg
+from trimtab.dialects.reading import Reading
 
 OPEN = 1e12
 """A ratio bound this far out stands for an open side where a framework demands a number."""
@@ -240,3 +243,34 @@ def _with_limits(rule: Correction, wanted: Callable[[Gate | Weight], bool]) -> C
 def _but(gate: Gate, changes: dict[str, Any]) -> Gate:
     """A copy with some fields changed; not validated again, since an intermediate form may look odd."""
     return gate.model_copy(update=changes)
+
+
+# ── the same in other words ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_idle_clip(reading: Reading) -> Reading:
+    """The plain policy gradient through ρ as a clip that never acts, which most frameworks have alone: max(−Aρ, −A·clip(ρ, 0, ∞))."""
+    if not isinstance(reading.loss, ImportancePg):
+        return reading
+    return replace(reading, loss=Clip(low=1.0, high=OPEN, log_limit=reading.loss.log_limit))
+
+
+def with_plain_rewards(reading: Reading) -> Reading:
+    """The same advantages from rewards as they come, bounded where the scaled ones were.
+
+    (s·(R + b) − s·(μ + b)) / (s·σ + eps) = (R − μ) / (σ + eps/s): with s 10 and eps 1e-5 GRPO's eps is 1e-6. A clip of s·(R + b) at
+    ±c is one of R at ±c/s − b.
+    """
+    estimator = reading.advantage
+    if not isinstance(estimator, Grpo) or len(reading.shaping) != 1:
+        return reading
+    step = reading.shaping[0]
+    if not estimator.std or step.scale <= 0 or step.normalise is not None or (step.bias, step.scale) == (0, 1):
+        return reading
+    lower, upper = (None if bound is None else bound / step.scale - step.bias for bound in (step.lower, step.upper))
+    rest = step.but(bias=0.0, scale=1.0, lower=lower, upper=upper)
+    return replace(
+        reading,
+        advantage=estimator.but(eps=float(f"{estimator.eps / step.scale:.12g}")),
+        shaping=() if rest == Shaping() else (rest,),
+    )

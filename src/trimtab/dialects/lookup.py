@@ -10,8 +10,7 @@ from trimtab.config.base import excerpt
 from trimtab.dialects.files.unknown import Unknown, is_open
 from trimtab.dialects.framework import Dialect, FullNames, Given, Key, Part, parents
 from trimtab.dialects.given import Unreadable
-from trimtab.dialects.negated import without_negations
-from trimtab.dialects.values import kind_words, nested
+from trimtab.dialects.values import flag, kind_words, nested
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 SHORTEST = 9
@@ -19,6 +18,9 @@ SHORTEST = 9
 
 COMMON = {"name", "type", "kind", "mode", "level", "target", "enabled", "enable", "group_size"}
 """Names alone that any command or file may have."""
+
+NEGATIONS = ("no_", "disable_")
+"""What flags that switch a setting off begin with: `--no-X` of argparse and tyro, `--no_X` of Hugging Face, `--disable-X` of slime."""
 
 LONG_ENOUGH = 6
 """A key shorter than this has other words beside it by chance: `dtype` is no `type`."""
@@ -279,3 +281,19 @@ def _misspelt_section(dialect: Dialect, written: str) -> Iterator[Unreadable]:
             if beside and part not in (name, *dialect.others) and difflib.get_close_matches(part, [name], cutoff=0.87):
                 said = f"{dialect.title} has no section {part!r}. Did you mean {name!r}?"
                 yield Unreadable("correction", UnknownNameError(said))
+
+
+def without_negations(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with each such flag as the setting it switches off; one whose setting is said too, or that is a key itself, stays."""
+    own = {path.rpartition(".")[2] for key in dialect.keys for path in key.paths}
+    flags = {path.rpartition(".")[2] for key in dialect.keys if key.kind is flag for path in key.paths}
+    found: dict[str, Any] = {}
+    for written, value in settings.items():
+        section, dot, name = written.rpartition(".")
+        prefix = next((each for each in NEGATIONS if name.startswith(each) and name[len(each) :] in flags), "")
+        meant = f"{section}{dot}{name[len(prefix) :]}"
+        if prefix and name not in own and isinstance(value, bool) and meant not in settings:
+            found[meant] = not value
+        else:
+            found[written] = value
+    return found

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 
-from trimtab.dialects.writing.proposals import as_tree
+from trimtab.dialects.writing.candidates import as_tree
 from trimtab.errors import ConfigError
 
 Pair = tuple[yaml.Node, yaml.Node]
