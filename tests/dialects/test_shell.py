@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.dialects.files.grammar import ShellError
 from trimtab.dialects.files.launch import launches, most
 from trimtab.dialects.files.opening import scalar
-from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
 

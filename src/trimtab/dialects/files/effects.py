@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from trimtab.dialects.files.expansion import Scope, expand_to_text, or_hole, words
-from trimtab.dialects.files.grammar import (
-    Assignment,
-    Simple,
-    Substitution,
-)
-from trimtab.dialects.files.started import Started, Walk
-from trimtab.dialects.files.unknown import HOLE
+from trimtab.dialects.files.grammar import Assignment, Script, ShellError, Simple, Substitution
+from trimtab.dialects.files.unknown import HOLE, Holes
 
 SHELLS = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash"}
 FED = {*SHELLS, "sbatch", "srun", "ssh", "docker", "apptainer", "singularity", "salloc", "kubectl"}
@@ -116,3 +112,91 @@ def output_of(piece: Substitution, scope: Scope, walk: Walk) -> str | None:
     if found == ["cat"] and len(command.inputs) == 1:
         return expand_to_text(command.inputs[0], scope)
     return None
+
+
+# ── what a command starts ─────────────────────────────────────────────────────────────────────────────────────────────
+# What is found on the way through a script: commands, functions, arrays; counted, so that no script is walked without end.
+
+MOST_STEPS = 20_000
+MOST_CALLS = 20
+"""Times that one function is walked through."""
+DEEPEST = 200
+"""Levels of blocks, functions counted as 20 and texts run as scripts as 10; what lies deeper is not walked."""
+MOST_WORDS = 300_000
+"""Words handled, copies of variables and long texts counted with them."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command that the script would start."""
+
+    words: tuple[str, ...]
+    line: int
+    cut: int = 0
+    """The line that ends it early for the shell."""
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    """Variables set for it alone."""
+
+
+@dataclass
+class Walk:
+    """What was found on the way through a script."""
+
+    holes: Holes
+    started: list[Started] = field(default_factory=list[Started])
+    functions: dict[str, Script] = field(default_factory=dict[str, Script])
+    called: dict[str, int] = field(default_factory=dict[str, int])
+    arrays: dict[str, Started] = field(default_factory=dict[str, Started])
+    """Every array as last set, for files that only set some, and for those that hold a command somebody else starts."""
+    exported: dict[str, str] = field(default_factory=dict[str, str])
+    """Variables that every command is given."""
+    sourced: list[str] = field(default_factory=list[str])
+    steps: int = 0
+    count: int = 0
+    depth: int = 0
+
+    def charge(self, found: list[str]) -> list[str]:
+        """The same words, counted; refused where a script makes too many."""
+        self.count += len(found) + sum(map(len, found)) // 64
+        if self.count > MOST_WORDS:
+            raise ShellError("a text that repeats itself without end")
+        return found
+
+    def apart(self, scope: Scope) -> Scope:
+        """A copy of the variables, counted."""
+        self.charge(list(scope.values))
+        return scope.copy()
+
+
+# ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# One set of variables for several ways through a script.
+
+BRANCHES = "which branches of the script set differently"
+REPEATED = "which a loop of the script changes"
+
+
+def merge(scope: Scope, ways: list[Scope], line: int, why: str) -> None:
+    """One scope for several ways through: what they agree on stays, what they set differently is unknown by name."""
+    names = {name for way in ways for name in way.values}
+    for name in names:
+        first = ways[0].values.get(name)
+        if all(way.values.get(name) == first for way in ways[1:]):
+            if first is not None:
+                scope.values[name] = first
+            continue
+        given = [way.values.get(name) for way in ways]
+        if any(isinstance(each, list) for each in given):
+            scope.values[name] = _common([each if isinstance(each, list) else [] for each in given], name, line, scope)
+        else:
+            scope.values[name] = scope.holes.hole(f"${name}", line, why)
+
+
+def _common(lists: list[list[str]], name: str, line: int, scope: Scope) -> list[str]:
+    """The words that several forms of an array begin with, and a hole for the rest."""
+    shared: list[str] = []
+    for each in zip(*lists, strict=False):
+        if len(set(each)) > 1:
+            break
+        shared.append(each[0])
+    rest = tuple(word for words in lists for word in words[len(shared) :])
+    return [*shared, scope.holes.hole(f"${{{name}[@]}}", line, BRANCHES, several=True, maybe=rest)]

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trimtab.dialects.files.arithmetic import evaluate
-from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Substitution, Text, Word
-from trimtab.dialects.files.shell_error import ShellError
+from trimtab.dialects.files.conditions import evaluate
+from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, ShellError, Substitution, Text, Word
 from trimtab.dialects.files.unknown import HOLE, Holes
 
 LONGEST = 100_000

@@ -148,3 +148,7 @@ class Script:
     """Commands in order."""
 
     steps: tuple[Step, ...] = field(default=())
+
+
+class ShellError(ValueError):
+    """A text that no shell would read either."""

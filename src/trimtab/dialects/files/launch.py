@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
+from trimtab.dialects.files.effects import Started, Walk
 from trimtab.dialects.files.json_words import handed_by_ray, settings_within
 from trimtab.dialects.files.purpose import DISTILLATION, answers_clients, purpose_of
-from trimtab.dialects.files.started import Started, Walk
 from trimtab.dialects.files.unknown import HOLE, Holes, Unknown, without_marks
 from trimtab.dialects.files.walk import walk_script
 from trimtab.dialects.reading import Finding

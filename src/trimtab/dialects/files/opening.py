@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trimtab.config.safe_yaml import opened
 from trimtab.dialects.files.beneath import Elsewhere, Reach, file_beneath, reach_of
+from trimtab.dialects.files.grammar import ShellError
 from trimtab.dialects.files.inherit import with_parents
-from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import Source, flag_name, flags, flat_settings, text_of, tree
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError

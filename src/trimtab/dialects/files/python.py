@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from trimtab.dialects.files.grammar import ShellError
 from trimtab.dialects.files.launch import Launch, NamedFile, keys_of, launches
 from trimtab.dialects.files.python_calls import OTHER_TRAINING, TRAINED, PythonScript
 from trimtab.dialects.files.python_flow import Flow, Made, MadeConfig, WorkError, alike
 from trimtab.dialects.files.python_ways import walk
-from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.unknown import Holes, Unknown, without_marks
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.registry import DIALECTS, SIGNATURES

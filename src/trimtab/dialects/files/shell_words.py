@@ -6,8 +6,16 @@ import bisect
 import re
 from collections.abc import Callable
 
-from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, Script, Substitution, Text, Word
-from trimtab.dialects.files.shell_error import ShellError
+from trimtab.dialects.files.grammar import (
+    ArithmeticExpansion,
+    Parameter,
+    Piece,
+    Script,
+    ShellError,
+    Substitution,
+    Text,
+    Word,
+)
 
 DEEPEST = 60
 LONGEST_SUM = 2000

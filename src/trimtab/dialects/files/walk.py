@@ -6,8 +6,23 @@ import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.dialects.files.arithmetic import evaluate
-from trimtab.dialects.files.effects import assign, change_script, output_of, scripts_in, written_scripts
+from trimtab.dialects.files.conditions import evaluate, truth
+from trimtab.dialects.files.effects import (
+    BRANCHES,
+    DEEPEST,
+    MOST_CALLS,
+    MOST_STEPS,
+    MOST_WORDS,
+    REPEATED,
+    Started,
+    Walk,
+    assign,
+    change_script,
+    merge,
+    output_of,
+    scripts_in,
+    written_scripts,
+)
 from trimtab.dialects.files.expansion import Scope, expand_to_text, words
 from trimtab.dialects.files.grammar import (
     Case,
@@ -17,18 +32,15 @@ from trimtab.dialects.files.grammar import (
     If,
     Loop,
     Script,
+    ShellError,
     Simple,
     Step,
     Test,
     Text,
 )
-from trimtab.dialects.files.shell_error import ShellError
 from trimtab.dialects.files.shell_script import script
 from trimtab.dialects.files.shell_simple import DECLARING
-from trimtab.dialects.files.started import DEEPEST, MOST_CALLS, MOST_STEPS, MOST_WORDS, Started, Walk
-from trimtab.dialects.files.truth import truth
 from trimtab.dialects.files.unknown import HOLE, Holes
-from trimtab.dialects.files.ways import BRANCHES, REPEATED, merge
 
 LONGEST = 300_000
 OUTCOMES = {

@@ -9,13 +9,7 @@ from trimtab.config import losses as ours
 from trimtab.config.advantages import Distillation, Normalise
 from trimtab.config.losses import Clip, KlPenalty, Objective
 from trimtab.dialects.framework import Given
-from trimtab.dialects.frameworks.verl_correction import (
-    BYPASS,
-    FORCED,
-    SECTION,
-    bypasses,
-    is_threshold,
-)
+from trimtab.dialects.frameworks.verl_correction import BYPASS, FORCED, SECTION, bypasses, is_threshold
 from trimtab.dialects.parts import ALL, RAW, AdvantagePart, LossPart, Table, bonus, reduction_of, refuse, row
 from trimtab.errors import UnknownNameError, nearest
 

@@ -77,6 +77,7 @@ def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 # ── offers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# What a framework can say in place of a correction that it cannot, the least loss first.
 
 MOST_OFFERS = 2
 Changed = Iterator[tuple[str, Correction]]

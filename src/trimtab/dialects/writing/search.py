@@ -325,6 +325,7 @@ def kinds(dialect: Dialect, part: str) -> tuple[str, ...]:
 
 
 # ── which key a field hangs on ────────────────────────────────────────────────────────────────────────────────────────
+# The one that moves it when it is given another value.
 
 
 def key_behind(dialect: Dialect, part: str, settings: dict[str, Any], path: str) -> tuple[str, bool]:

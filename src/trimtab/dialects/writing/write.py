@@ -112,6 +112,7 @@ def _refusal(dialect: Dialect, asked: Reading, found: Attempt) -> str:
 
 
 # ── one attempt ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# A correction, a loss and an advantage said together: settings, read back and judged.
 
 MOST_WAYS = 6
 """Ways of saying a correction that are tried with a loss beside it."""
