@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/trimtab")
 PARTS = {
     "core/fast": (0.1, ("tests/core/fast", "tests/laws/test_fast.py", "tests/laws/test_fast_losses.py")),
-    "core": (0.35, ("tests/core", "tests/laws")),
+    "core": (0.25, ("tests/core", "tests/laws")),
+    "log_probs": (0.1, ("tests/log_probs", "tests/laws")),
     "losses": (0.2, ("tests/losses", "tests/laws")),
     "advantage": (0.15, ("tests/advantage", "tests/laws")),
     "config": (0.15, ("tests/config", "tests/test_defaults.py")),

@@ -35,6 +35,7 @@ from changes import PARTS, ROOT, SOURCE, Change, all_changes, drawn, part_of
 WORK, LISTED = ROOT / "build/mutants", ROOT / ".ci/mutants.toml"
 TESTS = (
     "tests/core",
+    "tests/log_probs",
     "tests/laws",
     "tests/losses",
     "tests/advantage",

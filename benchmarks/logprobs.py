@@ -57,7 +57,7 @@ def way(name: str) -> Callable[..., Tensor]:
         return lambda hidden, weight, targets: ChunkedLogProbFunction.apply(
             hidden, weight, None, targets, 1.0, size, None, 1.0, ()
         )[0]
-    from trimtab.core.log_probs import log_probs_of, selected_log_probs
+    from trimtab.log_probs.public import log_probs_of, selected_log_probs
 
     if name in IDS:
         return lambda hidden, weight, targets, support: (
@@ -155,7 +155,7 @@ def table(vocabulary: int, tokens: int, repeats: int) -> dict[str, list[dict[str
             runs[name].append(result)
     runs = {name: results for name, results in runs.items() if results}
     for name, results in runs.items():
-        if name in IDS:  # other numbers, held to a mask over all logits by tests/core/test_head.py
+        if name in IDS:  # other numbers, held to a mask over all logits by tests/log_probs/test_head.py
             continue
         for mine, right in zip(results[0]["found"], runs[PLAIN][0]["found"], strict=True):
             assert abs(mine - right) <= 1e-4 * abs(right), f"{name} gives {mine}, {PLAIN} gives {right}"

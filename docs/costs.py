@@ -24,9 +24,8 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets import PRESETS
-from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import correct
-from trimtab.core.head import Head
+from trimtab.core.head import Head, HeadLogProbs
 from trimtab.losses.policy import policy_loss
 
 ROWS, LENGTH = 4000, 100

@@ -54,18 +54,18 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
-    from trimtab.core.buckets import HeadLogProbs as HeadLogProbs
     from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
     from trimtab.core.head import Head as Head
-    from trimtab.core.log_probs import SelectedLogProbs as SelectedLogProbs
-    from trimtab.core.log_probs import log_probs_of as log_probs_of
-    from trimtab.core.log_probs import selected_log_probs as selected_log_probs
+    from trimtab.core.head import HeadLogProbs as HeadLogProbs
     from trimtab.core.reduce import Denominator as Denominator
     from trimtab.core.staleness import Staleness as Staleness
     from trimtab.core.staleness import staleness as staleness
     from trimtab.errors import TrimtabError as TrimtabError
+    from trimtab.log_probs.public import SelectedLogProbs as SelectedLogProbs
+    from trimtab.log_probs.public import log_probs_of as log_probs_of
+    from trimtab.log_probs.public import selected_log_probs as selected_log_probs
     from trimtab.losses.kl import kl_penalty as kl_penalty
     from trimtab.losses.policy import PolicyLoss as PolicyLoss
     from trimtab.losses.policy import policy_loss as policy_loss
@@ -87,11 +87,10 @@ _NAMES = {
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",
-    "trimtab.core.buckets": "HeadLogProbs",
     "trimtab.core.checks": "checking",
     "trimtab.core.correct": "Corrected correct",
-    "trimtab.core.head": "Head",
-    "trimtab.core.log_probs": "SelectedLogProbs log_probs_of selected_log_probs",
+    "trimtab.core.head": "Head HeadLogProbs",
+    "trimtab.log_probs.public": "SelectedLogProbs log_probs_of selected_log_probs",
     "trimtab.core.reduce": "Denominator",
     "trimtab.core.staleness": "Staleness staleness",
     "trimtab.errors": "TrimtabError",

@@ -14,10 +14,9 @@ from torch import Tensor
 
 import trimtab
 from trimtab.config.losses import Objective
-from trimtab.core.buckets import TAIL_FLOOR, HeadLogProbs
-from trimtab.core.head import Head
-from trimtab.core.log_probs import log_probs_of
+from trimtab.core.head import TAIL_FLOOR, Head, HeadLogProbs
 from trimtab.errors import ConfigError, InputError
+from trimtab.log_probs.public import log_probs_of
 
 SIZE, TOKENS = 7, 4
 LOSSES = {

@@ -14,8 +14,7 @@ from torch import Tensor
 
 import trimtab
 from trimtab.core.batch import batch
-from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.head import Head
+from trimtab.core.head import Head, HeadLogProbs
 from trimtab.core.ranks import ALONE
 from trimtab.errors import ConfigError, InputError
 

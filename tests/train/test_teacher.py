@@ -17,8 +17,8 @@ from tests.train.batches import batch, policy
 from tests.train.runs import lines, small, weights
 from tests.train.test_loop import StopAt, same
 from trimtab.config.training import Tiny, Train
-from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.errors import ConfigError
+from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.records.run import RunDirectory
 from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer

@@ -16,8 +16,8 @@ from torch.nn.functional import linear
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from trimtab.core.log_probs import log_probs_of, selected_log_probs
 from trimtab.errors import InputError
+from trimtab.log_probs.public import log_probs_of, selected_log_probs
 from trimtab.records.files import make_folder
 from trimtab.records.saved import SavedBatch
 

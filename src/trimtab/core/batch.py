@@ -14,8 +14,8 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
 from trimtab.core.add import number_of
-from trimtab.core.buckets import HeadLogProbs, buckets_of, head_divergence
 from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
+from trimtab.core.head import HeadLogProbs, buckets_of, head_divergence
 from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
 from trimtab.core.once import once
 from trimtab.core.ranks import Ranks

@@ -23,11 +23,11 @@ from trimtab.config.presets.named import as_correction
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.batch import Batch, batch, checked_layout, groups
 from trimtab.core.bounds import is_fixed
-from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.decide import fast_decisions
 from trimtab.core.fast.fits import is_bare
 from trimtab.core.gate import GateResult, gate_result
+from trimtab.core.head import HeadLogProbs
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
 from trimtab.core.once import of_identity

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
-from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected
+from trimtab.core.head import HeadLogProbs
 from trimtab.core.layout import Layout
 from trimtab.core.reduce import Denominator
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Objective
 from trimtab.core.batch import batch
-from trimtab.core.buckets import Buckets, HeadLogProbs, buckets_of
 from trimtab.core.correct import decide
+from trimtab.core.head import Buckets, HeadLogProbs, buckets_of
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import zero_outside
 from trimtab.errors import ConfigError, InputError

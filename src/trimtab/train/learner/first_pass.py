@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trimtab.config.training import Train
-from trimtab.core.log_probs import SelectedLogProbs
+from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import to_device
 from trimtab.train.learner.minibatches import micro_calls, minibatches
 from trimtab.train.learner.rows import Rows

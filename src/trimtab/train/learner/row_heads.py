@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.head import Head
+from trimtab.core.head import Head, HeadLogProbs
 from trimtab.train.devices import to_device
 from trimtab.train.messages import Sample, SampledHead
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
-from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
+from trimtab.log_probs.public import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.train.devices import to_device
 from trimtab.train.learner.ranks import LearnerRanks
 from trimtab.train.learner.rows import Rows, group_batches, micro_batches, token_shares

@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 from trimtab.advantage.estimate import Advantages
 from trimtab.config.algebra import Correction, Weight
 from trimtab.config.training import Train
-from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
-from trimtab.core.log_probs import SelectedLogProbs
+from trimtab.core.head import HeadLogProbs
+from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import device_of
 from trimtab.train.learner.adapters import add_adapters, merged_weights
 from trimtab.train.learner.first_pass import FirstPass

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from trimtab.advantage.estimate import Advantages
 from trimtab.core.correct import Corrected
-from trimtab.core.log_probs import SelectedLogProbs
 from trimtab.core.staleness import staleness
+from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import to_host
 from trimtab.train.learner.notes import floats
 from trimtab.train.learner.rows import Rows

@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 from trimtab.advantage.estimate import Advantages
 from trimtab.config.algebra import Correction
 from trimtab.config.training import Train
-from trimtab.core.buckets import HeadLogProbs
 from trimtab.core.correct import Corrected, correct
-from trimtab.core.log_probs import SelectedLogProbs
+from trimtab.core.head import HeadLogProbs
 from trimtab.core.reduce import Denominator
+from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.losses.policy import policy_loss
 from trimtab.train.devices import to_device
 from trimtab.train.learner.first_pass import FirstPass

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.entries import HeadGradient, HeadLogits
+from trimtab.log_probs.picked_logits import HeadGradient, HeadLogits
 
 LOG_ZERO = -1e4
 """A log-prob whose exponential is 0 in every type; stands for −inf where 0 × −inf would be NaN."""

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trimtab.core.entries import TileEntries, entries_by_tile
 from trimtab.core.head import HeadEntries
-from trimtab.core.pairs import Pairs, pair_logits
 from trimtab.core.ratio import working_type
+from trimtab.log_probs.picked_logits import TileEntries, entries_by_tile
+from trimtab.log_probs.sparse_logits import Pairs, pair_logits
 
 _TOKENS = 1024
 """Most tokens in a tile: enough that a product is bound by arithmetic and not by reading the weight."""

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trimtab.core import pairs
-from trimtab.core.buckets import HeadLogProbs
-from trimtab.core.head import Head
-from trimtab.core.log_probs import log_probs_of, selected_log_probs
+from trimtab.core.head import Head, HeadLogProbs
 from trimtab.errors import ConfigError, InputError
+from trimtab.log_probs import sparse_logits as pairs
+from trimtab.log_probs.public import log_probs_of, selected_log_probs
 
 FEW, MANY = 0, 1 << 40
 """What a single logit costs, in those of a tile: all are worked out one by one, or all picked out of tiles."""

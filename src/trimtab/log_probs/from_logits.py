@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from trimtab.core.entries import HeadLogits, Support, entries_by_tile, head_gradient
 from trimtab.core.head import HeadEntries
 from trimtab.core.ratio import working_type
-from trimtab.core.softmax import RunningSoftmax, logit_gradient, scaling
+from trimtab.log_probs.picked_logits import HeadLogits, Support, entries_by_tile, head_gradient
+from trimtab.log_probs.softmax import RunningSoftmax, logit_gradient, scaling
 
 
 class GivenLogits(Function):

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from trimtab.core.arrays import takes_arrays
 from trimtab.core.checks import check_all, check_device
-from trimtab.core.given_logits import GivenLogits
 from trimtab.core.head import Head, HeadEntries
-from trimtab.core.lm_head import LmHead
 from trimtab.core.ratio import working_type
-from trimtab.core.support import PairSoftmax, SupportedTokens
 from trimtab.errors import ConfigError, InputError
+from trimtab.log_probs.from_hidden import LmHead
+from trimtab.log_probs.from_logits import GivenLogits
+from trimtab.log_probs.restricted import PairSoftmax, SupportedTokens
 
 _LOGITS_ON_CPU = 1 << 21
 """Logits held at a time unless told: 8 MB, which stay in the cache. A GPU wants more work in each launch."""

@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.waiting import LIMIT
-from trimtab.core import lm_head
-from trimtab.core.log_probs import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.errors import ConfigError, InputError
+from trimtab.log_probs import from_hidden as lm_head
+from trimtab.log_probs.public import SelectedLogProbs, log_probs_of, selected_log_probs
 
 IGNORED = -100
 
@@ -516,7 +516,7 @@ def test_arguments_are_left_as_they_were() -> None:
 
 COMPILED = """
 import torch
-from trimtab.core.log_probs import log_probs_of, selected_log_probs
+from trimtab.log_probs.public import log_probs_of, selected_log_probs
 torch.manual_seed(0)
 hidden, weight, logits = (torch.randn(*shape, requires_grad=True) for shape in ((6, 4), (9, 4), (6, 9)))
 targets = torch.tensor([1, 8, -100, 0, 3, 3])

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from trimtab.core.head import Head, HeadEntries
-from trimtab.core.pairs import Pairs
-from trimtab.core.softmax import LOG_ZERO
+from trimtab.log_probs.softmax import LOG_ZERO
+from trimtab.log_probs.sparse_logits import Pairs
 
 
 @dataclass(frozen=True, eq=False)

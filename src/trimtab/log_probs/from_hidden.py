@@ -21,12 +21,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from trimtab.core.entries import HeadGradient, HeadLogits, head_gradient
 from trimtab.core.head import HeadEntries
-from trimtab.core.pairs import Pairs, PairSlopes
 from trimtab.core.ratio import working_type
-from trimtab.core.softmax import LOG_ZERO, LogitGradient, RunningSoftmax, logit_gradient, scaling
-from trimtab.core.tiles import Tiles, operand_type
+from trimtab.log_probs.picked_logits import HeadGradient, HeadLogits, head_gradient
+from trimtab.log_probs.softmax import LOG_ZERO, LogitGradient, RunningSoftmax, logit_gradient, scaling
+from trimtab.log_probs.sparse_logits import Pairs, PairSlopes
+from trimtab.log_probs.tiles import Tiles, operand_type
 
 
 # One token, a vocabulary of three in tiles of two entries, logits log 1, log 2, log 5, the third chosen:

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.entries import TileEntries
 from trimtab.core.once import once
+from trimtab.log_probs.picked_logits import TileEntries
 
 _DEARER_ON_CPU, _DEARER_ELSEWHERE = 64, 512
 """How many logits of a tile cost as much as a single one: that one reads a row of the weight for itself."""
