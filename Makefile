@@ -18,7 +18,7 @@ test: .venv/ready
 
 # The same tests with the pass turned off: the plain form alone, as without the extra [fast].
 test-plain: .venv/ready
-	TRIMTAB_FAST=0 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/core tests/losses tests/laws tests/advantage tests/logged
+	TRIMTAB_FAST=0 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/core tests/log_probs tests/losses tests/laws tests/advantage tests/logged
 
 # What takes minutes, such as runs killed again and again at random moments.
 test-slow: .venv/ready

@@ -17,7 +17,7 @@ from trimtab.config.losses import LOSSES
 from trimtab.config.losses import MEANT as LOSS_WORDS
 from trimtab.config.presets import MEANT as PRESET_WORDS
 from trimtab.config.presets import preset_names
-from trimtab.core import observe
+from trimtab.core import metrics as observe
 from trimtab.errors import ConfigWarning, InputError, UnknownNameError
 
 

@@ -54,11 +54,11 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.losses import Topr as Topr
     from trimtab.config.losses import Vespo as Vespo
     from trimtab.config.presets import preset as preset
-    from trimtab.core.checks import checking as checking
     from trimtab.core.correct import Corrected as Corrected
     from trimtab.core.correct import correct as correct
     from trimtab.core.head import Head as Head
     from trimtab.core.head import HeadLogProbs as HeadLogProbs
+    from trimtab.core.inputs import checking as checking
     from trimtab.core.reduce import Denominator as Denominator
     from trimtab.core.staleness import Staleness as Staleness
     from trimtab.core.staleness import staleness as staleness
@@ -87,7 +87,7 @@ _NAMES = {
         "Sapo Topr Vespo"
     ),
     "trimtab.config.presets": "preset",
-    "trimtab.core.checks": "checking",
+    "trimtab.core.inputs": "checking",
     "trimtab.core.correct": "Corrected correct",
     "trimtab.core.head": "Head HeadLogProbs",
     "trimtab.log_probs.public": "SelectedLogProbs log_probs_of selected_log_probs",

@@ -7,7 +7,7 @@ import torch
 
 from trimtab.advantage.estimate import advantages
 from trimtab.config.advantages import Gae, Normalise, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.core.scan import BLOCK, reverse_scan
+from trimtab.core.layout import BLOCK, reverse_scan
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5, BLOCK * BLOCK + 7])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import trimtab
-from trimtab.core.arrays import takes_arrays
+from trimtab.core.inputs import takes_arrays
 from trimtab.errors import InputError
 
 torch.manual_seed(0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trimtab
-from trimtab.core.checks import is_checking, rounding
+from trimtab.core.inputs import is_checking, rounding
 from trimtab.errors import InputError
 
 MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import trimtab
-from trimtab.core.layout import Packed, Padded
-from trimtab.core.prefix import least_before, prefix_sums
+from trimtab.core.layout import Packed, Padded, least_before, prefix_sums
 from trimtab.errors import ConfigError
 
 VALUES = torch.tensor([[0.1, -0.3, 0.2, 0.5], [0.4, 9.0, -0.1, -0.2]])

@@ -14,7 +14,7 @@ from trimtab.config.presets import preset
 from trimtab.core.batch import batch
 from trimtab.core.correct import Corrected, correct, decide
 from trimtab.core.decisions import Decisions
-from trimtab.core.observe import Metrics
+from trimtab.core.metrics import Metrics
 from trimtab.core.ranks import ALONE
 from trimtab.errors import InputError
 

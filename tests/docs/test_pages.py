@@ -31,7 +31,7 @@ from trimtab.cli.app import app
 from trimtab.config.advantages import ESTIMATORS, Distillation
 from trimtab.config.losses import LOSSES, Clip
 from trimtab.config.presets import PRESETS, preset_names
-from trimtab.core.observe import gate_name
+from trimtab.core.metrics import gate_name
 from trimtab.core.staleness import staleness
 from trimtab.dialects.registry import DIALECTS
 

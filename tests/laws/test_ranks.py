@@ -17,7 +17,7 @@ from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.losses import Clip, KlCov
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
-from trimtab.core.order import largest
+from trimtab.core.quantiles import largest
 from trimtab.core.ranks import ALONE, Ranks
 from trimtab.core.reduce import Denominator
 from trimtab.errors import InputError

@@ -19,7 +19,7 @@ from trimtab.advantage.normalise import Votes, levels, standardise
 from trimtab.advantage.teacher import known_tokens
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
 from trimtab.config.base import of_kind
-from trimtab.core.batch import column_per_token, layout_of
+from trimtab.core.inputs import column_per_token, layout_of
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.core.checks import check_device
+from trimtab.core.inputs import check_device
 from trimtab.core.layout import Layout, Packed
 from trimtab.errors import InputError
 

@@ -14,8 +14,7 @@ from trimtab.advantage.group import Groups, groups_of, one_group
 from trimtab.advantage.inputs import check_given, check_group_ids, check_not_empty, check_tokens, row_count
 from trimtab.config.advantages import Level, Normalise, Singleton
 from trimtab.config.base import of_kind
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import layout_of
+from trimtab.core.inputs import layout_of, takes_arrays
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside

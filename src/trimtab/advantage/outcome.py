@@ -26,7 +26,7 @@ from trimtab.config.advantages import (
     Rloo,
     Singleton,
 )
-from trimtab.core.scan import reverse_scan
+from trimtab.core.layout import reverse_scan
 
 ROUNDING = 1e-5
 """Rewards that cancel to less than this share of their sizes cancel: what is left of a float32 reward, centred before it came here."""

@@ -14,8 +14,7 @@ from trimtab.advantage.episodes import RawEpisodes, episodes, shaping_of
 from trimtab.advantage.inputs import check_tokens
 from trimtab.advantage.scan import last_trained
 from trimtab.config.advantages import BASELINE, Baseline, Shaping
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import layout_of
+from trimtab.core.inputs import layout_of, takes_arrays
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
 

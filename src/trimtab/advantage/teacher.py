@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.advantages import Distillation
+from trimtab.core.divergence import k3
 from trimtab.core.measures import LIMIT
-from trimtab.core.metric import k3
 from trimtab.core.ratio import is_finite, working_type, zero_outside
 
 

@@ -14,9 +14,8 @@ from trimtab.advantage.episodes import Episodes
 from trimtab.advantage.outcome import group_centred, within_bounds
 from trimtab.advantage.scan import after_last, last_trained
 from trimtab.config.advantages import Gae, Gaps, Normalise, OptimalToken, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.core.prefix import prefix_sums
+from trimtab.core.layout import ends, prefix_sums, reverse_scan
 from trimtab.core.ratio import zero_outside
-from trimtab.core.scan import ends, reverse_scan
 from trimtab.errors import InputError
 
 

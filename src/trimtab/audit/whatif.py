@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.presets import BYPASS, PRESETS, preset
 from trimtab.core.batch import batch as tensors_of
-from trimtab.core.batch import groups
 from trimtab.core.correct import correct, decide
+from trimtab.core.ranks import groups
 from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigWarning, InputError
 from trimtab.explain.thresholds import PRINTED_SHARES, SHARES, gate_distance, gate_sentence, gates_of, threshold_form

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Limit
-from trimtab.core.add import number_of
-from trimtab.core.checks import check_all, check_device, check_log_probs, check_mask, rounding
+from trimtab.core.cached import cached
 from trimtab.core.head import HeadLogProbs, buckets_of, head_divergence
-from trimtab.core.layout import Layout, Packed, Padded, Turns, run_index, turn_units
-from trimtab.core.once import once
+from trimtab.core.inputs import (
+    check_device,
+    check_group,
+    check_like,
+    checked_layout,
+    number_of_sequences,
+    per_token,
+    rounding,
+)
+from trimtab.core.layout import Layout, Turns, run_index, turn_units
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import above, indicator, is_finite, working_type, zero_outside
+from trimtab.core.ratio import above, indicator, is_finite, number_of, working_type, zero_outside
 from trimtab.errors import InputError
 
 UNKNOWN_AGE = float(2**24)
@@ -52,7 +56,7 @@ class LogRatio:
     layout: Layout
     per_token: Float[Tensor, "*tokens"]
 
-    @once
+    @cached
     def per_sequence(self) -> Float[Tensor, " rows"]:
         """In float64."""
         return self.layout.sums(self.per_token)
@@ -83,12 +87,12 @@ class Batch:
     _edits: Mapping[str, int | None] = field(default_factory=_no_edits)
     _ratios: tuple[LogRatio, ...] = ()
 
-    @once
+    @cached
     def lengths(self) -> Float[Tensor, " rows"]:
         """How many valid tokens each sequence has."""
         return self.layout.count(self.valid)
 
-    @once
+    @cached
     def turns(self) -> Turns:
         """The contiguous runs of `valid` as units."""
         return turn_units(self.layout, run_index(self.layout, self.valid))
@@ -184,14 +188,14 @@ def batch(
 
 def _known_age(age: Tensor, mask: Tensor) -> Tensor:
     """Ages as given, unknown ones (negative, NaN) above every bound."""
-    _check_like("age", age, mask)
+    check_like("age", age, mask)
     held = age.detach().double()
     return torch.where(held >= 0, held.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
 
 
 def _known_entropy(entropy: Tensor, mask: Tensor, valid: Tensor) -> Float[Tensor, "*tokens"]:
     """Entropies as given; 0 where one is not known (NaN, infinite, negative)."""
-    _check_like("entropy", entropy, mask, "One number per token")
+    check_like("entropy", entropy, mask, "One number per token")
     return zero_outside(entropy.detach().to(valid.dtype), valid).clamp_(min=0.0)
 
 
@@ -205,37 +209,6 @@ def _group_numbers(group: Tensor, mask: Tensor, layout: Layout) -> Int[Tensor, "
     return torch.empty_like(ids).scatter_(0, order, opens.cumsum(0))
 
 
-def number_of_sequences(mask: Tensor, layout: Layout) -> int:
-    """How many sequences lie in a mask; −1 where turns are the units."""
-    return len(mask) if isinstance(layout, Padded) else len(layout.cu_seqlens) - 1 if isinstance(layout, Packed) else -1
-
-
-def check_group(group: Tensor | None, rows: int) -> None:
-    """A group id belongs to a row."""
-    if group is None:
-        return
-    if group.shape != (rows,):
-        raise InputError(
-            f"group needs one id per row, shape ({rows},), got {tuple(group.shape)}. A prompt has rows, not tokens: "
-            "pass the id of each sequence once."
-        )
-    if group.is_floating_point() or group.dtype == torch.bool:
-        raise InputError(f"group needs integer ids, got {group.dtype}. Number the prompts.")
-
-
-def checked_layout(policies: Mapping[str, Tensor], mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
-    """Where sequences lie, with every tensor checked against the mask."""
-    layout = layout_of(mask, cu_seqlens, ranks)
-    for name, log_probs in policies.items():
-        _check_like(name, log_probs, mask)
-        if not log_probs.is_floating_point():
-            raise InputError(
-                f"{name} needs floating-point log-probs, got {log_probs.dtype}. Pass log-probs, not token ids."
-            )
-        check_log_probs(name, log_probs, mask)
-    return layout
-
-
 def as_mask(mask: Tensor) -> Bool[Tensor, "*tokens"]:
     """A copy of a mask of any type: metrics read it later, when the caller's may have changed."""
     return mask.detach().clone() if mask.dtype == torch.bool else mask.detach() != 0
@@ -244,92 +217,3 @@ def as_mask(mask: Tensor) -> Bool[Tensor, "*tokens"]:
 def _difference(policies: Mapping[str, Tensor], pair: str, kind: torch.dtype) -> Tensor:
     target, base = pair.split("/")
     return policies[target].detach().to(kind) - policies[base].detach().to(kind)
-
-
-def per_token(advantages: Tensor, mask: Tensor, layout: Layout) -> Tensor:
-    """Advantages of the tokens as given, or one per sequence laid over its tokens (broadcasts against them); detached."""
-    advantages = advantages.detach()
-    rows = number_of_sequences(mask, layout)
-    check_device("advantages", advantages, mask.device, plural=True)
-    advantages = column_per_token(advantages, rows, mask, layout)
-    if advantages.shape != mask.shape:
-        if advantages.shape != (rows,):
-            raise InputError(
-                f"advantages need shape {tuple(mask.shape)} (per token) or ({rows},) (per sequence), got {tuple(advantages.shape)}."
-            )
-        advantages = layout.spread(advantages)
-    return advantages
-
-
-def column_per_token(value: Tensor, rows: int, mask: Tensor, layout: Layout) -> Tensor:
-    """`[sequences, 1]` laid over the tokens: one per sequence in every layout, also where there are as many tokens as sequences."""
-    return layout.spread(value.squeeze(-1)).expand(mask.shape) if value.shape == (rows, 1) else value
-
-
-def layout_of(mask: Tensor, cu_seqlens: Tensor | None, ranks: Ranks) -> Layout:
-    """Where the sequences of a mask lie, checked."""
-    check_mask(mask)
-    if cu_seqlens is None:
-        if mask.ndim != 2:
-            raise InputError(
-                f"mask needs two dimensions [rows, width] without cu_seqlens, got {tuple(mask.shape)}. "
-                "Pass cu_seqlens for packed tokens."
-            )
-        return Padded(ranks=ranks)
-    if mask.ndim != 1:
-        raise InputError(
-            f"mask needs one dimension [tokens] with cu_seqlens, got {tuple(mask.shape)}. Drop cu_seqlens for padded rows."
-        )
-    if cu_seqlens.ndim != 1 or len(cu_seqlens) == 0 or cu_seqlens.dtype not in (torch.int32, torch.int64):
-        raise InputError(
-            f"cu_seqlens needs one dimension of int32 or int64 with a leading 0, got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}."
-        )
-    check_device("cu_seqlens", cu_seqlens, mask.device)
-    _check_boundaries(cu_seqlens, mask.numel())
-    return Packed(cu_seqlens=cu_seqlens, tokens=mask.numel(), ranks=ranks)
-
-
-def _check_boundaries(cu_seqlens: Tensor, tokens: int) -> None:
-    """Boundaries start at 0, never go back and end at the token count."""
-    first, last = cu_seqlens[0], cu_seqlens[-1]
-    on_host = cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling()
-    check_all(
-        int(first) == 0 and int(last) == tokens if on_host else (first == 0) & (last == tokens),
-        f"cu_seqlens needs to start at 0 and end at the number of tokens ({tokens})",
-        lambda: (
-            f"{int(cu_seqlens[0])} … {int(cu_seqlens[-1])}. "
-            "Leave padding tokens out, or give them a sequence of their own with a False mask."
-        ),
-    )
-    check_all(
-        cu_seqlens[1:] >= cu_seqlens[:-1],
-        "cu_seqlens needs to never go back",
-        lambda: _first_step_back(cu_seqlens.tolist()),
-    )
-
-
-def _first_step_back(bounds: list[int]) -> str:
-    index, (here, there) = next((at, pair) for at, pair in enumerate(pairwise(bounds), 1) if pair[1] < pair[0])
-    return f"{here} then {there} at index {index}. Pass cumulative lengths."
-
-
-def _check_like(name: str, tensor: Tensor, mask: Tensor, each: str = "One log-prob per token") -> None:
-    if tensor.shape != mask.shape:
-        raise InputError(
-            f"{name} needs the shape of mask {tuple(mask.shape)}, got {tuple(tensor.shape)}. {each}, same index everywhere."
-        )
-    check_device(name, tensor, mask.device)
-
-
-def groups(process_group: ProcessGroup | None, context_group: ProcessGroup | None) -> Ranks:
-    """The ranks that hold the batch, and those among them that share each sequence."""
-    if process_group is not None and context_group is not None and not torch.compiler.is_compiling():
-        # Known on the host since the groups were made: nothing is sent and no device is waited for.
-        held, shared = (dist.get_process_group_ranks(each) for each in (process_group, context_group))
-        if not set(held) >= set(shared):
-            raise InputError(
-                f"process_group needs every rank of context_group, got ranks {held} without "
-                f"{sorted(set(shared) - set(held))}. Statistics run over the whole batch: pass the group of all ranks that "
-                "hold a part of it, data parallel and context parallel together."
-            )
-    return Ranks(batch=process_group, context=context_group)

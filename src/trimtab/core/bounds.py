@@ -16,7 +16,7 @@ from trimtab.config.algebra import Gate, Weight
 from trimtab.config.bounds import BatchBounds, BoundScale
 from trimtab.config.metrics import METRICS
 from trimtab.core.batch import Batch
-from trimtab.core.order import nearest_share, upper_for_ess
+from trimtab.core.quantiles import nearest_share, upper_for_ess
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import is_inside, log_bound
 

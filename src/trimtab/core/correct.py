@@ -20,17 +20,18 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode  # pyright: 
 
 from trimtab.config.algebra import Correction
 from trimtab.config.presets.named import as_correction
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, checked_layout, groups
+from trimtab.core.batch import Batch, batch
 from trimtab.core.bounds import is_fixed
+from trimtab.core.cached import cache_by_identity
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.decide import fast_decisions
 from trimtab.core.fast.fits import is_bare
 from trimtab.core.gate import GateResult, gate_result
 from trimtab.core.head import HeadLogProbs
+from trimtab.core.inputs import checked_layout, takes_arrays
 from trimtab.core.layout import Layout, Packed
-from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
-from trimtab.core.once import of_identity
+from trimtab.core.metrics import Metrics, WeightMetrics, say_all_rejected
+from trimtab.core.ranks import groups
 from trimtab.core.ratio import indicator, is_finite, working_type, zero_outside
 from trimtab.core.weight import token_weights, weighing
 from trimtab.errors import InputError
@@ -181,7 +182,7 @@ class Needs(NamedTuple):
     group: bool
 
 
-@of_identity
+@cache_by_identity
 def needs_of(rule: Correction) -> Needs:
     """What a rule looks at."""
     return Needs(

@@ -11,12 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.add import number_of, squares_of, sum_of
 from trimtab.core.batch import Batch
+from trimtab.core.cached import cached
 from trimtab.core.gate import GateResult
-from trimtab.core.once import once
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import saturating_cast
+from trimtab.core.ratio import number_of, saturating_cast, squares_of, sum_of
 from trimtab.core.weight import Weighing
 
 MOST = 1e38
@@ -34,7 +33,7 @@ class Decisions:
     kept: Float[Tensor, "*tokens"]
     weight: Float[Tensor, "*tokens"]
 
-    @once
+    @cached
     def number(self) -> Float[Tensor, ""]:
         """How many valid tokens this rank holds."""
         return number_of(self.batch.valid)
@@ -60,7 +59,7 @@ class Decisions:
         """The log-ratio of the rule's own pair."""
         return self.batch.log_r[self.rule.pair]
 
-    @once
+    @cached
     def total_log_r(self) -> Float[Tensor, " rows"]:
         """Its sum over each sequence, in float64."""
         return self.batch.sums(self.batch.layout, self.log_r)

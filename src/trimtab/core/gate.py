@@ -12,9 +12,9 @@ from trimtab.config.algebra import Gate
 from trimtab.config.metrics import HEAD_METRICS
 from trimtab.core.batch import Batch
 from trimtab.core.bounds import UnitBounds, bounds_of_gate
+from trimtab.core.divergence import FROM_LOG_RATIO, FROM_PROBABILITIES
 from trimtab.core.layout import Layout
-from trimtab.core.metric import FROM_LOG_RATIO, FROM_PROBABILITIES
-from trimtab.core.order import within_budget
+from trimtab.core.quantiles import within_budget
 from trimtab.core.ratio import above, at_most, below, saturating_cast
 
 

@@ -7,13 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from trimtab.core.add import small_sum_of, sum_of
 from trimtab.core.bounds import is_fixed
 from trimtab.core.decisions import MOST, Decisions, describe, has_tokens, over_ranks, quotient, sum_of_rows, with_prefix
 from trimtab.core.gate import GateResult
 from trimtab.core.layout import Layout
 from trimtab.core.measures import LIMIT, Measure, bound_figure, quantile_points
-from trimtab.core.ratio import is_inside
+from trimtab.core.ratio import is_inside, small_sum_of, sum_of
 
 
 def found_gate_bound(index: int, name: str) -> Measure:

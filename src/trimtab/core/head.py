@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.checks import check_device
+from trimtab.core.inputs import check_device
 from trimtab.errors import InputError
 
 

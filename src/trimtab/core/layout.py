@@ -1,7 +1,8 @@
 """Where sequences lie in a tensor of tokens: padded rows, packed runs, or turns inside either.
 
 A layout knows three things and nothing else: the sum (`sums`, `total`) and the `peak` over each unit, and how to `spread` one
-value per unit back over its tokens. Everything above it is written once.
+value per unit back over its tokens. Everything above it is written once. What runs along a sequence (sums and minima up to a token,
+backward recurrences) stands here too.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.add import row_sums
-from trimtab.core.once import once
+from trimtab.core.cached import cached
 from trimtab.core.ranks import ALONE, Ranks
+from trimtab.core.ratio import row_sums
 
 
 class Layout(ABC):
@@ -99,7 +100,7 @@ class Packed(Layout):
     def spread(self, unit: Tensor) -> Tensor:
         return unit.index_select(0, self.index)
 
-    @once
+    @cached
     def index(self) -> Int[Tensor, " tokens"]:
         """The sequence of each token; a third of the memory traffic of repeat_interleave."""
         ends = self.cu_seqlens[1:]
@@ -145,3 +146,94 @@ def turn_units(layout: Layout, index: Int[Tensor, "*tokens"]) -> Turns:
     """
     rows = len(layout.cu_seqlens) if isinstance(layout, Packed) else len(index) + 1
     return Turns(index=index, units=index.numel() // 2 + rows, ranks=layout.ranks)
+
+
+# One sequence, log r = 0.1, −0.3, 0.2:
+#     prefix          0.1   −0.2    0.0      the product up to and with the token
+#     least_prefix    0.1   −0.2   −0.1      its own, and the least before it: 0.2 + min(0.1, −0.3)
+def prefix_sums(layout: Layout, value: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """The sum over each sequence up to and with each token, in float64."""
+    running = value.double().cumsum(-1)
+    if not isinstance(layout, Packed):
+        return running
+    before = torch.cat([running.new_zeros(1), running])[layout.cu_seqlens[:-1].long()]
+    return running - layout.spread(before)
+
+
+def least_before(
+    layout: Layout, value: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]
+) -> Float[Tensor, "*tokens"]:
+    """The least value of a counted token before each one in its sequence; 0 where there is none."""
+    held = torch.where(counted > 0, value, torch.inf)
+    found = torch.full_like(held, torch.inf)
+    found[..., 1:] = held[..., :-1]
+    first = _first(layout, held)
+    found = torch.where(first, torch.inf, found)
+    if isinstance(layout, Packed):
+        found = _running_least(found, layout)
+    elif found.shape[-1]:
+        found = found.cummin(-1).values
+    return torch.where(found < torch.inf, found, 0.0)
+
+
+def _first(layout: Layout, value: Tensor) -> Bool[Tensor, "*tokens"]:
+    """Where sequences begin."""
+    found = torch.zeros(value.shape, dtype=torch.bool, device=value.device)
+    if not isinstance(layout, Packed):
+        found[..., :1] = True
+        return found
+    starts = torch.zeros(layout.tokens + 1, dtype=torch.bool, device=value.device)
+    return starts.index_fill_(0, layout.cu_seqlens[:-1].long(), True)[:-1]
+
+
+def _running_least(value: Float[Tensor, " tokens"], layout: Packed) -> Float[Tensor, " tokens"]:
+    """The minimum up to each token of its sequence: after k rounds over 2^k tokens. Nothing is read on the host."""
+    reach = 1
+    while reach < layout.tokens:
+        same = layout.index[reach:] == layout.index[:-reach]
+        earlier = torch.where(same, value[:-reach], torch.inf)
+        value = torch.cat([value[:reach], torch.minimum(value[reach:], earlier)])
+        reach *= 2
+    return value
+
+
+BLOCK = 64
+
+
+def reverse_scan(decay: Float[Tensor, " n"], add: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """x[t] = add[t] + decay[t] · x[t + 1], with x = 0 past the end.
+
+    In blocks side by side: each is scanned from 0, what enters it from the right is a recurrence over blocks, one level
+    up. n tokens take about BLOCK · log(n) / log(BLOCK) steps, and nothing is divided, so nothing overflows.
+    """
+    n = len(add)
+    blocks = -(-n // BLOCK)
+    x, reach = _columns(add, blocks), _columns(decay, blocks)
+    for step in range(BLOCK - 2, -1, -1):
+        x[step].addcmul_(reach[step], x[step + 1])
+        reach[step].mul_(reach[step + 1])  # now the product to the block's end
+    if blocks > 1:
+        heads = reverse_scan(reach[0].clone(), x[0].clone())
+        entering = torch.cat([heads[1:], heads.new_zeros(1)])
+        x.addcmul_(reach, entering)
+    return x.t().reshape(-1)[:n]
+
+
+def _columns(flat: Tensor, blocks: int) -> Tensor:
+    """A copy as [BLOCK, blocks], block b in column b, padded with 0 at the end."""
+    padded = flat.new_zeros(BLOCK, blocks)
+    whole = len(flat) // BLOCK
+    padded[:, :whole] = flat[: whole * BLOCK].view(whole, BLOCK).t()
+    if whole < blocks:
+        padded[: len(flat) - whole * BLOCK, -1] = flat[whole * BLOCK :]
+    return padded
+
+
+def ends(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """1 at the last slot of each sequence, trained or not."""
+    if isinstance(layout, Packed):
+        bounds = trained.new_zeros(layout.tokens + 1).index_fill_(0, layout.cu_seqlens.long(), 1.0)
+        return bounds[1:]
+    found = torch.zeros_like(trained)
+    found[..., -1:] = 1.0
+    return found

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trimtab.core.add import number_of, small_sum_of, squares_of, sum_of
 from trimtab.core.batch import UNKNOWN_AGE, Batch
 from trimtab.core.bounds import Bound
 from trimtab.core.decisions import (
@@ -26,10 +25,20 @@ from trimtab.core.decisions import (
     sum_of_rows,
     with_prefix,
 )
-from trimtab.core.metric import k3
-from trimtab.core.order import quantiles
+from trimtab.core.divergence import k3
+from trimtab.core.quantiles import quantiles
 from trimtab.core.ranks import Ranks
-from trimtab.core.ratio import above, below, is_inside, saturating_cast, zero_outside
+from trimtab.core.ratio import (
+    above,
+    below,
+    is_inside,
+    number_of,
+    saturating_cast,
+    small_sum_of,
+    squares_of,
+    sum_of,
+    zero_outside,
+)
 
 LIMIT = 20.0
 POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}

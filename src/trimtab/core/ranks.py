@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from trimtab.errors import InputError
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -105,3 +107,17 @@ def _all_gather(local: Tensor, sizes: list[int], group: ProcessGroup) -> Tensor:
     parts = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(parts, padded, group=group)
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+def groups(process_group: ProcessGroup | None, context_group: ProcessGroup | None) -> Ranks:
+    """The ranks that hold the batch, and those among them that share each sequence."""
+    if process_group is not None and context_group is not None and not torch.compiler.is_compiling():
+        # Known on the host since the groups were made: nothing is sent and no device is waited for.
+        held, shared = (dist.get_process_group_ranks(each) for each in (process_group, context_group))
+        if not set(held) >= set(shared):
+            raise InputError(
+                f"process_group needs every rank of context_group, got ranks {held} without "
+                f"{sorted(set(shared) - set(held))}. Statistics run over the whole batch: pass the group of all ranks that "
+                "hold a part of it, data parallel and context parallel together."
+            )
+    return Ranks(batch=process_group, context=context_group)

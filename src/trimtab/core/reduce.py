@@ -18,11 +18,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.config.losses import Reduction
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import batch, check_group, groups
-from trimtab.core.checks import check_all
+from trimtab.core.batch import batch
+from trimtab.core.inputs import check_all, check_group, takes_arrays
 from trimtab.core.layout import Layout
-from trimtab.core.ranks import Ranks
+from trimtab.core.ranks import Ranks, groups
 from trimtab.core.ratio import indicator, is_finite
 from trimtab.errors import InputError
 

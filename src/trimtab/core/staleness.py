@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import groups, layout_of
-from trimtab.core.ranks import Ranks
+from trimtab.core.inputs import layout_of, takes_arrays
+from trimtab.core.ranks import Ranks, groups
 from trimtab.core.ratio import indicator
 from trimtab.errors import InputError
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Weight
 from trimtab.core.batch import Batch
 from trimtab.core.bounds import UnitBounds, bounds_of_weight, is_fixed
-from trimtab.core.layout import Layout
-from trimtab.core.prefix import least_before, prefix_sums
+from trimtab.core.layout import Layout, least_before, prefix_sums
 from trimtab.core.ratio import is_inside, log_bound, saturating_cast
 
 

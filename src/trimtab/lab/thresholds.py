@@ -177,8 +177,9 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
     """What the core's own gate finds on these rows."""
     import torch
 
-    from trimtab.core.batch import batch, groups
+    from trimtab.core.batch import batch
     from trimtab.core.correct import decide
+    from trimtab.core.ranks import groups
 
     rule = Correction(gates=(gate,))
     mask = _pad(rows, "mask", 0.0).bool()

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.checks import check_all, check_device
 from trimtab.core.head import Head, HeadEntries
+from trimtab.core.inputs import check_all, check_device, takes_arrays
 from trimtab.core.ratio import working_type
 from trimtab.errors import ConfigError, InputError
 from trimtab.log_probs.from_hidden import LmHead

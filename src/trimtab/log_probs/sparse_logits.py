@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.core.once import once
+from trimtab.core.cached import cached
 from trimtab.log_probs.picked_logits import TileEntries
 
 _DEARER_ON_CPU, _DEARER_ELSEWHERE = 64, 512
@@ -64,7 +64,7 @@ class Pairs:
         place = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
         return place, self.keys.index_select(0, place) == wanted
 
-    @once
+    @cached
     def numbers(self) -> Int[Tensor, " own"]:
         """How many pairs each token has that has any."""
         edges = torch.arange(self.first, self.tokens + 1, dtype=self.keys.dtype, device=self.keys.device) * self.size

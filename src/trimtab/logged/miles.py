@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.config.losses import Clip, Gspo
-from trimtab.core.metric import k3
+from trimtab.core.divergence import k3
 from trimtab.logged.clipping import clips
 from trimtab.logged.views import CorrectionView, LossView, Table, beyond, fill
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import Clip, Gspo
-from trimtab.core.metric import k3
+from trimtab.core.divergence import k3
 from trimtab.core.weight import bound_ratio
 from trimtab.logged.views import (
     CorrectionView,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trimtab.core.metric import k3
+from trimtab.core.divergence import k3
 from trimtab.core.ratio import above, below
 from trimtab.logged.views import CorrectionView, Table, fill
 

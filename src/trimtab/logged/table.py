@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.core.observe import Metrics
+from trimtab.core.metrics import Metrics
 from trimtab.dialects.reading import Reading
 from trimtab.errors import InputError
 from trimtab.logged import (

@@ -19,8 +19,6 @@ class FoundBounds:
 
     lower: Float[Tensor, ""]
     upper: Float[Tensor, ""]
-    balance: Float[Tensor, ""]
-    """Gains over losses between these bounds."""
 
 
 EPS = 1e-8
@@ -67,9 +65,7 @@ def balanced_bounds(loss: Bapo, rho: Float[Tensor, "*tokens"], terms: Terms) -> 
     low = _first(_reaches(loss, gained[:1], lost))
     left = lost.take(low)  # an index that is a tensor of no dimension would be read by the host
     high = _first(_reaches(loss, gained, left))
-    return FoundBounds(
-        lowers.take(low).to(rho.dtype), uppers.take(high).to(rho.dtype), gained.take(high) / (left + EPS)
-    )
+    return FoundBounds(lowers.take(low).to(rho.dtype), uppers.take(high).to(rho.dtype))
 
 
 def _reaches(loss: Bapo, gained: Tensor, lost: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.losses import ClipCov, KlCov
-from trimtab.core.order import largest
+from trimtab.core.quantiles import largest
 from trimtab.core.ratio import above, below, zero_outside
 from trimtab.losses.clip import clip_surrogate, marks
 from trimtab.losses.terms import Surrogate, Terms, ratio

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.losses import DppoKl, DppoTv
-from trimtab.core.metric import binary_kl
+from trimtab.core.divergence import binary_kl
 from trimtab.core.ratio import above, below
 from trimtab.losses.terms import Surrogate, Terms, ratio
 

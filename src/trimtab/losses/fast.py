@@ -18,8 +18,8 @@ from torch import Tensor
 from trimtab.config.algebra import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.config.presets import preset
-from trimtab.core.batch import edits, per_token
-from trimtab.core.checks import rounding
+from trimtab.core.batch import edits
+from trimtab.core.cached import cached
 from trimtab.core.correct import Corrected
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast.decide import (
@@ -35,8 +35,8 @@ from trimtab.core.fast.decide import (
 )
 from trimtab.core.fast.fits import is_bare, pass_fits
 from trimtab.core.fast.metrics import as_numbers, as_tensors, per
-from trimtab.core.observe import Metrics
-from trimtab.core.once import once
+from trimtab.core.inputs import per_token, rounding
+from trimtab.core.metrics import Metrics
 from trimtab.core.reduce import Denominator, common_factor
 from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
@@ -111,7 +111,7 @@ class FastLoss:
     advantages: Tensor
     edits: int | None
 
-    @once
+    @cached
     def sums(self) -> dict[str, float] | None:
         """The sums and extremes of `records.CLIP_TOTALS` and what is made of them; None: the plain form has to work them out."""
         from trimtab.core.fast import clip, records

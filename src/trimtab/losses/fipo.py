@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.losses import Fipo
+from trimtab.core.layout import ends, reverse_scan
 from trimtab.core.ratio import above, at_most, below
-from trimtab.core.scan import ends, reverse_scan
 from trimtab.losses.clip import clip_surrogate, marks
 from trimtab.losses.terms import Surrogate, Terms, ratio
 

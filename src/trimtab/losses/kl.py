@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trimtab.config.losses import KlPenalty
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.checks import check_log_probs, check_mask
+from trimtab.core.inputs import check_log_probs, check_mask, takes_arrays
 from trimtab.core.ratio import indicator, is_finite, working_type
 from trimtab.errors import InputError
 from trimtab.losses.terms import Terms, attach, largest_log, ratio, term_and_coefficient

@@ -21,11 +21,12 @@ from trimtab.config.base import of_kind
 from trimtab.config.losses import REDUCTIONS, EntropyBonus, Fipo, Gspo, KlPenalty, Objective, Reduction
 from trimtab.config.losses.named import loss_named
 from trimtab.config.presets.named import as_correction
-from trimtab.core.arrays import takes_arrays
-from trimtab.core.batch import Batch, batch, check_group, checked_layout, groups
+from trimtab.core.batch import Batch, batch
 from trimtab.core.correct import Corrected, check_further, check_head, decide, is_whole_batch, required_log_probs
 from trimtab.core.head import HeadLogProbs
-from trimtab.core.observe import Metrics, WeightMetrics, say_all_rejected
+from trimtab.core.inputs import check_group, checked_layout, takes_arrays
+from trimtab.core.metrics import Metrics, WeightMetrics, say_all_rejected
+from trimtab.core.ranks import groups
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, denominator_of, share
 from trimtab.errors import ConfigError, ConfigWarning, InputError

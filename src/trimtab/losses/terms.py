@@ -18,8 +18,8 @@ from torch import Tensor
 from trimtab.config.base import of_kind
 from trimtab.config.losses import EntropyBonus, KlPenalty
 from trimtab.core.batch import Batch
+from trimtab.core.cached import cached
 from trimtab.core.layout import Layout
-from trimtab.core.once import once
 from trimtab.core.ratio import zero_outside
 
 Term = TypeVar("Term", KlPenalty, EntropyBonus)
@@ -74,7 +74,7 @@ class Terms:
             return self.centered
         return self.kept if scope == "kept" else self.batch.valid
 
-    @once
+    @cached
     def log_ratio(self) -> Float[Tensor, "*tokens"]:
         """log ρ of the kept tokens, with gradient."""
         return self.log_ratio_over("kept")
@@ -84,7 +84,7 @@ class Terms:
         log_r, tokens = self.batch.log_r[f"current/{self.anchor}"], self.tokens(scope)
         return attach(self.current, log_r * tokens, tokens)
 
-    @once
+    @cached
     def log_prob(self) -> Float[Tensor, "*tokens"]:
         """log current of the kept tokens, with gradient."""
         return attach(self.current, zero_outside(self.current.detach(), self.kept), self.kept)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.config.plan import Plan
-from trimtab.core.combine import Combination, combination
+from trimtab.core.metrics import Combination, combination
 
 PREFIX = "trimtab/"
 FEW = frozenset(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trimtab.config.losses import Clip, Reduction
 from trimtab.config.plan import Plan
-from trimtab.core.combine import combination
+from trimtab.core.metrics import combination
 from trimtab.core.reduce import Denominator
 from trimtab.losses.policy import policy_loss
 from trimtab.plugins.hook import BY_ROWS_AND_TOKENS, Hook

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trimtab.config.losses import Clip, Objective, Reduction
 from trimtab.config.plan import Plan
-from trimtab.core.combine import combination
+from trimtab.core.metrics import combination
 from trimtab.core.reduce import Denominator
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading

@@ -19,8 +19,8 @@ from trimtab.advantage.estimate import advantages
 from trimtab.advantage.shaping import ended
 from trimtab.config.algebra import Correction
 from trimtab.config.plan import Plan
-from trimtab.core.combine import combination
 from trimtab.core.correct import Corrected, correct
+from trimtab.core.metrics import combination
 from trimtab.core.reduce import Denominator
 from trimtab.dialects.reading import Reading
 from trimtab.logged import logged

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.config.kept_shares import IDLE, STARVING
-from trimtab.core.batch import batch, groups
+from trimtab.core.batch import batch
 from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
+from trimtab.core.ranks import groups
 from trimtab.errors import RunError
 from trimtab.train.messages import Stepped
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction
 from trimtab.core.batch import as_mask, check_unchanged, edits
+from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast import metrics
 from trimtab.core.fast.fits import ON_TOKENS, TOKEN, pass_fits
 from trimtab.core.layout import Layout, Packed
 from trimtab.core.measures import POINTS
-from trimtab.core.observe import Metrics, gate_name
-from trimtab.core.once import of_identity, once
+from trimtab.core.metrics import Metrics, gate_name
 from trimtab.errors import InputError
 
 SMALL = 4096
@@ -41,12 +41,12 @@ class FastRun:
     totals: Any
     of_gates: Any
 
-    @once
+    @cached
     def total(self) -> dict[str, float]:
         """The sums and extremes of the batch."""
         return metrics.as_numbers(self.totals[0])
 
-    @once
+    @cached
     def raw_weights(self) -> tuple[float, float, float, float]:
         """Σw, Σw² and the logarithms of the least and the greatest w before bounds, of the kept tokens."""
         import numpy as np
@@ -59,21 +59,21 @@ class FastRun:
         limit = self.program.weight["limit"] if limited else np.float32(np.inf)
         return weight.raw_token_weights(flat(self.log_r), flat_marks(self.kept), self.offsets, self.rows, limit)
 
-    @once
+    @cached
     def log_r_counts(self) -> Any:
         """How many trained log-ratios lie in each bin of their quantiles."""
         from trimtab.core.fast import quantiles
 
         return quantiles.counts_of(flat(self.log_r), flat_marks(self.trained))
 
-    @once
+    @cached
     def log_r_quantiles(self) -> list[float]:
         """The quantiles of the trained log-ratios."""
         from trimtab.core.fast import quantiles
 
         return quantiles.log_r_quantiles(self)
 
-    @once
+    @cached
     def kept_log_r_quantiles(self) -> list[float]:
         """Those of the kept ones."""
         from trimtab.core.fast import quantiles
@@ -96,14 +96,14 @@ class FastDecisions:
     odd: Bool[Tensor, "*tokens"] | None
     """Where a mask is neither 0 nor 1; None: it is boolean."""
 
-    @once
+    @cached
     def found(self) -> FastRun | None:
         """What the pass found, run when it is first read; None: the batch is left to the plain form."""
         self.check_unchanged()
         self.check_mask()
         return _run(self)
 
-    @once
+    @cached
     def partial(self) -> float:
         """How many trained tokens have a mask that is neither 0 nor 1."""
         return 0.0 if self.odd is None or self.found is None else float((self.found.trained & self.odd).sum())
@@ -153,7 +153,7 @@ class FastDecisions:
 Section = Callable[[FastDecisions, FastRun], dict[str, float]]
 
 
-@of_identity
+@cache_by_identity
 def _sections(rule: Correction) -> dict[str, Section]:
     """Metrics by name that are worked out from the sums and the decisions of the pass."""
     from trimtab.core.fast import quantiles

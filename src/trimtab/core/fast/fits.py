@@ -14,8 +14,8 @@ from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
+from trimtab.core.cached import cache_by_identity
 from trimtab.core.layout import Layout, Packed, Padded
-from trimtab.core.once import of_identity
 
 VARIABLE = "TRIMTAB_FAST"
 """Set to 0, every call takes the plain form."""
@@ -107,7 +107,7 @@ def is_bare(tensor: Tensor) -> bool:
     return own and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg()
 
 
-@of_identity
+@cache_by_identity
 def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
     unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction
-from trimtab.core.observe import RAW, gate_name
-from trimtab.core.once import of_identity
+from trimtab.core.cached import cache_by_identity
+from trimtab.core.metrics import RAW, gate_name
 
 if TYPE_CHECKING:
     from trimtab.core.fast.decide import FastRun
@@ -55,7 +55,7 @@ def per(total: float, number: float) -> float:
     return total / number if number else 0.0
 
 
-@of_identity
+@cache_by_identity
 def moment_names(rule: Correction) -> tuple[str, ...]:
     """The metrics that the sums of a pass say."""
     prefixes = ["ratio", "weight", *(gate_name(index, gate) for index, gate in enumerate(rule.gates))]

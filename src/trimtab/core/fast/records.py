@@ -13,8 +13,8 @@ import numpy as np
 
 from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.core.bounds import gate_bounds
+from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.fast.fits import ACTIONS, AGGS, DIVERGENCES, LEVELS, LIMITS
-from trimtab.core.once import of_identity, once
 from trimtab.core.ratio import log_bound
 
 
@@ -79,18 +79,18 @@ class Program:
         """The record of the weight."""
         return self.weights[0]
 
-    @once
+    @cached
     def zeroes_tokens(self) -> bool:
         """Whether tokens of one row may be zeroed and others not."""
         return bool(((self.gates["action"] == ACTIONS["zero"]) & (self.gates["by_row"] == 0)).any())
 
-    @once
+    @cached
     def zeroes(self) -> bool:
         """Whether a gate zeroes what it turns away."""
         return bool((self.gates["action"] == ACTIONS["zero"]).any())
 
 
-@of_identity
+@cache_by_identity
 def program(rule: Correction) -> Program:
     """The program of a rule that fits: making one takes longer than running it on a small batch.
 

@@ -2,26 +2,79 @@
 
 Only valid units count: sequences without tokens never do, tokens without log-probs never do. Log-ratios are held within
 ±20 before they are exponentiated here, so that one token cannot make a mean infinite. docs/metrics.md lists every name.
+
+Every trainer gathers the metrics of its micro-batches and ranks in its own way, and an average of maxima is none: `combination` says how.
+Sums, least and greatest are exact for any split. A mean is that of the parts, each with one vote, as trainers take it: exact where
+the parts hold as many tokens (or sequences) each.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from trimtab.config.algebra import Correction, Gate
 from trimtab.core import gate_measures, measures
+from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
-from trimtab.core.once import LazyMetrics, of_identity, once
+from trimtab.errors import UnknownMetricError, nearest
 
 _LOG = logging.getLogger("trimtab")
 Known = Callable[[str], dict[str, Tensor] | None]
 """Sections that were worked out, or can be, without the decisions of the plain form; None: this one cannot."""
+
+
+class LazyMetrics(Mapping[str, Tensor]):
+    """A read-only dict of 0-d tensors; a value is worked out, with the others of its section, when it is first read."""
+
+    def __init__(self, sections: Mapping[str, Callable[..., dict[str, Tensor]]]) -> None:
+        self.sections = sections
+        self._found: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        known = self._found.get(name)
+        if known is not None:
+            return known
+        if name not in self.sections:
+            raise unknown_metric(name, self)
+        self._found.update(self.section_of(name))
+        return self._found[name]
+
+    def section_of(self, name: str) -> dict[str, Tensor]:
+        """A metric worked out, with the others of its section."""
+        with torch.no_grad():
+            return self.sections[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sections)
+
+    def __len__(self) -> int:
+        return len(self.sections)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sections
+
+    def __repr__(self) -> str:
+        """The names by family. Values are left out: reading one may wait for a device."""
+        families: dict[str, list[str]] = {}
+        for name in self:
+            family, _, own = name.rpartition("/")
+            families.setdefault(family, []).append(own)
+        lines = [f"  {f'{family}/: ' if family else ''}{', '.join(names)}" for family, names in families.items()]
+        return "\n".join(
+            [f"{len(self)} metrics, each worked out when it is read: metrics[{next(iter(self))!r}].item()", *lines]
+        )
+
+
+def unknown_metric(name: object, known: Iterable[str]) -> UnknownMetricError:
+    """The error that names the nearest metric."""
+    return UnknownMetricError(f"There is no metric {name!r} here. {nearest(name, known)}")
 
 
 class Metrics(LazyMetrics):
@@ -39,7 +92,7 @@ class Metrics(LazyMetrics):
         super().__init__(_measures(rule) | (_VALUED if valued else {}) | (_AGED if aged else {}))
         self._decide, self._known = decide, known
 
-    @once
+    @cached
     def decisions(self) -> Decisions:
         """Everything a correction worked out on its way."""
         return self._decide()
@@ -96,7 +149,7 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
-@of_identity
+@cache_by_identity
 def _measures(rule: Correction) -> dict[str, Measure]:
     """Each metric's name and the section it is worked out in; known from the rule alone."""
     table: dict[str, Measure] = {}
@@ -145,3 +198,33 @@ _VALUED: dict[str, Measure] = {
 """What is known where there are advantages."""
 _AGED: dict[str, Measure] = {f"weight/ess_age/{name}": measures.ess_by_age for name in measures.AGES}
 """What is known where there are ages."""
+
+
+Combination = Literal["mean", "max", "min", "sum"]
+
+SUMS = frozenset(
+    [
+        "tokens",
+        "sequences",
+        "policy/loss",
+        "rows",
+        "nonvoting_rows",
+        "failed_rows",
+        "truncated_rows",
+        "groups",
+        "singleton_groups",
+        "zero_variance_groups",
+        "silent_groups",
+    ]
+)
+"""Counts, and the loss: each micro-batch holds its share of it."""
+ENDS: dict[str, Combination] = {"max": "max", "min": "min", "all_rejected": "min"}
+"""By the last word of a name: `weight/max`, `policy/ratio_min`; a step is all rejected where every part is."""
+
+
+def combination(name: str) -> Combination:
+    """How the metric of that name is combined over parts of a step."""
+    if name in SUMS:
+        return "sum"
+    word = name.rpartition("/")[2]
+    return ENDS.get(word) or ENDS.get(word.rpartition("_")[2], "mean")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trimtab.core.order import largest, quantiles, within_budget
+from trimtab.core.quantiles import largest, quantiles, within_budget
 from trimtab.core.ranks import ALONE
 
 KINDS = st.sampled_from([torch.float32, torch.float64])
