@@ -125,7 +125,7 @@ def test_another_version_of_the_package_makes_every_cell_stale(
     path, _ = whole
     cell = plan().cells()[0]
     assert cell_state(cell, path / "cells" / cell.name) == "done"
-    monkeypatch.setattr("trimtab.lab.cell.version", lambda: "another")
+    monkeypatch.setattr("trimtab.lab.cell.trimtab_version", lambda: "another")
     assert cell_state(cell, path / "cells" / cell.name) == "changed"
 
 

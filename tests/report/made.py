@@ -114,7 +114,7 @@ def curves(rng: np.random.Generator, steps: int, fate: str) -> dict[str, Curve]:
         "advantage/groups": lambda s: 16.0,
         "advantage/zero_variance_groups": noisy(lambda s: 16 * accuracy(s) ** 4, 0.8, rng),
         "time/step": noisy(lambda s: 0.2, 0.01, rng),
-        "time/sample": noisy(lambda s: 0.05, 0.005, rng),
+        "time/evaluate": noisy(lambda s: 0.05, 0.005, rng),
         "time/proximal": noisy(lambda s: 0.03, 0.002, rng),
         "time/train": noisy(lambda s: 0.09, 0.006, rng),
         "time/wait": lambda s: 0.01,

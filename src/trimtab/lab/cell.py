@@ -8,7 +8,6 @@ again, has the right settings too.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import re
 import warnings
@@ -26,7 +25,7 @@ from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigError, ConfigWarning, RecordError
 from trimtab.lab.candidate import parse_candidates
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, Scenario, merge_settings
-from trimtab.records.run import RunDirectory
+from trimtab.records.run import RunDirectory, trimtab_version
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Cell:
     @property
     def fingerprint(self) -> str:
         """Of the resolved settings and the package's version: equal fingerprints give equal runs on one machine."""
-        return fingerprint(self.config.model_dump(mode="json"), version())
+        return fingerprint(self.config.model_dump(mode="json"), trimtab_version())
 
     @property
     def warm_start(self) -> str | None:
@@ -122,14 +121,6 @@ def cell_state(cell: Cell, path: Path) -> str:
 def fingerprint(*told: object) -> str:
     """A short name for plain values."""
     return hashlib.blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
-
-
-def version() -> str:
-    """The package's version, as run directories keep it."""
-    try:
-        return importlib.metadata.version("trimtab")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _resolve(settings: Mapping[str, Any]) -> object:

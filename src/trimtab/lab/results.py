@@ -18,11 +18,11 @@ from pydantic import Field
 from trimtab.config.base import Config
 from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import ConfigError, RecordError
-from trimtab.lab.cell import Cell, CellPairing, cell_pairing, version
+from trimtab.lab.cell import Cell, CellPairing, cell_pairing
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
 from trimtab.lab.verdict import CellVerdict, LabWord, cell_verdict, starved_share
 from trimtab.records.files import write_whole
-from trimtab.records.run import RunDirectory
+from trimtab.records.run import RunDirectory, trimtab_version
 from trimtab.report.series import Series
 
 FORMAT = 1
@@ -203,7 +203,7 @@ def empty_results(
 ) -> LabResults:
     """A lab none of whose cells has ended."""
     return LabResults(
-        trimtab=version(),
+        trimtab=trimtab_version(),
         steps=steps,
         seeds=tuple(dict.fromkeys(cell.seed for cell in cells)),
         base=dict(base),

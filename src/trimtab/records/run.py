@@ -78,7 +78,7 @@ class RunDirectory:
             (path / "rollouts").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
             write_settings(path, settings)
-            write_facts(path, schema=SCHEMA, trimtab=_version(), created=_now(), status="running")
+            write_facts(path, schema=SCHEMA, trimtab=trimtab_version(), created=_now(), status="running")
         return cls(path, run_settings(path), lock)
 
     @classmethod
@@ -294,7 +294,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _version() -> str:
+def trimtab_version() -> str:
+    """The version of this package, as run directories keep it."""
     try:
         return importlib.metadata.version("trimtab")
     except importlib.metadata.PackageNotFoundError:

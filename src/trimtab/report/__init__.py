@@ -1,8 +1,8 @@
 """A run directory to one HTML file that needs no network; several to one that compares them.
 
-run directory ─ read ─► Run ─► findings (verdict, faults, signs, filtering, pace, origin, supply; advice) ─┐
-                         ├──► charts (panels, classes, whatif) ─► draw (chart, bars → figure)              ├─► page ─► report.html
-                         └──► rollouts (choice, tokens)                                                   ─┘   └──► compare ─► compare.html
+run directory ─ read ─► Run ─► findings (learning, signs, filtering, mismatch, pace, supply; advice) ─┐
+                         ├──► charts (panels of metrics, classes) ─► draw (chart, bars → figure)      ├─► page ─► report.html
+                         └──► rollouts (tokens)                                                      ─┘   └──► compare ─► compare.html
 """
 
 from __future__ import annotations

@@ -107,7 +107,6 @@ def _band_chart(name: str, title: str, note: str, bands: Sequence[Band]) -> BarC
 
 PARTS = (
     ("time/wait", "waiting for samples", 2),
-    ("time/sample", "sampling", 1),
     ("time/proximal", "proximal log-probs", 4),
     ("time/train", "training", 3),
     ("time/evaluate", "evaluation", 5),
