@@ -63,7 +63,7 @@ def compared_charts(runs: Sequence[Run]) -> list[DrawnChart]:
     """One chart per metric that any of the runs has, one line per run."""
     spans = [chart_span(run) for run in runs if run.metrics]
     span = (min(first for first, _ in spans), max(last for _, last in spans)) if spans else (0, 1)
-    found: list[DrawnChart] = []
+    charts: list[DrawnChart] = []
     for name, metric in CURVES.items():
         lines = [
             ChartLine(run.name, _curve(run, metric), colour_of(place), dots=metric == "eval/accuracy")
@@ -71,8 +71,8 @@ def compared_charts(runs: Sequence[Run]) -> list[DrawnChart]:
         ]
         shown = METRICS[metric]
         chart = Chart(name, shown.title, shown.note, lines, shown.scale)
-        found += [] if chart.is_empty else [draw_chart(chart, span)]
-    return found
+        charts += [] if chart.is_empty else [draw_chart(chart, span)]
+    return charts
 
 
 def _curve(run: Run, metric: str) -> Series:
@@ -83,12 +83,12 @@ def _card(run: Run, colour: int) -> str:
     """A run in short: its word, its numbers, and the gravest of what was found."""
     every = findings_of(run)
     verdict, worst = every[0], gravest(every)
-    found, _ = run_verdict(run)
+    outcome, _ = run_verdict(run)
     facts = [plural(run.span[1] if run.metrics else 0, "step")]
-    if found.word != "unknown":
+    if outcome.word != "unknown":
         facts.insert(
             0,
-            f"accuracy {short_number(found.start[1])} → {short_number(found.end[1])}, best {short_number(found.best[1])}",
+            f"accuracy {short_number(outcome.start[1])} → {short_number(outcome.end[1])}, best {short_number(outcome.best[1])}",
         )
     drift, kept = run.series("drift/k3"), run.series("kept_fraction")
     facts += [f"mismatch KL {short_number(drift.median)} (median)"] if len(drift.finite) else []
@@ -105,19 +105,19 @@ def _card(run: Run, colour: int) -> str:
 
 
 def _differences(runs: Sequence[Run]) -> str:
-    found = differing_settings([run.settings for run in runs])
-    if not found:
+    differences = differing_settings([run.settings for run in runs])
+    if not differences:
         return '<h2 id="settings">Settings that differ</h2><p class="absent">None: the same settings.</p>'
     head = "".join(
         f'<th><i class="s{colour_of(place)}"></i>{escape_html(run.name)}</th>' for place, run in enumerate(runs)
     )
     lines = "".join(
         f'<tr><td class="k">{escape_html(path)}</td>{"".join(f"<td class=k>{escape_html(value)}</td>" for value in values)}</tr>'
-        for path, values in found
+        for path, values in differences
     )
     several = (
-        f'<p class="absent">{plural(len(found), "setting")} differ: which of them made the difference, these runs cannot say.</p>'
-        if len(found) > 1
+        f'<p class="absent">{plural(len(differences), "setting")} differ: which of them made the difference, these runs cannot say.</p>'
+        if len(differences) > 1
         else ""
     )
     return (

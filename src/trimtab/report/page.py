@@ -28,10 +28,10 @@ END = '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer
 
 def report_html(run: Run) -> str:
     """The whole page."""
-    found = tokens(run)
+    trained = tokens(run)
     marks, data = _marks(run), list[dict[str, Any]]()
-    body = "".join(_section(section, data) for section in chart_sections(run, found, marks))
-    shown, rows = rollouts_html(run, choose_rollouts(run, found))
+    body = "".join(_section(section, data) for section in chart_sections(run, trained, marks))
+    shown, rows = rollouts_html(run, choose_rollouts(run, trained))
     parts = [
         _header(run),
         findings_html(findings_of(run)),
@@ -73,10 +73,10 @@ def word_html(called: str) -> str:
 
 
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:
-    found, _ = run_verdict(run)
-    if found.word != "unknown":
-        yield f"{short_number(found.start[1])} → {short_number(found.end[1])}", "accuracy, start → end"
-        yield short_number(found.best[1]), f"best accuracy, step {found.best[0]}"
+    outcome, _ = run_verdict(run)
+    if outcome.word != "unknown":
+        yield f"{short_number(outcome.start[1])} → {short_number(outcome.end[1])}", "accuracy, start → end"
+        yield short_number(outcome.best[1]), f"best accuracy, step {outcome.best[0]}"
     asked = run.setting("steps")
     yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
     clock, steps = run.series("time").finite, run.series("time/step").finite
@@ -127,17 +127,17 @@ def _side(bound: float | int | None) -> str:
     return "open" if bound is None else short_number(bound)
 
 
-def findings_html(found: Sequence[RunFinding]) -> str:
+def findings_html(findings: Sequence[RunFinding]) -> str:
     """Findings as a list, each with its chart and what to try."""
     items: list[str] = []
-    for one in found:
+    for one in findings:
         link = f' <a href="#{escape_html(one.panel)}">chart ↓</a>' if one.panel else ""
         items.append(
             f'<li class="{one.level}"><span class="level">{one.level}</span><b>{escape_html(one.title)}.</b>'
             f"{escape_html(one.sentence)}{link}{try_html(one)}</li>"
         )
     typed = "What to try is typed after <code>trimtab train RUN/config.yaml</code>."
-    told = f'<p class="absent">{typed}</p>' if any(one.advice for one in found) else ""
+    told = f'<p class="absent">{typed}</p>' if any(one.advice for one in findings) else ""
     return f'<ol class="findings">{"".join(items)}</ol>{told}'
 
 
@@ -152,17 +152,17 @@ def try_html(one: RunFinding) -> str:
 
 
 def _marks(run: Run) -> list[Mark]:
-    found, _ = run_verdict(run)
+    outcome, _ = run_verdict(run)
     news = [event for event in run.events if _step(event.get("step")) and event.get("kind") not in QUIET]
     marks = [
         Mark(int(event["step"]), "event", f"{event.get('kind')}: {str(event.get('message'))[:200]}")
         for event in news[:MOST_MARKS]
     ]
-    early = first_signs(run, found)
+    early = first_signs(run, outcome)
     if early:
         marks.append(Mark(early[0].onset.step, "sign", f"first sign: {early[0].watch.name}"))
-    if found.fall:
-        marks.append(Mark(found.fall[1], "fall", "accuracy seen to have fallen"))
+    if outcome.fall:
+        marks.append(Mark(outcome.fall[1], "fall", "accuracy seen to have fallen"))
     return marks
 
 

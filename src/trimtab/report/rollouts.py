@@ -182,14 +182,14 @@ class ChosenRollout:
     why: str
 
 
-def choose_rollouts(run: Run, found: Tokens | None) -> list[ChosenRollout]:
+def choose_rollouts(run: Run, trained: Tokens | None) -> list[ChosenRollout]:
     """For each phase, of the right and of the wrong responses, one of usual mismatch and the one of largest."""
     table = run.rollouts
     if table is None or table.num_rows == 0:
         return []
     steps = table.column("step").to_numpy() + FIRST_STEP
     correct = bool_column(table, "correct")
-    gap = row_mismatch(table, found)
+    gap = row_mismatch(table, trained)
     shown: list[ChosenRollout] = []
     taken: set[int] = set()
     for phase, rows in phases(run, steps, gap).items():
@@ -220,13 +220,13 @@ def phases(run: Run, steps: NDArray[np.int64], gap: NDArray[np.float64]) -> dict
     }
 
 
-def row_mismatch(table: pa.Table, found: Tokens | None) -> NDArray[np.float64]:
+def row_mismatch(table: pa.Table, trained: Tokens | None) -> NDArray[np.float64]:
     """Mean |ℓ| of each row; NaN for rows that were not looked at."""
     gap = np.full(table.num_rows, np.nan)
-    if found is None or not len(found):
+    if trained is None or not len(trained):
         return gap
-    total = np.bincount(found.row, np.abs(np.clip(found.log_r, -20, 20)), table.num_rows)
-    count = np.bincount(found.row, minlength=table.num_rows)
+    total = np.bincount(trained.row, np.abs(np.clip(trained.log_r, -20, 20)), table.num_rows)
+    count = np.bincount(trained.row, minlength=table.num_rows)
     return np.where(count > 0, total / np.maximum(count, 1), gap)
 
 

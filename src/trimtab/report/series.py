@@ -96,19 +96,19 @@ def onsets(series: Series, *, factor: float, window: int, floor: float, way: Lit
     before = np.where(base >= 0, part.values[base], np.nan)
     risen = part.values >= factor * np.maximum(before, floor / factor)
     fallen = (before >= floor) & (part.values <= before / factor)
-    found: list[Onset] = []
+    changes: list[Onset] = []
     last = -1
     for index in np.flatnonzero((risen if way == "rise" else fallen) & (base >= 0)).tolist():
-        if found:
-            halfway = (found[-1].before + found[-1].after) / 2
+        if changes:
+            halfway = (changes[-1].before + changes[-1].after) / 2
             if (sign * (part.values[last : index + 1] - halfway)).min() > 0:
                 continue
         since = int(base[index])
-        found.append(
+        changes.append(
             Onset(int(part.steps[index]), int(part.steps[since]), float(before[index]), float(part.values[index]))
         )
         last = index
-    return found
+    return changes
 
 
 def _least_before(part: Series, sign: float, window: int) -> NDArray[np.int64]:

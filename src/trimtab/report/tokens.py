@@ -128,10 +128,10 @@ class Band:
     """Mean of r − 1 − ℓ."""
 
 
-def by_age(found: Tokens, most: int = 12) -> list[Band]:
+def by_age(trained: Tokens, most: int = 12) -> list[Band]:
     """Mismatch of each age; the last band takes all older ones."""
-    ages = np.minimum(found.age, most)
-    k3 = found.k3
+    ages = np.minimum(trained.age, most)
+    k3 = trained.k3
     bands: list[Band] = []
     for age in np.unique(ages[ages >= 0]):
         here = ages == age
@@ -139,27 +139,27 @@ def by_age(found: Tokens, most: int = 12) -> list[Band]:
     return bands
 
 
-def by_probability(found: Tokens) -> list[Band]:
+def by_probability(trained: Tokens) -> list[Band]:
     """Mismatch by the probability under which the token was sampled."""
     edges = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0 + 1e-6)
     names = ("< .01", ".01–.1", ".1–.5", ".5–.9", ".9–.99", "> .99")
-    return _bands(found, np.exp(found.behavior.astype(np.float64)), edges, names)
+    return _bands(trained, np.exp(trained.behavior.astype(np.float64)), edges, names)
 
 
-def by_place(found: Tokens, bands: int = 8) -> list[Band]:
+def by_place(trained: Tokens, bands: int = 8) -> list[Band]:
     """Mismatch by position in the response, in bands of equal width."""
-    if not len(found):
+    if not len(trained):
         return []
-    longest = int(found.place.max()) + 1
+    longest = int(trained.place.max()) + 1
     edges = np.unique(np.linspace(0, longest, min(bands, longest) + 1).round())
     names = [
         f"{int(low)}–{int(high) - 1}" if high - low > 1 else f"{int(low)}" for low, high in itertools.pairwise(edges)
     ]
-    return _bands(found, found.place.astype(np.float64), tuple(edges), tuple(names))
+    return _bands(trained, trained.place.astype(np.float64), tuple(edges), tuple(names))
 
 
-def _bands(found: Tokens, value: NDArray[np.float64], edges: tuple[float, ...], names: tuple[str, ...]) -> list[Band]:
-    k3 = found.k3
+def _bands(trained: Tokens, value: NDArray[np.float64], edges: tuple[float, ...], names: tuple[str, ...]) -> list[Band]:
+    k3 = trained.k3
     bands: list[Band] = []
     for name, low, high in zip(names, edges, edges[1:], strict=False):
         here = (value >= low) & (value < high)

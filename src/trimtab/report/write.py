@@ -64,14 +64,14 @@ def _charts(paths: Sequence[str | Path]) -> tuple[list[DrawnChart], str]:
 
 def file_names(identities: Iterable[str]) -> list[str]:
     """A file name for each chart: letters, digits, dots and dashes only, none twice."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for identity in identities:
         stem = re.sub(r"[^\w.-]+", "-", identity, flags=re.ASCII)[:80].strip(".-") or "chart"
         name, more = f"{stem}.svg", 2
-        while name in found:
+        while name in names:
             name, more = f"{stem}-{more}.svg", more + 1
-        found[name] = None
-    return list(found)
+        names[name] = None
+    return list(names)
 
 
 @contextmanager

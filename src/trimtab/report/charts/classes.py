@@ -20,48 +20,48 @@ EDGES = np.array([-np.inf, -3, -1.6, -0.69, -0.3, -0.1, -0.01, 0.01, 0.1, 0.3, 0
 EDGE_NAMES = ("< 1/20", "1/20", "1/5", "1/2", "1/1.35", "1/1.1", "1", "1.1", "1.35", "2", "5", "20", "> 20")
 
 
-def class_charts(run: Run, found: Tokens | None) -> Iterator[BarChart]:
+def class_charts(run: Run, trained: Tokens | None) -> Iterator[BarChart]:
     """Ratio distribution, staleness, and mismatch by age, probability and place; those the rollouts can give."""
-    if found is not None and len(found):
-        yield _ratios(found, run.span)
+    if trained is not None and len(trained):
+        yield _ratios(trained, run.span)
     if run.rollouts is not None and run.rollouts.num_rows and "staleness" in run.rollouts.column_names:
         yield _staleness(run)
-    if found is None or not len(found):
+    if trained is None or not len(trained):
         return
     for name, title, note, bands in (
         (
             "by-age",
             "Mismatch by age of the token",
             "Log scale. High at age 0: engine, precision or settings. Growing with age: staleness.",
-            by_age(found),
+            by_age(trained),
         ),
         (
             "by-probability",
             "Mismatch by sampled probability",
             "Log scale. The mean is usually owned by rare tokens.",
-            by_probability(found),
+            by_probability(trained),
         ),
         (
             "by-place",
             "Mismatch by place in the response",
             "Log scale. Growing along the response: a stale cache, or long contexts.",
-            by_place(found),
+            by_place(trained),
         ),
     ):
         if bands:
             yield _band_chart(name, title, note, bands)
 
 
-def _ratios(found: Tokens, span: tuple[int, int]) -> BarChart:
+def _ratios(trained: Tokens, span: tuple[int, int]) -> BarChart:
     tenth = max(1, (span[1] - span[0]) // 10)
     phases = (
-        ("first tenth", 6, found.step <= span[0] + tenth),
-        ("all", 1, np.ones(len(found), np.bool_)),
-        ("last tenth", 2, found.step >= span[1] - tenth),
+        ("first tenth", 6, trained.step <= span[0] + tenth),
+        ("all", 1, np.ones(len(trained), np.bool_)),
+        ("last tenth", 2, trained.step >= span[1] - tenth),
     )
     bars: list[Bars] = []
     for label, colour, here in phases:
-        counts, _ = np.histogram(found.log_r[here], EDGES)
+        counts, _ = np.histogram(trained.log_r[here], EDGES)
         if here.any():
             bars.append(Bars(label, (counts / counts.sum()).tolist(), colour))
     return BarChart(
@@ -165,16 +165,16 @@ OFFERED: Mapping[str, Any] = {"metric": "k2", "level": "sequence", "agg": "mean"
 """Shown for a run without a gate: what one would have done."""
 
 
-def whatif_charts(run: Run, found: Tokens | None) -> Iterator[BarChart]:
+def whatif_charts(run: Run, trained: Tokens | None) -> Iterator[BarChart]:
     """One chart per gate that can be worked out again from log-ratios: tokens or sequence means, bounded above."""
-    if found is None or not len(found):
+    if trained is None or not len(trained):
         return
     named = gate_names(run)
     for name, gate in named or [("gate/none", OFFERED)]:
         if not can_be_moved(gate):
             continue
         whose = f"gate {name.removeprefix('gate/').partition('-')[0]}" if named else "a gate this run does not have"
-        kept = kept_shares(found, gate)
+        kept = kept_shares(trained, gate)
         yield BarChart(
             f"whatif-{name.removeprefix('gate/')}",
             f"Other bounds for {whose}",
@@ -200,20 +200,20 @@ def can_be_moved(gate: Mapping[str, Any]) -> bool:
     return plain and gathered and movable and gate.get("metric") in STATISTICS
 
 
-def kept_shares(found: Tokens, gate: Mapping[str, Any]) -> dict[bool, list[float]]:
+def kept_shares(trained: Tokens, gate: Mapping[str, Any]) -> dict[bool, list[float]]:
     """For right and for wrong answers, the share of tokens inside the gate's bounds moved by each of `FACTORS`.
 
     The bounds of a ratio are moved in log space, both sides alike.
     """
-    value = STATISTICS[gate["metric"]](found.log_r.astype(np.float64))
+    value = STATISTICS[gate["metric"]](trained.log_r.astype(np.float64))
     if gate["level"] == "sequence":
-        rows, place = np.unique(found.row, return_inverse=True)
+        rows, place = np.unique(trained.row, return_inverse=True)
         value = (np.bincount(place, value, len(rows)) / np.bincount(place, minlength=len(rows)))[place]
     in_log = gate["metric"] == "ratio"
     upper, lower = (_bound(gate, side, in_log=in_log) for side in ("upper", "lower"))
     shares: dict[bool, list[float]] = {}
     for right in (True, False):
-        part = value[found.right == right]
+        part = value[trained.right == right]
         inside = [
             np.mean((part <= upper * factor) & (part >= lower * factor)) if len(part) else 0.0 for factor in FACTORS
         ]

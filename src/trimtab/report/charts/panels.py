@@ -86,16 +86,16 @@ def _ratio_bounds(run: Run) -> list[Bound]:
     rules += [
         ("gate", gate) for _, gate in gate_names(run) if gate.get("metric") == "ratio" and gate.get("level") == "token"
     ]
-    found: list[Bound] = []
+    bounds: list[Bound] = []
     for whose, rule in rules:
         if whose == "weight" and rule.get("level") != "token":
             continue
-        found += [
+        bounds += [
             Bound(float(rule[side]), f"{whose} {side} {short_number(rule[side])}")
             for side in ("lower", "upper")
             if rule.get(side)
         ]
-    return found
+    return bounds
 
 
 def _constant_bound(value: float, text: str) -> Callable[[Run], list[Bound]]:
@@ -296,11 +296,11 @@ class ChartSection:
     """Titles of charts whose metrics the run does not have."""
 
 
-def chart_sections(run: Run, found: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[ChartSection]:
+def chart_sections(run: Run, trained: Tokens | None, marks: Sequence[Mark] = ()) -> Iterator[ChartSection]:
     """Every chart of the run, drawn."""
     extra: dict[str, Sequence[Chart | BarChart]] = {
-        "policies": list(class_charts(run, found)),
-        "correction": [*gate_charts(run), *whatif_charts(run, found)],
+        "policies": list(class_charts(run, trained)),
+        "correction": [*gate_charts(run), *whatif_charts(run, trained)],
     }
     span = chart_span(run)
     for name, title, panels in SECTIONS:

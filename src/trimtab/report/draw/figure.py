@@ -101,12 +101,12 @@ def with_paper(svg: str, title: str, keys: Keys) -> str:
 
 def picture(svg: str, style: str) -> str:
     """A file of its own from an SVG `with_paper`."""
-    found = re.search(r'data-box="([^"]*)"', svg)
-    assert found is not None
-    x, y, width, height = found[1].split()
+    box = re.search(r'data-box="([^"]*)"', svg)
+    assert box is not None
+    x, y, width, height = box[1].split()
     inner = svg.partition(">")[2]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{found[1]}" width="{width}" height="{height}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box[1]}" width="{width}" height="{height}" role="img">'
         f'<style>{style}</style><rect x="{x}" y="{y}" width="{width}" height="{height}" fill="#ffffff"/>{inner}\n'
     )
 

@@ -23,14 +23,14 @@ NEXT_PRECISION: Mapping[str, str] = {"int4": "int8", "int8": "bf16", "fp8": "bf1
 AT_AGE_0 = "Mismatch by age of the token, at age 0"
 
 
-def with_advice(run: Run, found: RunFinding) -> RunFinding:
+def with_advice(run: Run, finding: RunFinding) -> RunFinding:
     """The finding with what to try, where it is grave and says nothing itself."""
-    if found.level not in ("alarm", "warning") or found.advice is not None:
-        return found
-    return replace(found, advice=REMEDIES[found.remedy](run, found))
+    if finding.level not in ("alarm", "warning") or finding.advice is not None:
+        return finding
+    return replace(finding, advice=REMEDIES[finding.remedy](run, finding))
 
 
-def closer_policies(run: Run, found: RunFinding) -> Advice:
+def closer_policies(run: Run, finding: RunFinding) -> Advice:
     """Against policies that part: correct where nothing does, then younger data, then finer weights, then smaller steps."""
     look = "Accuracy and Mismatch KL"
     stale, precision = whole_setting(run, "rollout.max_staleness"), run.setting("rollout.precision", "fp32")
@@ -39,9 +39,9 @@ def closer_policies(run: Run, found: RunFinding) -> Advice:
     if stale:
         return Advice(f"rollout.max_staleness={stale // 2}", f"{look}, and the waiting in Seconds per step")
     return (
-        finer_precision(run, found)
+        finer_precision(run, finding)
         if precision in NEXT_PRECISION and precision not in EXACT
-        else smaller_steps(run, found)
+        else smaller_steps(run, finding)
     )
 
 
@@ -50,7 +50,7 @@ def offered_correction(run: Run) -> str:
     return OFFERED_CORRECTION["kept" if run.setting("advantage.baseline") == "kept" else "all"]
 
 
-def after_fall(run: Run, found: RunFinding) -> Advice:
+def after_fall(run: Run, finding: RunFinding) -> Advice:
     """Against a fall: where a gate drops whole rows of stale data and those do not vote, let them; otherwise as `closer_policies`.
 
     Sequence gates on stale samples ended higher with all rows voting in 11 of 12 runs of the lab.
@@ -58,7 +58,7 @@ def after_fall(run: Run, found: RunFinding) -> Advice:
     drops = any(gate.get("level") == "sequence" and gate.get("action") == "reject" for _, gate in gate_names(run))
     if drops and run.setting("advantage.baseline") == "kept" and whole_setting(run, "rollout.max_staleness"):
         return Advice("advantage.baseline=all", "Accuracy, and Groups without a signal")
-    return closer_policies(run, found)
+    return closer_policies(run, finding)
 
 
 def is_uncorrected(run: Run) -> bool:
@@ -66,7 +66,7 @@ def is_uncorrected(run: Run) -> bool:
     return run.setting("correction.weight.level", "one") == "one" and not run.setting("correction.gates", ())
 
 
-def smaller_steps(run: Run, found: RunFinding) -> Advice:
+def smaller_steps(run: Run, finding: RunFinding) -> Advice:
     """Half the learning rate; a bound on the norm first where there is none."""
     if run.settings and run.setting("learner.clip_norm") is None:
         return Advice("learner.clip_norm=1.0", "Gradient norm")
@@ -75,7 +75,7 @@ def smaller_steps(run: Run, found: RunFinding) -> Advice:
     return Advice(f"learner.lr={rate / 2:.2g}", "Gradient norm and Accuracy")
 
 
-def finer_precision(run: Run, found: RunFinding) -> Advice:
+def finer_precision(run: Run, finding: RunFinding) -> Advice:
     """The next precision up for the sampler; what else parts fresh tokens where that is no cause."""
     precision = str(run.setting("rollout.precision", "fp32"))
     if precision in NEXT_PRECISION and precision not in EXACT:
@@ -87,7 +87,7 @@ def finer_precision(run: Run, found: RunFinding) -> Advice:
     return Advice("rollout.precision=fp32" if precision == "bf16" else "rollout.max_staleness=0", AT_AGE_0)
 
 
-def wider_bound(run: Run, found: RunFinding) -> Advice:
+def wider_bound(run: Run, finding: RunFinding) -> Advice:
     """A wider bound for the gate the finding names, or for the one that rejects most: one that keeps about 90 % on its side.
 
     Not where the policies are far apart: what a gate keeps out there should stay out.
@@ -95,14 +95,14 @@ def wider_bound(run: Run, found: RunFinding) -> Advice:
     gates = [
         (place, name, gate) for place, (name, gate) in enumerate(gate_names(run)) if gate.get("action") != "observe"
     ]
-    named = [each for each in gates if each[1] == found.panel]
+    named = [each for each in gates if each[1] == finding.panel]
     if not gates or run.series("drift/k3").median > FAR_APART:
-        return closer_policies(run, found)
+        return closer_policies(run, finding)
     place, name, gate = max(named or gates, key=lambda each: _share(run, each[1], "rejected_tokens"))
     low = _share(run, name, "low_tokens") > _share(run, name, "high_tokens")
     sides = [side for side in (("lower", "upper") if low else ("upper", "lower")) if _is_number(gate.get(side))]
     if not sides:
-        return closer_policies(run, found)
+        return closer_policies(run, finding)
     value = _wider_value(run, name, sides[0], float(gate[sides[0]]))
     return Advice(f"correction.gates.{place}.{sides[0]}={value:.2g}", "Kept fraction and Selection bias")
 
@@ -120,12 +120,12 @@ def _wider_value(run: Run, name: str, side: str, bound: float) -> float:
     return bound * (0.5 if side == "lower" else 2.0)
 
 
-def narrower_bound(run: Run, found: RunFinding) -> Advice:
+def narrower_bound(run: Run, finding: RunFinding) -> Advice:
     """A bound that the statistic of an idle gate reaches: its 99 % quantile above, its 1 % quantile below."""
     for place, (name, gate) in enumerate(gate_names(run)):
         for side, quantile in (("upper", "p99"), ("lower", "p01")):
             seen = run.series(f"{name}/{quantile}").median
-            if name != found.panel or not _is_number(gate.get(side)) or seen != seen:
+            if name != finding.panel or not _is_number(gate.get(side)) or seen != seen:
                 continue
             if (seen < float(gate[side])) == (side == "upper") and _fits(gate, side, seen):
                 return Advice(f"correction.gates.{place}.{side}={seen:.3g}", "Kept fraction and Rejected by each gate")
@@ -147,10 +147,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def more_signal(run: Run, found: RunFinding) -> Advice:
+def more_signal(run: Run, finding: RunFinding) -> Advice:
     """Against a curve that does not rise: a wider gate where it starves, more samples where groups agree, else larger steps."""
     if is_starved(run.series("kept_fraction")):
-        return wider_bound(run, found)
+        return wider_bound(run, finding)
     groups, alike = run.series("advantage/groups").median, run.series("advantage/zero_variance_groups").median
     if alike > 0.5 * groups:
         samples = whole_setting(run, "rollout.samples", 8)
@@ -160,22 +160,22 @@ def more_signal(run: Run, found: RunFinding) -> Advice:
     return Advice(f"learner.lr={2 * rate:.2g}", "Accuracy and Gradient norm")
 
 
-def fewer_skips(run: Run, found: RunFinding) -> Advice:
+def fewer_skips(run: Run, finding: RunFinding) -> Advice:
     """Against updates that are skipped: a wider gate where gates reject, more samples where groups agree, else smaller steps."""
     if gate_names(run) and run.series("kept_fraction").median < 0.9:
-        return wider_bound(run, found)
+        return wider_bound(run, finding)
     if not len(skipped_steps(run)):
         return Advice(f"rollout.samples={2 * whole_setting(run, 'rollout.samples', 8)}", "Groups without a signal")
-    return smaller_steps(run, found)
+    return smaller_steps(run, finding)
 
 
-def longer_responses(run: Run, found: RunFinding) -> Advice:
+def longer_responses(run: Run, finding: RunFinding) -> Advice:
     """Room for twice the tokens."""
     most = whole_setting(run, "rollout.max_tokens") or round(max(run.series("rollout/length").finite.values, default=0))
     return Advice(f"rollout.max_tokens={2 * max(int(most), 1)}", "Truncated and failed, and Response length")
 
 
-def bounded_weight(run: Run, found: RunFinding) -> Advice:
+def bounded_weight(run: Run, finding: RunFinding) -> Advice:
     """A weight with a bound, or a lower one, or of single tokens."""
     look = "Effective sample size"
     if run.setting("correction.weight.level") == "sequence":

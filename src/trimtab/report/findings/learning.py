@@ -42,24 +42,24 @@ def verdict_word(run: Run) -> str:
 
     As in the lab, nothing is called healthy before `FULL` steps.
     """
-    found, _ = run_verdict(run)
-    if found.word in ("unknown", "collapsed"):
-        return found.word
+    outcome, _ = run_verdict(run)
+    if outcome.word in ("unknown", "collapsed"):
+        return outcome.word
     if filtering.is_starved(run.series("kept_fraction")):
         return "starved"
-    if found.word in ("degraded", "unstable"):
-        return found.word
+    if outcome.word in ("degraded", "unstable"):
+        return outcome.word
     if faults(run):
         return "needs a look"
     if run.span[1] < QUICK:
         return "too early to say"
-    return "not collapsed yet" if found.word == "healthy" and run.span[1] < FULL else found.word
+    return "not collapsed yet" if outcome.word == "healthy" and run.span[1] < FULL else outcome.word
 
 
 def verdict_finding(run: Run) -> Iterator[RunFinding]:
     """What became of the run: its accuracy, and what stands against calling it healthy."""
-    found, whose = run_verdict(run)
-    if found.word == "unknown":
+    outcome, whose = run_verdict(run)
+    if outcome.word == "unknown":
         yield RunFinding(
             "note",
             "Accuracy unknown",
@@ -67,35 +67,35 @@ def verdict_finding(run: Run) -> Iterator[RunFinding]:
             "accuracy",
         )
         return
-    (_, start), (best_at, best), (end_at, end) = found.start, found.best, found.end
+    (_, start), (best_at, best), (end_at, end) = outcome.start, outcome.best, outcome.end
     curve = (
         f"{whose}: {short_number(start)} at the start, best {short_number(best)} at step {best_at}, "
         f"{short_number(end)} at the end (step {end_at})."
     )
-    if found.word in ("collapsed", "degraded", "unstable") and found.fall and found.low:
-        last, fallen = found.fall
+    if outcome.word in ("collapsed", "degraded", "unstable") and outcome.fall and outcome.low:
+        last, fallen = outcome.fall
         what = {
             "collapsed": "under half of its best",
             "unstable": "under half of its best",
             "degraded": "clearly below its best",
         }
-        tail = f" It went {what[found.word]} between step {last} and step {fallen}"
-        tail += f", lowest {short_number(found.low[1])} at step {found.low[0]}"
-        tail += ", and came back." if found.word == "unstable" else " and stayed there."
-        level: FindingLevel = "alarm" if found.word == "collapsed" else "warning"
-        yield RunFinding(level, found.word.capitalize(), curve + tail, "accuracy", fallen, "after a fall")
+        tail = f" It went {what[outcome.word]} between step {last} and step {fallen}"
+        tail += f", lowest {short_number(outcome.low[1])} at step {outcome.low[0]}"
+        tail += ", and came back." if outcome.word == "unstable" else " and stayed there."
+        level: FindingLevel = "alarm" if outcome.word == "collapsed" else "warning"
+        yield RunFinding(level, outcome.word.capitalize(), curve + tail, "accuracy", fallen, "after a fall")
     else:
-        yield _standing_verdict(run, found, curve)
+        yield _standing_verdict(run, outcome, curve)
 
 
-def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
+def _standing_verdict(run: Run, outcome: Verdict, curve: str) -> RunFinding:
     """The verdict on a run that did not fall."""
     wrong, steps = faults(run), run.span[1]
     level: FindingLevel = "note"
     remedy: Remedy = "more signal"
     if filtering.is_starved(run.series("kept_fraction")):
-        level, title = "warning", "Flat" if found.word == "flat" else "Rose while starved"
-        remedy = "more signal" if found.word == "flat" else "wider bound"
+        level, title = "warning", "Flat" if outcome.word == "flat" else "Rose while starved"
+        remedy = "more signal" if outcome.word == "flat" else "wider bound"
         why = "The gates left next to nothing to learn from."
     elif wrong:
         level, title, remedy = "warning", "Needs a look", _remedy_of(run, wrong)
@@ -103,7 +103,7 @@ def _standing_verdict(run: Run, found: Verdict, curve: str) -> RunFinding:
     elif steps < QUICK:
         title = "Too early to say"
         why = f"{plural(steps, 'step')} decide nothing: clear cases show from {QUICK} on, and {FULL} are needed for healthy."
-    elif found.word == "flat":
+    elif outcome.word == "flat":
         level, title = "warning", "Flat"
         why = "No step is better than the start beyond the noise of the evaluation."
     elif steps < FULL:
@@ -129,11 +129,11 @@ def _remedy_of(run: Run, wrong: Sequence[Fault]) -> Remedy:
 
 def early_signs(run: Run) -> Iterator[RunFinding]:
     """Each measured sign that the run showed, with its reliability; at the level of a note, as most signs are in vain."""
-    found, _ = run_verdict(run)
+    outcome, _ = run_verdict(run)
     for each in warnings_of(run):
         after = ""
-        if found.fall is not None:
-            ahead = found.fall[1] - each.step
+        if outcome.fall is not None:
+            ahead = outcome.fall[1] - each.step
             after = (
                 f" Here the fall showed {plural(ahead, 'step')} later." if ahead > 0 else " Here the run had fallen."
             )
@@ -143,8 +143,8 @@ def early_signs(run: Run) -> Iterator[RunFinding]:
 
 def early_sign(run: Run) -> Iterator[RunFinding]:
     """Which curve broke away first before a fall; without a fall, jumps of the mismatch that passed."""
-    found, _ = run_verdict(run)
-    if found.fall is None:
+    outcome, _ = run_verdict(run)
+    if outcome.fall is None:
         jumps = [sign for sign in signs(run.series) if sign.watch.metric == "drift/k3" and sign.onset.before > 0]
         if jumps:
             worst = max(jumps, key=lambda sign: sign.onset.after).onset
@@ -158,12 +158,12 @@ def early_sign(run: Run) -> Iterator[RunFinding]:
                 worst.step,
             )
         return
-    early = first_signs(run, found)
+    early = first_signs(run, outcome)
     if not early:
         title, cause = "No early sign", "a slow drift, or a cause outside them (rewards, data, learning rate)."
-        if warnings_of(run, until=found.fall[1]):
+        if warnings_of(run, until=outcome.fall[1]):
             title, cause = "No sudden sign", "a slow drift. What was out of bounds long before is a note of its own."
-        sentence = f"None of the watched curves broke away before step {found.fall[1]}: {cause}"
+        sentence = f"None of the watched curves broke away before step {outcome.fall[1]}: {cause}"
         yield RunFinding("note", title, sentence, "mismatch")
         return
     first, *others = early
@@ -171,18 +171,19 @@ def early_sign(run: Run) -> Iterator[RunFinding]:
     yield RunFinding(
         "warning",
         f"First sign: {first.watch.name[0].lower()}{first.watch.name[1:]}",
-        f"{_move_text(first)}, {_before_text(first.onset.step, found.fall[1])}." + (f" Then: {also}." if also else ""),
+        f"{_move_text(first)}, {_before_text(first.onset.step, outcome.fall[1])}."
+        + (f" Then: {also}." if also else ""),
         first.watch.panel,
         first.onset.step,
         first.watch.remedy,
     )
 
 
-def first_signs(run: Run, found: Verdict) -> list[EarlySign]:
+def first_signs(run: Run, outcome: Verdict) -> list[EarlySign]:
     """Breaks in the 40 steps before the fall was seen (or since the evaluation before it), one per curve, earliest first."""
-    if found.fall is None:
+    if outcome.fall is None:
         return []
-    last, fallen = found.fall
+    last, fallen = outcome.fall
     seen: dict[str, EarlySign] = {}
     for sign in signs(run.series, first=min(last, fallen - 40), last=fallen):
         seen.setdefault(sign.watch.metric, sign)

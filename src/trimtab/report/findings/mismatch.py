@@ -23,23 +23,23 @@ EXACT = ("fp32", "bf16")
 
 def origin(run: Run) -> Iterator[RunFinding]:
     """What fresh tokens say, judged by themselves and not against the others; and whether age adds to it."""
-    found = tokens(run)
-    bands = by_age(found) if found is not None else []
-    if found is None or not bands or bands[0].label != "0" or bands[0].tokens < ENOUGH:
+    trained = tokens(run)
+    bands = by_age(trained) if trained is not None else []
+    if trained is None or not bands or bands[0].label != "0" or bands[0].tokens < ENOUGH:
         return
     fresh, eldest = bands[0], bands[-1]
     grows = eldest.k3 > 3 * fresh.k3  # never where there is one band only
     numbers = f"Mean k3 is {short_number(fresh.k3)} at age 0"
     numbers += f" and {short_number(eldest.k3)} at age {eldest.label}" if len(bands) > 1 else ""
     if fresh.k3 >= OFF:
-        yield _fresh_off(run, found, numbers, grows=grows)
+        yield _fresh_off(run, trained, numbers, grows=grows)
     elif grows and eldest.k3 >= OFF:
         yield _grows_with_age(numbers, agree=fresh.k3 < AGREE)
 
 
-def _fresh_off(run: Run, found: Tokens, numbers: str, *, grows: bool) -> RunFinding:
+def _fresh_off(run: Run, trained: Tokens, numbers: str, *, grows: bool) -> RunFinding:
     also = " Age adds to it." if grows else ""
-    cause, remedy = _likely_cause(run, found)
+    cause, remedy = _likely_cause(run, trained)
     return RunFinding(
         "warning",
         "Fresh tokens are off already",
@@ -57,18 +57,18 @@ def _grows_with_age(numbers: str, *, agree: bool) -> RunFinding:
     )
 
 
-def spans_versions(found: Tokens) -> bool:
+def spans_versions(trained: Tokens) -> bool:
     """Whether most fresh tokens stand in responses that older weights began."""
-    fresh, older = found.row[found.age == 0], found.row[found.age > 0]
+    fresh, older = trained.row[trained.age == 0], trained.row[trained.age > 0]
     return len(fresh) > 0 and float(np.isin(fresh, older).mean()) > 0.5
 
 
-def _likely_cause(run: Run, found: Tokens) -> tuple[str, Remedy]:
+def _likely_cause(run: Run, trained: Tokens) -> tuple[str, Remedy]:
     """The likely cause of a mismatch of fresh tokens, by the settings of the run, and what answers it."""
     precision = run.setting("rollout.precision", "fp32")
     if precision not in EXACT:
         return f"Likely the quantised sampler: rollout.precision is {precision}.", "finer precision"
-    if run.setting("rollout.in_flight") == "keep_cache" and spans_versions(found):
+    if run.setting("rollout.in_flight") == "keep_cache" and spans_versions(trained):
         return (
             "Likely the cache: with rollout.in_flight keep_cache, new weights go on from what older ones computed.",
             "recomputed cache",

@@ -45,8 +45,8 @@ class Pace:
 
 def whole_setting(run: Run, path: str, default: int = 0) -> int:
     """A setting that is a whole number; `default` where it is absent or something else."""
-    found = run.setting(path, default)
-    return found if isinstance(found, int) and not isinstance(found, bool) else default
+    value = run.setting(path, default)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def is_asynchronous(run: Run) -> bool:
@@ -82,22 +82,22 @@ def staleness_at_bound(run: Run) -> Iterator[RunFinding]:
     yield RunFinding("note", "Staleness sits at its bound", f"{facts} {said}", "staleness", advice=advice)
 
 
-def _ahead(run: Run, found: Pace | None) -> tuple[str, Advice | None]:
+def _ahead(run: Run, speed: Pace | None) -> tuple[str, Advice | None]:
     """Who is ahead, by what was waited for, and what follows for the bound."""
-    if found is None:
+    if speed is None:
         return "The run records no waiting, so who is ahead of whom is not known.", None
-    waited = f"of the learner's time {percent(found.waited)} went into waiting"
-    if found.learner_waits:
+    waited = f"of the learner's time {percent(speed.waited)} went into waiting"
+    if speed.learner_waits:
         return f"The learner is ahead of its samplers: {waited}. A smaller bound would cost more of it.", None
-    if found.samplers_wait:
-        less = max(found.bound // 2, found.bound - int(found.spare))
-        ready = "1 whole batch" if found.spare == 1 else f"{short_number(found.spare)} whole batches"
+    if speed.samplers_wait:
+        less = max(speed.bound // 2, speed.bound - int(speed.spare))
+        ready = "1 whole batch" if speed.spare == 1 else f"{short_number(speed.spare)} whole batches"
         return (
             f"The samplers are ahead: {waited}, and {ready} lay ready beside the one taken (median). What lies there only "
             "ages: a smaller bound makes the data younger, and costs no waiting as long as a batch is ready.",
             Advice(f"rollout.max_staleness={less}", "the waiting in Seconds per step, and Mismatch KL"),
         )
-    if found.waited < HARDLY and found.bound == 1:
+    if speed.waited < HARDLY and speed.bound == 1:
         return f"The samplers keep up: {waited}. The only smaller bound is 0, where the two take turns.", None
     return (
         f"Neither is clearly ahead: {waited}. A smaller bound would cost more of it, a larger one more mismatch.",
@@ -107,30 +107,30 @@ def _ahead(run: Run, found: Pace | None) -> tuple[str, Advice | None]:
 
 def waiting(run: Run) -> Iterator[RunFinding]:
     """A learner that waits for samples, and what would shorten it."""
-    found = pace(run)
-    if found is None or not found.learner_waits:
+    speed = pace(run)
+    if speed is None or not speed.learner_waits:
         return
     samples, groups = whole_setting(run, "rollout.samples", 8), whole_setting(run, "rollout.groups", 16)
     samplers, slots = whole_setting(run, "rollout.samplers", 1), whole_setting(run, "rollout.slots", 128)
     look = "the waiting in Seconds per step, and Mismatch KL"
-    if found.bound == 0:
+    if speed.bound == 0:
         why = (
             "With max_staleness 0 sampling and learning take turns; 1 lets them overlap, at the price of some mismatch."
         )
         advice = Advice("rollout.max_staleness=1", look)
-    elif (found.bound + 1) * groups * samples < samplers * slots:
+    elif (speed.bound + 1) * groups * samples < samplers * slots:
         why = (
-            f"The bound admits {(found.bound + 1) * groups * samples} responses at a time and the samplers have room for "
+            f"The bound admits {(speed.bound + 1) * groups * samples} responses at a time and the samplers have room for "
             f"{samplers * slots}: a larger one lets them sample more side by side."
         )
-        advice = Advice(f"rollout.max_staleness={found.bound + 1}", look)
+        advice = Advice(f"rollout.max_staleness={speed.bound + 1}", look)
     else:
         why = "The samplers never run out of work, so a larger bound would not help; more of them would, given cores."
         advice = Advice(f"rollout.samplers={samplers + 1}", "the waiting in Seconds per step")
     yield RunFinding(
         "note",
         "The learner waits",
-        f"{percent(found.waited)} of the learner's time went into waiting for samples. {why}",
+        f"{percent(speed.waited)} of the learner's time went into waiting for samples. {why}",
         "time",
         advice=advice,
     )

@@ -66,7 +66,7 @@ class EarlySign:
 
 def signs(series: Callable[[str], Series], *, first: int | None = None, last: int | None = None) -> list[EarlySign]:
     """Every watched curve's breaks between two steps, both included, earliest first; at one step in the order of the table."""
-    found = [
+    breaks = [
         EarlySign(watch, onset)
         for watch in WATCHED
         for onset in onsets(
@@ -74,7 +74,7 @@ def signs(series: Callable[[str], Series], *, first: int | None = None, last: in
         )
         if (first is None or onset.step >= first) and (last is None or onset.step <= last)
     ]
-    return sorted(found, key=lambda sign: sign.onset.step)
+    return sorted(breaks, key=lambda sign: sign.onset.step)
 
 
 BIN, NEAR = 5, 10
@@ -131,9 +131,9 @@ class Predictor(Config):
 @cache
 def predictors() -> tuple[Predictor, ...]:
     """Those that come with the package."""
-    found: object = json_data(asset("predictors.json", "trimtab.report.findings").encode())
-    assert isinstance(found, list)
-    return tuple(Predictor.from_settings(each) for each in found)  # pyright: ignore[reportUnknownVariableType]
+    given: object = json_data(asset("predictors.json", "trimtab.report.findings").encode())
+    assert isinstance(given, list)
+    return tuple(Predictor.from_settings(each) for each in given)  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(frozen=True)
@@ -153,5 +153,5 @@ class MeasuredWarning:
 def warnings_of(run: Run, until: int | None = None) -> list[MeasuredWarning]:
     """The measured signs that a run showed, up to a step or at any."""
     passed = [(each, each.first_passing(run.series(each.metric))) for each in predictors()]
-    found = [MeasuredWarning(sign, *passing) for sign, passing in passed if passing is not None]
-    return [each for each in found if until is None or each.step < until]
+    warnings = [MeasuredWarning(sign, *passing) for sign, passing in passed if passing is not None]
+    return [each for each in warnings if until is None or each.step < until]

@@ -33,14 +33,14 @@ KINDS: tuple[Callable[[Run], Iterator[RunFinding]], ...] = (
 
 def findings_of(run: Run) -> list[RunFinding]:
     """Everything worth saying: the verdict first, then by gravity."""
-    first, *rest = (with_advice(run, found) for kind in KINDS for found in kind(run))
-    rest.sort(key=lambda found: LEVELS.index(found.level))
-    if len(run.metrics) > 1 and not any(found.level in ("alarm", "warning") for found in (first, *rest)):
+    first, *rest = (with_advice(run, finding) for kind in KINDS for finding in kind(run))
+    rest.sort(key=lambda finding: LEVELS.index(finding.level))
+    if len(run.metrics) > 1 and not any(finding.level in ("alarm", "warning") for finding in (first, *rest)):
         sentence = "Gates, selection, staleness, gradients and mismatch show nothing out of the ordinary."
         rest.append(RunFinding("good", "No warning sign", sentence))
     return [first, *rest]
 
 
-def gravest(found: list[RunFinding]) -> RunFinding:
+def gravest(findings: list[RunFinding]) -> RunFinding:
     """The most important of a run's findings: the gravest alarm or warning, or else the verdict."""
-    return min(found, key=lambda one: LEVELS.index(one.level) if one.level in ("alarm", "warning") else len(LEVELS))
+    return min(findings, key=lambda one: LEVELS.index(one.level) if one.level in ("alarm", "warning") else len(LEVELS))
