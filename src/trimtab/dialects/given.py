@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from trimtab.dialects.files.unknown import Unknown
@@ -21,55 +22,53 @@ class Unreadable:
     error: ConfigError
 
 
+@dataclass(frozen=True)
 class Given:
     """The user's values of a dialect's keys: the framework's default where nothing was said."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        values: Mapping[str, Any],
-        written: Mapping[str, Any],
-        *,
-        documented: bool,
-        width: int | None,
-        version: str = "",
-    ) -> None:
-        self.dialect, self.values, self.documented, self.width = dialect, values, documented, width
-        self.version = version or dialect.version
-        self._written, self._listed = written, dict(within_lists(written))
-        self.places: Mapping[str, str] = {}
-        """What the user called each key."""
-        self.builds_on_others = False
-        """Whether files that are not there may say more."""
-        self.is_run: bool | None = None
-        """Whether these are all the settings of a run, so that the framework's defaults hold for the rest; None where it is not known."""
-        self.problems: list[Unreadable] = []
-        """What was written and cannot mean anything, by the part it speaks of."""
-        self.looked_at: set[str] = set()
-        """The keys whose values were asked for."""
-        self.acting: frozenset[str] = frozenset()
-        """Those that the rule of a part that is read asked for, which is all that can change a reading."""
-        self._keys = dialect.by_label
+    dialect: Dialect
+    values: Mapping[str, Any]
+    """By label."""
+    all_written: Mapping[str, Any]
+    """Everything that the user wrote, keys of no rule included."""
+    version: str
+    """The release that is read."""
+    documented: bool = False
+    width: int | None = None
+    places: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the user called each key."""
+    problems: tuple[Unreadable, ...] = ()
+    """What was written and cannot mean anything, by the part it speaks of."""
+    is_run: bool | None = None
+    """Whether these are all the settings of a run, so that the framework's defaults hold for the rest; None where it is not known."""
+    builds_on_others: bool = False
+    """Whether files that are not there may say more."""
+    _asked_for: set[str] = field(default_factory=set[str], repr=False, compare=False)
+
+    @cached_property
+    def _keys(self) -> Mapping[str, Key]:
+        return self.dialect.by_label
+
+    @cached_property
+    def _listed(self) -> Mapping[str, Any]:
+        return dict(within_lists(self.all_written))
 
     def without(self, label: str) -> Given:
         """The same with one key left out."""
-        return self._copy({name: value for name, value in self.values.items() if name != label})
+        return replace(self, values={name: value for name, value in self.values.items() if name != label})
 
     def having(self, values: Mapping[str, Any]) -> Given:
         """The same with other values, by label."""
-        return self._copy({**self.values, **values})
+        return replace(self, values={**self.values, **values})
 
-    def _copy(self, values: Mapping[str, Any]) -> Given:
-        found = Given(
-            self.dialect, values, self._written, documented=self.documented, width=self.width, version=self.version
-        )
-        found.places, found.problems, found.is_run = self.places, self.problems, self.is_run
-        found.builds_on_others, found.looked_at = self.builds_on_others, self.looked_at
-        return found
+    def traced(self) -> tuple[Given, set[str]]:
+        """The same with a set of its own, to which every key is added whose value a rule asks for."""
+        trace = set[str]()
+        return replace(self, _asked_for=trace), trace
 
     def __getitem__(self, label: str) -> Any:
         key = self._keys[label]
-        self.looked_at.add(label)
+        self._asked_for.add(label)
         value = self.values.get(label, self.default(key)) if self.since(key.since) else self.default(key)
         if isinstance(value, Unreadable):
             raise value.error
@@ -91,7 +90,7 @@ class Given:
         """The user's keys that are none of ours, those inside lists by their number: `train.env.0.args.alpha`."""
         taken = set(self.places.values())
         listed = [key for key in self._listed if not taken & set(parents(key))]
-        return [*(key for key in self._written if key not in taken), *listed]
+        return [*(key for key in self.all_written if key not in taken), *listed]
 
     def __contains__(self, label: object) -> bool:
         return label in self._keys
@@ -124,7 +123,7 @@ class Given:
 
     def written(self, *names: str) -> str | None:
         """The first key, ours or not, whose own name is one of these, as the user wrote it."""
-        return next((key for key in self._written if key.rpartition(".")[2] in names), None)
+        return next((key for key in self.all_written if key.rpartition(".")[2] in names), None)
 
     def section(self, path: str) -> Any:
         """null or {} where a whole section was written so; False where it was not."""
@@ -133,19 +132,19 @@ class Given:
     @property
     def whole(self) -> bool:
         """Whether this is all that a run is given, or looks like a whole file of the framework rather than one section."""
-        return self.dialect.is_whole(self._written) if self.is_run is None else self.is_run
+        return self.dialect.is_whole(self.all_written) if self.is_run is None else self.is_run
 
     def value_written(self, key: str) -> Any:
         """What the user wrote under a key, ours or not."""
-        return self._written[key] if key in self._written else self._listed[key]
+        return self.all_written[key] if key in self.all_written else self._listed[key]
 
     def value_of(self, key: str, otherwise: Any = False) -> Any:
         """What the user wrote under a key, ours or not; `otherwise` where it is not written."""
-        return self._written.get(key, self._listed.get(key, otherwise))
+        return self.all_written.get(key, self._listed.get(key, otherwise))
 
     def has_section(self, name: str) -> bool:
         """Whether anything was written under a top-level name, ours or not."""
-        return any(key.partition(".")[0] == name for key in self._written)
+        return any(key.partition(".")[0] == name for key in self.all_written)
 
     def place(self, label: str) -> str:
         """The full name of a key: of several, the one that the user wrote."""

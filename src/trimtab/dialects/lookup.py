@@ -68,9 +68,16 @@ def look_up(
     if problems and not partial:
         raise problems[0].error
     values |= _unknown_by_section(dialect, settings, values)
-    found = Given(dialect, values | sections, settings, documented=documented, width=width, version=version)
-    found.places, found.problems = taken, [*problems, *wrong]
-    return found
+    return Given(
+        dialect,
+        values | sections,
+        settings,
+        version or dialect.version,
+        documented=documented,
+        width=width,
+        places=taken,
+        problems=(*problems, *wrong),
+    )
 
 
 def _open_sections(dialect: Dialect, settings: Mapping[str, Any]) -> dict[str, Any]:

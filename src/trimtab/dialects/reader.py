@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
@@ -75,12 +75,11 @@ def read(
     asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=version)
     if not is_chosen and (later := _shown_release(dialect, asked)) != version:
         asked = _look_up(dialect, keys, found, where, documented=documented, width=width, version=later)
-    asked.is_run = whole
+    parents = [each.name for each in found.parents if _matters(dialect, each)]
+    asked = replace(asked, is_run=whole, builds_on_others=bool(parents))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)  # doubts become findings
-        parents = [each.name for each in found.parents if _matters(dialect, each)]
-        asked.builds_on_others = bool(parents)
-        reading, errors = _reading(dialect, asked, parents)
+        reading, errors, acting = _reading(dialect, asked, parents)
         reading = replace(reading, defaults=_defaults(asked, reading, where, found))
     if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
@@ -98,9 +97,9 @@ def read(
         *(
             ()
             if any(map(answers_clients, found.programs))
-            else idle_findings(asked, reading, is_command=bool(found.programs))
+            else idle_findings(asked, reading, acting, is_command=bool(found.programs))
         ),
-        *gone_findings(asked, reading),
+        *gone_findings(asked, reading, acting),
         *_by_default(asked, reading, where, found),
     )
     told = {each.key for each in said}
@@ -148,7 +147,7 @@ def _may_have(dialect: Dialect, name: str) -> bool:
     return name.partition(".")[0] in sections
 
 
-def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[str, ConfigError]) -> bool:
+def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[PartName, ConfigError]) -> bool:
     """Whether a file of which nothing could be read is one all the same: the framework's own, and nothing to be said with --set."""
     whole = asked.whole or dialect.starts(found.programs)
     is_open = any(isinstance(value, Unknown) for value in asked.values.values())
@@ -290,32 +289,36 @@ def _says(reading: Reading) -> bool:
     return any(part is not None for part in parts) or bool(reading.shaping)
 
 
-def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Reading, Mapping[Any, ConfigError]]:
-    """What each part says, and why those that say nothing do not; `parents`: files they build on and that are not known."""
-    errors: dict[Literal["correction", "loss", "advantage"], ConfigError] = {}
+def _reading(
+    dialect: Dialect, asked: Given, parents: list[str]
+) -> tuple[Reading, Mapping[PartName, ConfigError], Set[str]]:
+    """What each part says, why those that say nothing do not, and the keys that the rules of the others asked for, which are all
+    that can change a reading; `parents`: files they build on and that are not known."""
+    errors: dict[PartName, ConfigError] = {}
+    acting: set[str] = set()
 
-    def part(name: Literal["correction", "loss", "advantage"], rule: Callable[[], Any], otherwise: Any) -> Any:
-        asked.looked_at.clear()
+    def part(name: PartName, rule: Callable[[Given], Any], otherwise: Any) -> Any:
+        watched, trace = asked.traced()
         try:
             for problem in asked.problems:
                 if problem.part == name:
                     raise problem.error
-            found = rule()
-            asked.acting |= asked.looked_at
-            return found
+            said = rule(watched)
+            acting.update(trace)
+            return said
         except ConfigError as error:
             errors[name] = error
             return otherwise
 
     silent = not asked.speaks_of("correction") and not asked.closed_section
-    rule = part("correction", lambda: _correction(dialect, asked, parents, silent), None)
+    rule = part("correction", lambda given: _correction(dialect, given, parents, silent), None)
     unsaid = silent and bool(asked.places)
     loss_of = dialect.loss_of if asked.speaks_of("loss") or dialect.is_loss else None
-    loss = part("loss", lambda: loss_of(asked) if loss_of else LossPart(), LossPart())
+    loss = part("loss", lambda given: loss_of(given) if loss_of else LossPart(), LossPart())
     advantage_of = dialect.advantage_of if asked.speaks_of("advantage") else None
     advantage = part(
         "advantage",
-        lambda: as_group_estimator(advantage_of(asked)) if advantage_of else AdvantagePart(),
+        lambda given: as_group_estimator(advantage_of(given)) if advantage_of else AdvantagePart(),
         AdvantagePart(),
     )
     shown = dialect.version_of(asked)
@@ -337,7 +340,7 @@ def _reading(dialect: Dialect, asked: Given, parents: list[str]) -> tuple[Readin
         said=tuple(asked.path(label) for label in asked.values),
         values={name: each for name, each in asked.values.items() if not isinstance(each, Unreadable | Unknown)},
     )
-    return reading, errors
+    return reading, errors, acting
 
 
 def _correction(dialect: Dialect, asked: Given, parents: list[str], silent: bool) -> Correction | None:

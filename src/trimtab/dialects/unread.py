@@ -6,7 +6,7 @@ No rule reads them, and their names say that they matter; or they are written fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, cast, get_args
 
 from trimtab.dialects.files.unknown import Unknown
@@ -195,18 +195,18 @@ def unused_findings(given: Given) -> Iterator[Finding]:
     )
 
 
-def idle_findings(given: Given, reading: Reading, *, is_command: bool) -> Iterator[Finding]:
+def idle_findings(given: Given, reading: Reading, acting: Set[str], *, is_command: bool) -> Iterator[Finding]:
     """One note with the numbers that change nothing here. A default is one of them in a command only.
 
-    A number that no rule asks for is not in the formula that is shown. Of a switch that says nothing: it chooses the formula, and a rule
-    may take it for granted. Where a framework ignores a switch, a remark of its own says so.
+    A number that no rule asks for, and so is not among the `acting`, is not in the formula that is shown. Of a switch that says nothing:
+    it chooses the formula, and a rule may take it for granted. Where a framework ignores a switch, a remark of its own says so.
     """
     refused = {each.part for each in reading.refused}
     read = {part for part in get_args(PartName) if given.speaks_of(part)} - refused
     named = [
         name
         for label, name in given.places.items()
-        if label not in given.acting
+        if label not in acting
         and given.part_of(label) in read
         and _is_amount(given.values.get(label))
         and _asks(given, label, is_command)
@@ -215,14 +215,14 @@ def idle_findings(given: Given, reading: Reading, *, is_command: bool) -> Iterat
     yield from one_note(named[:MOST_NAMED], "This is written down and without effect under these settings.")
 
 
-def gone_findings(given: Given, reading: Reading) -> Iterator[Finding]:
+def gone_findings(given: Given, reading: Reading, acting: Set[str]) -> Iterator[Finding]:
     """For each part that is refused, one note with what of a clip, a ratio or a KL goes with it."""
     for refusal in reading.refused:
         named = [
             name
             for label, name in given.places.items()
             if given.part_of(label) == refusal.part
-            and label not in given.acting
+            and label not in acting
             and _asks(given, label, True)
             and name.rpartition(".")[2] not in refusal.text.replace("-", "_")
         ]

@@ -62,7 +62,7 @@ class Search:
 
     def given(self, settings: Mapping[str, Any]) -> Given:
         """These values as the reader sees them."""
-        return Given(self.dialect, {**self.pinned, **settings}, {}, documented=False, width=None)
+        return Given(self.dialect, {**self.pinned, **settings}, {}, self.dialect.version)
 
     def read(self, settings: Mapping[str, Any]) -> Fields | None:
         """What the reader makes of them; None where it refuses."""
