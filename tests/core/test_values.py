@@ -14,8 +14,8 @@ from trimtab.config.presets import preset
 from trimtab.core.batch import batch
 from trimtab.core.correct import Corrected, correct, decide
 from trimtab.core.decisions import Decisions
+from trimtab.core.layout import Padded
 from trimtab.core.metrics import Metrics
-from trimtab.core.ranks import ALONE
 from trimtab.errors import InputError
 
 
@@ -457,7 +457,7 @@ def test_metrics_speak_of_the_mask_that_was_given_whatever_becomes_of_it(kind: t
     rule = preset("token-mis", upper=2.0)
 
     def seen() -> Decisions:
-        return decide(rule, batch(policies, rule.pairs, mask, advantages=None, cu_seqlens=None, ranks=ALONE))
+        return decide(rule, batch(policies, rule.pairs, mask, Padded(), advantages=None))
 
     wanted, later = dict(Metrics(rule, seen, valued=False)), seen()
     mask[0, :2] = 0

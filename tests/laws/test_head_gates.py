@@ -15,7 +15,7 @@ from torch import Tensor
 import trimtab
 from trimtab.core.batch import batch
 from trimtab.core.head import Head, HeadLogProbs
-from trimtab.core.ranks import ALONE
+from trimtab.core.layout import Packed
 from trimtab.errors import ConfigError, InputError
 
 SIZE = 8
@@ -47,9 +47,8 @@ def divergence(metric: str, direction: str | None, p: Tensor, q: Tensor, sampled
         own,
         ("proximal/behavior",),
         torch.ones(len(sampled), dtype=torch.bool),
+        Packed(cu_seqlens=whole, tokens=len(sampled)),
         advantages=None,
-        cu_seqlens=whole,
-        ranks=ALONE,
         head=head,
     )
     return made.over_head(metric, direction, "proximal/behavior")

@@ -15,7 +15,8 @@ from trimtab.config.algebra import Correction, Gate
 from trimtab.config.presets import BYPASS, PRESETS, preset
 from trimtab.core.batch import batch as tensors_of
 from trimtab.core.correct import correct, decide
-from trimtab.core.ranks import groups
+from trimtab.core.inputs import checked_layout
+from trimtab.core.ranks import ALONE
 from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigWarning, InputError
 from trimtab.explain.thresholds import PRINTED_SHARES, SHARES, gate_distance, gate_sentence, gates_of, threshold_form
@@ -225,9 +226,8 @@ def _curve_of(gate: Gate, inputs: _Inputs) -> KeepCurve:
     rule = Correction(gates=(gate,))
     target = inputs.log_probs.get("proximal", inputs.log_probs["current"])
     given = {"behavior": inputs.log_probs["behavior"], "proximal": target, "current": target}
-    tensors = tensors_of(
-        given, rule.pairs, inputs.trained, advantages=None, cu_seqlens=inputs.bounds, ranks=groups(None, None)
-    )
+    layout = checked_layout(given, inputs.trained, inputs.bounds, ALONE)
+    tensors = tensors_of(given, rule.pairs, inputs.trained, layout, advantages=None)
     found = decide(rule, tensors).results[0]
     real = (found.counted > 0).flatten().numpy()
     low, high, tokens = (each.flatten().double().numpy()[real] for each in (found.low, found.high, found.counted))

@@ -16,13 +16,11 @@ from trimtab.core.inputs import (
     check_device,
     check_group,
     check_like,
-    checked_layout,
     number_of_sequences,
     per_token,
     rounding,
 )
 from trimtab.core.layout import Layout, Turns, run_index, turn_units
-from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import above, indicator, is_finite, number_of, working_type, zero_outside
 from trimtab.errors import InputError
 
@@ -150,17 +148,18 @@ def batch(
     policies: Mapping[str, Tensor],
     pairs: tuple[str, ...],
     mask: Tensor,
+    layout: Layout,
     *,
     advantages: Tensor | None,
-    cu_seqlens: Tensor | None,
-    ranks: Ranks,
     head: HeadLogProbs | None = None,
     age: Tensor | None = None,
     entropy: Tensor | None = None,
     group: Tensor | None = None,
 ) -> Batch:
-    """Check the tensors against each other, then clean them. Data never raises here, only shapes, types and devices."""
-    layout = checked_layout(policies, mask, cu_seqlens, ranks)
+    """The tensors of a call, cleaned. `inputs.checked_layout` has checked policies and mask; what stands beside them is checked here.
+
+    Data never raises, only shapes, types and devices.
+    """
     kind, masked = working_type(*policies.values()), as_mask(mask)
     differences = {pair: _difference(policies, pair, kind) for pair in pairs}
     valid = indicator(masked, kind)

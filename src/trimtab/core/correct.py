@@ -78,8 +78,8 @@ class Corrected:
             raise InputError(
                 f"weight needs the shape of mask {tuple(mask.shape)}, got {tuple(weight.shape)}. One weight per token."
             )
-        ranks = groups(process_group, None)
-        tokens, given = batch({}, (), mask, advantages=None, cu_seqlens=cu_seqlens, ranks=ranks), weight.detach()
+        layout = checked_layout({}, mask, cu_seqlens, groups(process_group, None))
+        tokens, given = batch({}, (), mask, layout, advantages=None), weight.detach()
         given = given.to(working_type(given))
         valid = tokens.valid.to(given.dtype).mul_(is_finite(given))
         stays = valid if kept is None else valid * indicator(kept, valid.dtype)
@@ -130,15 +130,19 @@ def correct(
     rule = as_correction(rule)
     given = {"behavior": behavior, "proximal": proximal, "current": current}
     found = required_log_probs(rule, given, advantages, context_group)
-    ranks = groups(process_group, context_group)
-    layout = checked_layout(found, mask, cu_seqlens, ranks)
+    layout = checked_layout(found, mask, cu_seqlens, groups(process_group, context_group))
     check_head(rule, head, mask)
     check_further(rule, age=age, entropy=entropy, group=group)
 
     def plain(mask: Tensor) -> Decisions:
-        beside: dict[str, Any] = {"advantages": advantages, "cu_seqlens": cu_seqlens, "head": head}
-        beside |= {"age": age, "entropy": entropy, "group": group}
-        return decide(rule, batch(found, rule.pairs, mask, **beside, ranks=ranks))
+        beside: dict[str, Any] = {
+            "advantages": advantages,
+            "head": head,
+            "age": age,
+            "entropy": entropy,
+            "group": group,
+        }
+        return decide(rule, batch(found, rule.pairs, mask, layout, **beside))
 
     fast = (
         fast_decisions(rule, found, mask, layout) if advantages is None else None

@@ -19,7 +19,7 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.losses import Reduction
 from trimtab.core.batch import batch
-from trimtab.core.inputs import check_all, check_group, takes_arrays
+from trimtab.core.inputs import check_all, check_group, checked_layout, takes_arrays
 from trimtab.core.layout import Layout
 from trimtab.core.ranks import Ranks, groups
 from trimtab.core.ratio import indicator, is_finite
@@ -86,7 +86,8 @@ class Denominator:
         if not parts:
             raise InputError("Denominator needs a mask, got none. A rank without rows passes one of shape (0, width).")
         ranks = groups(process_group, context_group)
-        found = [batch({}, (), mask, advantages=None, cu_seqlens=bounds, ranks=ranks) for mask, bounds, _ in parts]
+        laid = [(mask, checked_layout({}, mask, bounds, ranks)) for mask, bounds, _ in parts]
+        found = [batch({}, (), mask, layout, advantages=None) for mask, layout in laid]
         for tokens, (_, _, ids) in zip(found, parts, strict=True):
             check_group(ids, len(tokens.lengths))
         lengths = torch.cat([tokens.lengths for tokens in found])

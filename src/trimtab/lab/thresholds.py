@@ -179,7 +179,7 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
 
     from trimtab.core.batch import batch
     from trimtab.core.correct import decide
-    from trimtab.core.ranks import groups
+    from trimtab.core.layout import Padded
 
     rule = Correction(gates=(gate,))
     mask = _pad(rows, "mask", 0.0).bool()
@@ -188,9 +188,8 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
         {"proximal": proximal, "behavior": behavior, "current": proximal},
         rule.pairs,
         mask,
+        Padded(),
         advantages=None,
-        cu_seqlens=None,
-        ranks=groups(None, None),
     )
     found = decide(rule, tokens).results[0]
     right = torch.tensor([row.correct for row in rows])

@@ -16,7 +16,7 @@ from trimtab.core.layout import Layout
 from trimtab.core.reduce import Denominator
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LossCall:
     """What one call asks for. `policies` are those that are compared, in `pairs`; `anchor` the one that ρ divides by."""
 
@@ -30,7 +30,6 @@ class LossCall:
     anchor: str
     advantages: Tensor
     mask: Tensor
-    cu_seqlens: Tensor | None
     layout: Layout
     entropy: Tensor | None
     denominator: Denominator | None

@@ -21,7 +21,7 @@ from trimtab.config.losses import Objective
 from trimtab.core.batch import batch
 from trimtab.core.correct import decide
 from trimtab.core.head import Buckets, HeadLogProbs, buckets_of
-from trimtab.core.ranks import ALONE
+from trimtab.core.layout import Packed
 from trimtab.core.ratio import zero_outside
 from trimtab.errors import ConfigError, InputError
 from trimtab.losses.table import OBJECTIVES
@@ -66,7 +66,7 @@ def _slopes(
     policies = {name: each.detach() for name, each in buckets.log_probs.items()}
     whole = torch.tensor([0, len(token)], device=token.device)
     advantages = terms.advantages.expand(terms.batch.valid.shape).reshape(-1)[token]
-    entries = batch(policies, pairs, mask, advantages=advantages, cu_seqlens=whole, ranks=ALONE)
+    entries = batch(policies, pairs, mask, Packed(cu_seqlens=whole, tokens=len(token)), advantages=advantages)
     made = decide(alone, entries)
     with torch.enable_grad():
         leaf = policies["current"].clone().requires_grad_()

@@ -111,9 +111,25 @@ def policy_loss(
     anchor = _anchor(loss, policies, correction)
     compared = _policies_of(policies, pairs := _pairs(correction, anchor, penalty[0]))
     layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
-    setting = (loss, correction, reduction, penalty, bonus)
-    tokens = (compared, pairs, anchor, advantages, mask, cu_seqlens, layout)
-    call = LossCall(*setting, *tokens, entropy, denominator, group, generator, head, age)
+    call = LossCall(
+        loss=loss,
+        correction=correction,
+        reduction=reduction,
+        penalty=penalty,
+        bonus=bonus,
+        policies=compared,
+        pairs=pairs,
+        anchor=anchor,
+        advantages=advantages,
+        mask=mask,
+        layout=layout,
+        entropy=entropy,
+        denominator=denominator,
+        group=group,
+        generator=generator,
+        head=head,
+        age=age,
+    )
     quick = fast_policy_loss(call, plain_loss)  # the same in one pass, where it fits
     found = PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
     _say_if_all_rejected(call, found, mask)
@@ -159,15 +175,13 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
 
 @torch.no_grad()
 def _batch(call: LossCall, current: Tensor) -> Batch:
-    policies, ranks = {**call.policies, "current": current}, call.layout.ranks
     rule = call.correction if isinstance(call.correction, Correction) else None
     return batch(
-        policies,
+        {**call.policies, "current": current},
         call.pairs,
         call.mask,
+        call.layout,
         advantages=call.advantages,
-        cu_seqlens=call.cu_seqlens,
-        ranks=ranks,
         head=call.head,
         age=call.age,
         entropy=call.entropy if rule is not None and rule.needs_entropy else None,

@@ -16,7 +16,7 @@ from trimtab.config.kept_shares import IDLE, STARVING
 from trimtab.core.batch import batch
 from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
-from trimtab.core.ranks import groups
+from trimtab.core.layout import Padded
 from trimtab.errors import RunError
 from trimtab.train.messages import Stepped
 
@@ -95,9 +95,8 @@ def thresholds(rule: Correction, stepped: Stepped, keep: float) -> dict[int, str
         {"proximal": target, "current": target, "behavior": torch.from_numpy(stepped.behavior)},
         rule.pairs,
         torch.from_numpy(stepped.mask) & ~target.isnan(),
+        Padded(),
         advantages=torch.from_numpy(stepped.advantages),
-        cu_seqlens=None,
-        ranks=groups(None, None),
     )
     found = {place: _bounds(each, keep) for place, each in enumerate(decide(rule, tokens).results)}
     return {place: text for place, text in found.items() if text}
