@@ -24,10 +24,10 @@ from trimtab.advantage.token_level import TOKEN_LEVEL, Estimate, path, to_go
 from trimtab.config.advantages import ESTIMATORS, Distillation, Estimator, Gae, Gdpo, Shaping
 from trimtab.config.advantages import estimator as estimator_of_kind
 from trimtab.config.base import of_kind
-from trimtab.core.decisions import as_metric
 from trimtab.core.inputs import layout_of, takes_arrays
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
+from trimtab.core.sums import as_metric
 from trimtab.errors import InputError
 
 AS_GIVEN = Shaping()

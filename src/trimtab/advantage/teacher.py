@@ -8,8 +8,8 @@ from torch import Tensor
 
 from trimtab.config.advantages import Distillation
 from trimtab.core.divergence import k3
-from trimtab.core.measures import LIMIT
 from trimtab.core.ratio import is_finite, working_type, zero_outside
+from trimtab.core.sums import LIMIT
 
 
 @torch.no_grad()

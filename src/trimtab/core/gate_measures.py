@@ -8,11 +8,22 @@ import torch
 from torch import Tensor
 
 from trimtab.core.bounds import is_fixed
-from trimtab.core.decisions import MOST, Decisions, describe, has_tokens, over_ranks, quotient, sum_of_rows, with_prefix
+from trimtab.core.decisions import Decisions
 from trimtab.core.gate import GateResult
 from trimtab.core.layout import Layout
-from trimtab.core.measures import LIMIT, Measure, bound_figure, quantile_points
+from trimtab.core.measures import Measure, bound_figure, quantile_points
 from trimtab.core.ratio import is_inside, small_sum_of, sum_of
+from trimtab.core.sums import (
+    LIMIT,
+    MOST,
+    OF_GATE,
+    describe,
+    has_tokens,
+    means,
+    sum_of_rows,
+    total_sums,
+    with_prefix,
+)
 
 
 def found_gate_bound(index: int, name: str) -> Measure:
@@ -64,15 +75,11 @@ def gate_rejections(index: int, name: str) -> Measure:
     def section(made: Decisions) -> dict[str, Tensor]:
         found = made.results[index]
         here, lost, of_unit = _turned_away(found, made.batch.layout)
-        rows = (here, lost, has_tokens(here), has_tokens(here) * (lost == here))
+        rows = {"tokens": here, "lost": lost, "rows": has_tokens(here), "lost_rows": has_tokens(here) * (lost == here)}
         share = 1.0 if found.units is None else made.ranks.row_share
-        sides = (sum_of(of_unit * side) * share for side in _sides(found))
-        number, fallen, some, whole, high, low = over_ranks(
-            made.ranks, *(sum_of_rows(made.ranks, each) for each in rows), *sides
-        )
-        parts = {"rejected_tokens": (fallen, number), "rejected_sequences": (whole, some)}
-        parts |= {"high_tokens": (high, number), "low_tokens": (low, number)}
-        return with_prefix(name, {part: quotient(*fraction) for part, fraction in parts.items()})
+        above, below = (sum_of(of_unit * side) * share for side in _sides(found))
+        local = {part: sum_of_rows(made.ranks, each) for part, each in rows.items()} | {"above": above, "below": below}
+        return with_prefix(name, means(OF_GATE, total_sums(made.ranks, local)))
 
     return section
 

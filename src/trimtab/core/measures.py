@@ -14,17 +14,7 @@ from torch import Tensor
 
 from trimtab.core.batch import UNKNOWN_AGE, Batch
 from trimtab.core.bounds import Bound
-from trimtab.core.decisions import (
-    MOST,
-    Decisions,
-    as_metric,
-    describe,
-    has_tokens,
-    over_ranks,
-    quotient,
-    sum_of_rows,
-    with_prefix,
-)
+from trimtab.core.decisions import Decisions
 from trimtab.core.divergence import k3
 from trimtab.core.quantiles import quantiles
 from trimtab.core.ranks import Ranks
@@ -39,9 +29,25 @@ from trimtab.core.ratio import (
     sum_of,
     zero_outside,
 )
+from trimtab.core.sums import (
+    GAPS,
+    LIMIT,
+    MEANS,
+    MOST,
+    POINTS,
+    SELECTION,
+    TOUCHED,
+    as_metric,
+    describe,
+    has_tokens,
+    means,
+    over_ranks,
+    quotient,
+    sum_of_rows,
+    total_sums,
+    with_prefix,
+)
 
-LIMIT = 20.0
-POINTS = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 Measure = Callable[[Decisions], dict[str, Tensor]]
 
 
@@ -50,17 +56,17 @@ def counts(made: Decisions) -> dict[str, Tensor]:
     batch, lengths = made.batch, made.batch.layout.count(made.kept)
     rows, some_kept = (sum_of_rows(made.ranks, has_tokens(each)) for each in (batch.lengths, lengths))
     masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
-    masked, valid, kept, some_kept, rows = over_ranks(
-        made.ranks, masked, made.number, number_of(made.kept), some_kept, rows
-    )
-    return {
-        "tokens": valid.float(),
-        "sequences": rows.float(),
-        "missing_fraction": quotient(masked - valid, masked),
-        "kept_fraction": quotient(kept, valid),
-        "kept_sequence_fraction": quotient(some_kept, rows),
-        "all_rejected": (kept == 0).float(),
+    local = {
+        "masked": masked,
+        "tokens": made.number,
+        "kept": number_of(made.kept),
+        "kept_rows": some_kept,
+        "rows": rows,
     }
+    sums = total_sums(made.ranks, local)
+    numbers = {"tokens": sums["tokens"].float(), "sequences": sums["rows"].float()}
+    sums |= {"missing": sums["masked"] - sums["tokens"]}
+    return numbers | means(MEANS, sums) | {"all_rejected": (sums["kept"] == 0).float()}
 
 
 def drift(made: Decisions) -> dict[str, Tensor]:
@@ -73,33 +79,26 @@ def drift(made: Decisions) -> dict[str, Tensor]:
     estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
     distances = torch.abs(log_r, out=held)
     total = sum_of_rows(made.ranks, made.total_log_r)
-    number, total, weighted, square, linear, estimate, distance = over_ranks(
-        made.ranks, made.number, total, weighted, square, linear, estimate, sum_of(distances)
-    )
+    local = {"tokens": made.number, "log_r": total, "r_log_r": weighted, "excess_squares": square, "excess": linear}
+    sums = total_sums(made.ranks, local | {"k3": estimate, "abs_log_r": sum_of(distances)})
+    sums |= {"minus_log_r": 0.0 - sums["log_r"], "chi2_token": sums["excess_squares"] + 2 * sums["excess"]}
     peak = made.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
-    return {
-        "drift/kl": quotient(0.0 - total, number),
-        "drift/kl_reverse": quotient(weighted, number),
-        "drift/k3": quotient(estimate, number),
-        "drift/chi2_token": quotient(square + 2 * linear, number),
-        "drift/abs_log_r": quotient(distance, number),
-        "drift/abs_log_r_max": as_metric(peak),
-    }
+    return means(MEANS, sums) | {"drift/abs_log_r_max": as_metric(peak)}
 
 
 def reverse(made: Decisions) -> dict[str, Tensor]:
     """k3 in the other direction."""
-    estimate, number = over_ranks(made.ranks, small_sum_of(k3(made.log_r.clamp(-LIMIT, LIMIT).neg_())), made.number)
-    return {"drift/k3_reverse": quotient(estimate, number)}
+    estimate = small_sum_of(k3(made.log_r.clamp(-LIMIT, LIMIT).neg_()))
+    return means(MEANS, total_sums(made.ranks, {"k3_reverse": estimate, "tokens": made.number}))
 
 
 def probabilities(made: Decisions) -> dict[str, Tensor]:
     """How far the probabilities lie apart."""
     target, base = made.rule.pair.split("/")
     apart = (made.batch.probability(target) - made.batch.probability(base)).abs_()
-    total, number = over_ranks(made.ranks, sum_of(apart), made.number)
+    sums = total_sums(made.ranks, {"prob_diff": sum_of(apart), "tokens": made.number})
     peak = made.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
-    return {"drift/prob_diff": quotient(total, number), "drift/prob_diff_max": as_metric(peak)}
+    return means(MEANS, sums) | {"drift/prob_diff_max": as_metric(peak)}
 
 
 def perplexity(made: Decisions) -> dict[str, Tensor]:
@@ -110,28 +109,19 @@ def perplexity(made: Decisions) -> dict[str, Tensor]:
     behavior = batch.layout.sums(zero_outside(batch.log_probs("behavior"), batch.valid)) / lengths
     apart = made.total_log_r / lengths  # log perplexity of behavior less that of the target
     most = math.log(MOST)
-    rows = [
-        (-behavior).clamp(max=most).exp(),
-        (-behavior - apart).clamp(max=most).exp(),
-        (-apart).clamp(max=most).exp(),
-        -apart,
-        apart.abs(),
-        (2 * made.total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
-    ]
-    number, *sums = over_ranks(
-        made.ranks, sum_of_rows(made.ranks, present), *(sum_of_rows(made.ranks, each * present) for each in rows)
-    )
-    names = [
-        "perplexity/behavior",
-        "perplexity/target",
-        "perplexity/ratio",
-        "perplexity/log_diff",
-        "perplexity/log_diff_abs",
-    ]
-    means = dict(zip([*names, "drift/chi2_sequence"], (quotient(each, number) for each in sums), strict=True))
+    rows = {
+        "perplexity_behavior": (-behavior).clamp(max=most).exp(),
+        "perplexity_target": (-behavior - apart).clamp(max=most).exp(),
+        "perplexity_ratio": (-apart).clamp(max=most).exp(),
+        "log_diff": -apart,
+        "log_diff_abs": apart.abs(),
+        "chi2_sequence": (2 * made.total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
+    }
+    local = {name: sum_of_rows(made.ranks, each * present) for name, each in rows.items()}
+    sums = total_sums(made.ranks, {"rows": sum_of_rows(made.ranks, present)} | local)
     apart = saturating_cast(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
     ends = describe(-apart * present, present, sum_of(present), made.ranks, made.ranks.row_share)
-    return means | {
+    return means(MEANS, sums) | {
         "perplexity/log_diff_max": as_metric(ends.greatest),
         "perplexity/log_diff_min": as_metric(ends.least),
     }
@@ -217,11 +207,13 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
             return torch.zeros_like(number)
         return number - small_sum_of(is_inside(weighed.log_raw, lower, upper).flatten().mul_(counted))
 
-    sums = (beyond(None, weighed.bounds.upper), beyond(weighed.bounds.lower, None), number)
-    high, low, number = over_ranks(
-        made.ranks, *sums
-    )  # of sequences, each as often as it has ranks: shares are the same
-    return {"weight/touched_high": quotient(high, number), "weight/touched_low": quotient(low, number)}
+    local = {
+        "above": beyond(None, weighed.bounds.upper),
+        "below": beyond(weighed.bounds.lower, None),
+        "weighed": number,
+    }
+    sums = total_sums(made.ranks, local)  # of sequences, each as often as it has ranks: shares are the same
+    return means(TOUCHED, sums)
 
 
 def found_weight_bound(made: Decisions) -> dict[str, Tensor]:
@@ -250,15 +242,15 @@ def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
     """Valid tokens with a log-prob above 0, and with a mask of neither 0 nor 1 / valid tokens, over all ranks."""
     valid = number_of(tokens.valid)
     partial = torch.zeros_like(valid) if tokens.partial is None else sum_of(tokens.partial)
-    positive, partial, valid = over_ranks(tokens.layout.ranks, tokens.positive(), partial, valid)
-    return {"positive_fraction": quotient(positive, valid), "partial_fraction": quotient(partial, valid)}
+    local = {"doubtful": tokens.positive(), "partial": partial, "tokens": valid}
+    return means(MEANS, total_sums(tokens.layout.ranks, local))
 
 
 def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
     """Valid tokens whose advantage is NaN or infinite, which is taken as 0 / valid tokens, over all ranks."""
     assert tokens.unvalued is not None
-    lost, number = over_ranks(tokens.layout.ranks, sum_of(tokens.unvalued), number_of(tokens.valid))
-    return {"advantage/missing_fraction": quotient(lost, number)}
+    local = {"unvalued": sum_of(tokens.unvalued), "tokens": number_of(tokens.valid)}
+    return means(GAPS, total_sums(tokens.layout.ranks, local))
 
 
 def selection(made: Decisions) -> dict[str, Tensor]:
@@ -270,12 +262,7 @@ def selection(made: Decisions) -> dict[str, Tensor]:
     assert advantages is not None
     kept, valid = above(made.weight, 0.0), made.batch.valid
     up, down = above(advantages, 0.0), below(advantages, 0.0)
-    marks = (small_sum_of(each) for each in (up, up * kept, down, down * kept, valid, kept))
-    sums = (sum_of(each) for each in (advantages, advantages * kept))
-    ups, ups_kept, downs, downs_kept, number, left, whole, net = over_ranks(made.ranks, *marks, *sums)
-    return {
-        "selection/kept_given_positive": quotient(ups_kept, ups),
-        "selection/kept_given_negative": quotient(downs_kept, downs),
-        "selection/net_advantage": quotient(net, left),
-        "selection/mean_advantage": quotient(whole, number),
-    }
+    marks = {"positive": up, "positive_acting": up * kept, "negative": down, "negative_acting": down * kept}
+    local = {name: small_sum_of(each) for name, each in (marks | {"tokens": valid, "acting": kept}).items()}
+    local |= {"advantage": sum_of(advantages), "acting_advantage": sum_of(advantages * kept)}
+    return means(SELECTION, total_sums(made.ranks, local))

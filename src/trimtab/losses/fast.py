@@ -38,6 +38,7 @@ from trimtab.core.fast.metrics import as_numbers, as_tensors, per
 from trimtab.core.inputs import per_token, rounding
 from trimtab.core.metrics import Metrics
 from trimtab.core.reduce import Denominator, common_factor
+from trimtab.core.sums import GAPS, MEANS, SELECTION
 from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
 from trimtab.losses.metrics import Measured, PolicyMetrics
@@ -50,20 +51,13 @@ CLIPPED = {
     "policy/clip_low": ("clipped_low", "kept"),
     "policy/clip_dual": ("clipped_dual", "kept"),
 }
-GAPS = {"advantage/missing_fraction": ("missing", "trained")}
-DOUBTFUL = {"positive_fraction": ("doubtful", "trained"), "partial_fraction": ("partial", "trained")}
+DOUBTFUL = {name: MEANS[name] for name in ("positive_fraction", "partial_fraction")}
 DRIFT = {
     "policy/k1": ("minus_log_rho", "kept"),
     "policy/k3": ("k3", "kept"),
     "policy/ratio_mean": ("rho", "kept"),
     "policy/ratio_min": ("min_rho", "some"),
     "policy/ratio_max": ("max_rho", "some"),
-}
-SELECTION = {
-    "selection/kept_given_positive": ("positive_acting", "positive"),
-    "selection/kept_given_negative": ("negative_acting", "negative"),
-    "selection/net_advantage": ("acting_advantage", "acting"),
-    "selection/mean_advantage": ("advantage", "trained"),
 }
 """Metrics that are a sum over a sum of `FastLoss.sums`."""
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
@@ -143,7 +137,7 @@ class FastLoss:
 def _with_parts(sums: dict[str, float], trained: float, partial: float) -> dict[str, float]:
     some = float(sums["kept"] > 0)
     return sums | {
-        "trained": trained,
+        "tokens": trained,
         "partial": partial,
         "some": some,
         "minus_log_rho": -sums["log_rho"],

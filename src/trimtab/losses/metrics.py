@@ -11,12 +11,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trimtab.core.decisions import as_metric
 from trimtab.core.divergence import k3
-from trimtab.core.measures import LIMIT, doubtful_tokens, missing_advantages
+from trimtab.core.measures import doubtful_tokens, missing_advantages
 from trimtab.core.metrics import LazyMetrics, Metrics, WeightMetrics, unknown_metric
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import sum_of
+from trimtab.core.sums import LIMIT, as_metric
 from trimtab.losses.terms import Surrogate, Terms
 
 Measured = Callable[[], dict[str, Tensor]]

@@ -18,7 +18,7 @@ from trimtab.core.correct import correct
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
 from trimtab.core.fast import quantiles
-from trimtab.core.measures import POINTS
+from trimtab.core.sums import POINTS
 
 SEQUENCE = Gate(metric="ratio", level="sequence", lower=0.99, upper=1.01)
 RULES = {

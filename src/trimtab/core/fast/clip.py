@@ -39,8 +39,9 @@ from trimtab.core.fast.loops import (
 )
 from trimtab.core.fast.records import fresh_sums, program
 from trimtab.core.fast.stages import decide_chunk, end_of_chunk, row_ends
+from trimtab.core.sums import LIMIT
 
-FAR, LARGE = f32(20.0), f32(1e15)
+FAR, LARGE = f32(LIMIT), f32(1e15)
 """A log ρ and an advantage beyond which the plain form works out the loss."""
 WRITTEN, LEFT, MISSING = range(3)
 """What became of a loss: its gradient is written, it is left to the plain form, or a trained token lacks a log-prob."""
@@ -308,8 +309,8 @@ def clip_sums(policies, advantages, weight, trained, kept, clip, totals):
         if count_bytes(stays) > 0:
             _add_ratios(_ratio_block(now, then, worth, stays, clip[0].low, clip[0].high, clip[0].dual), total)
         signs = _signs(now, then, other, worth, weights, here, clip[0].most_log_prob)
-        missing, positive, positive_acting, negative, negative_acting, acting, doubtful = signs
-        total.missing += missing
+        unvalued, positive, positive_acting, negative, negative_acting, acting, doubtful = signs
+        total.unvalued += unvalued
         total.positive += positive
         total.positive_acting += positive_acting
         total.negative += negative

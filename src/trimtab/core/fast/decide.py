@@ -18,8 +18,8 @@ from trimtab.core.decisions import Decisions
 from trimtab.core.fast import metrics
 from trimtab.core.fast.fits import ON_TOKENS, TOKEN, pass_fits
 from trimtab.core.layout import Layout, Packed
-from trimtab.core.measures import POINTS
 from trimtab.core.metrics import Metrics, gate_name
+from trimtab.core.sums import POINTS
 from trimtab.errors import InputError
 
 SMALL = 4096

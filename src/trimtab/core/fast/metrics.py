@@ -11,39 +11,11 @@ from torch import Tensor
 from trimtab.config.algebra import Correction
 from trimtab.core.cached import cache_by_identity
 from trimtab.core.metrics import RAW, gate_name
+from trimtab.core.sums import MEANS, OF_GATE, TOUCHED
 
 if TYPE_CHECKING:
     from trimtab.core.fast.decide import FastRun
 
-MEANS: dict[str, tuple[str, str]] = {
-    "missing_fraction": ("missing", "masked"),
-    "kept_fraction": ("kept", "tokens"),
-    "kept_sequence_fraction": ("kept_rows", "rows"),
-    "positive_fraction": ("positive", "tokens"),
-    "partial_fraction": ("partial", "tokens"),
-    "drift/kl": ("minus_log_r", "tokens"),
-    "drift/kl_reverse": ("r_log_r", "tokens"),
-    "drift/k3": ("k3", "tokens"),
-    "drift/k3_reverse": ("k3_reverse", "tokens"),
-    "drift/chi2_token": ("chi2_token", "tokens"),
-    "drift/chi2_sequence": ("chi2", "rows"),
-    "drift/abs_log_r": ("abs_log_r", "tokens"),
-    "drift/prob_diff": ("prob_diff", "tokens"),
-    "perplexity/behavior": ("perplexity_behavior", "rows"),
-    "perplexity/target": ("perplexity_target", "rows"),
-    "perplexity/ratio": ("perplexity_ratio", "rows"),
-    "perplexity/log_diff": ("log_diff", "rows"),
-    "perplexity/log_diff_abs": ("log_diff_abs", "rows"),
-}
-"""A metric that is a sum over a sum."""
-TOUCHED = {"weight/touched_high": ("above", "weighed"), "weight/touched_low": ("below", "weighed")}
-OF_GATE = {
-    "rejected_tokens": ("lost", "tokens"),
-    "rejected_sequences": ("lost_rows", "rows"),
-    "high_tokens": ("above", "tokens"),
-    "low_tokens": ("below", "tokens"),
-}
-"""What of a gate is a sum over a sum of its own."""
 SUMMARY = ("mean", "std", "min", "max")
 _COUNTS = ("tokens", "sequences", "all_rejected")
 _ENDS = ("drift/abs_log_r_max", "drift/prob_diff_max", "perplexity/log_diff_max", "perplexity/log_diff_min")

@@ -12,7 +12,6 @@ from typing import Any, no_type_check
 
 import numpy as np
 
-from trimtab.core.decisions import MOST
 from trimtab.core.fast.decide import FastRun, flat, flat_marks
 from trimtab.core.fast.fits import ABS_LOG_RATIO, K1_FORWARD, K2, ON_TOKENS, RATIO, REJECT, SECOND_MOMENT, TOKEN
 from trimtab.core.fast.loops import (
@@ -28,7 +27,7 @@ from trimtab.core.fast.loops import (
     one_of,
 )
 from trimtab.core.fast.stages import shown
-from trimtab.core.measures import POINTS
+from trimtab.core.sums import MOST, POINTS
 
 SHARES = tuple(POINTS.values())
 BINS = 65536

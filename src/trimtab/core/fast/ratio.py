@@ -32,10 +32,11 @@ from trimtab.core.fast.loops import (
     one_of,
     where_marked,
 )
+from trimtab.core.inputs import ROUNDING
 
 SHORT = 128
 """Tokens of a row below which several are measured at once."""
-POSITIVE = f32(0.01)
+POSITIVE = f32(ROUNDING)
 """A log-prob up to here is one above 0 by rounding."""
 
 
@@ -248,8 +249,9 @@ def measure_rows(x, base, far, part, out, rows, totals):
         return
     for r in range(len(rows)):
         low, high = part[r], part[r + 1]
-        room = excess[low:high], ratio[low:high], k3[low:high]
-        linear, square = _measure(x[low:high], base[low:high], far, room[0], room[1], room[2], totals)
+        linear, square = _measure(
+            x[low:high], base[low:high], far, excess[low:high], ratio[low:high], k3[low:high], totals
+        )
         rows[r].excess, rows[r].excess_squares = linear, square
 
 

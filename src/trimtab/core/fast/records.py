@@ -35,17 +35,17 @@ all tokens have one weight, that, and its log before bounds."""
 JUDGED = _record("tokens least greatest lost")
 """Tokens a gate looked at, the least and the greatest it measured, and how many it turned away."""
 TOTALS = _record(
-    "masked tokens log_r excess excess_squares k3 k3_reverse excess_log_r abs_log_r prob_diff positive "  # of tokens; excess: r − 1
+    "masked tokens log_r excess excess_squares k3 k3_reverse excess_log_r abs_log_r prob_diff doubtful "  # of tokens; excess: r − 1
     "kept weight weight_squares weighed above below "  # above, below: weighed tokens beyond the bounds of the weight
-    "rows kept_rows perplexity_behavior perplexity_target perplexity_ratio log_diff log_diff_abs chi2 "
+    "rows kept_rows perplexity_behavior perplexity_target perplexity_ratio log_diff log_diff_abs chi2_sequence "
     "max_abs_log_r max_log_r max_minus_log_r max_prob_diff max_weight max_minus_weight max_log_prob max_log_diff max_minus_log_diff"
 )
 GATE_TOTALS = _record("tokens lost above below units value squares rows lost_rows max max_minus")
 CLIP_TOTALS = _record(
-    "doubtful kept log_rho k3 excess clipped_high clipped_low clipped_dual missing "
+    "doubtful kept log_rho k3 excess clipped_high clipped_low clipped_dual unvalued "
     "positive positive_acting negative negative_acting acting advantage acting_advantage max_log_rho max_minus_log_rho"
 )
-"""Of the kept: log ρ, k3, ρ − 1. `missing`: trained tokens without an advantage. Acting tokens have a weight above 0."""
+"""Of the kept: log ρ, k3, ρ − 1. `unvalued`: trained tokens without an advantage. Acting tokens have a weight above 0."""
 
 
 def fresh(kind: np.dtype[Any], shape: int | tuple[int, ...] = 1) -> Any:

@@ -12,19 +12,18 @@ from __future__ import annotations
 import math
 from typing import no_type_check
 
-from trimtab.core.decisions import MOST
 from trimtab.core.fast.fits import K3_FORWARD, RATIO
 from trimtab.core.fast.gate import RATIOS, THIRDS, VALUES, divergence, judge, statistic, turn_away
 from trimtab.core.fast.loops import ZERO, compiled, f32, f64, inlined, last_counted, ratios_and_k3
 from trimtab.core.fast.ratio import measure_rows, positive_tokens, split
 from trimtab.core.fast.weight import LOG_MOST, gathered, weigh
-from trimtab.core.measures import LIMIT
+from trimtab.core.sums import LIMIT, MOST
 
 CHUNK = 2048
 """Tokens (and rows) of a chunk of short rows; a longer row is a chunk of its own."""
 SCRATCH, FLAGS = 6, 2
 """Numbers and flags of scratch for each token of a chunk."""
-FAR, HUGE = f32(20.0), f32(80.0)
+FAR, HUGE = f32(LIMIT), f32(80.0)
 """A log-ratio and a log-prob beyond which the plain form decides."""
 
 
@@ -98,7 +97,7 @@ def decide_chunk(given, part, tokens, rule, room, sums):
     acting, inside = flags[0, :n], flags[1, :n]
     acting[:] = 1
     if observes:
-        totals[0].positive += positive_tokens(target, base, trained, most)
+        totals[0].doubtful += positive_tokens(target, base, trained, most)
         out_of = scratch[VALUES, :n], scratch[RATIOS, :n], scratch[THIRDS, :n]
         measure_rows(x, base, far, part, out_of, rows, totals[0])
     elif _needs_k3(gates):
@@ -148,7 +147,7 @@ def finish(rows, judged, gates, totals, of_gates):
         total.perplexity_ratio += math.exp(min(-apart, LOG_MOST))
         total.log_diff -= apart
         total.log_diff_abs += abs(apart)
-        total.chi2 += math.expm1(2 * min(max(row.log_r, -LIMIT), LIMIT))
+        total.chi2_sequence += math.expm1(2 * min(max(row.log_r, -LIMIT), LIMIT))
         total.max_log_diff = max(total.max_log_diff, -f32(apart))
         total.max_minus_log_diff = max(total.max_minus_log_diff, f32(apart))
     for g in range(len(gates)):

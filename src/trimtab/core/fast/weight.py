@@ -8,7 +8,6 @@ from typing import no_type_check
 
 import numpy as np
 
-from trimtab.core.decisions import MOST
 from trimtab.core.fast.fits import GEOMETRIC, ON_GATHERED, ON_TOKENS, ONE, SEQUENCE, TOKEN
 from trimtab.core.fast.gate import HELD, POWERS, RATIOS
 from trimtab.core.fast.loops import (
@@ -34,6 +33,7 @@ from trimtab.core.fast.loops import (
     where_marked,
 )
 from trimtab.core.fast.ratio import are_within
+from trimtab.core.sums import MOST
 
 LOG_MOST = math.log(MOST)
 SMALL = 1e-3
