@@ -7,7 +7,6 @@ log-probs ─► batch ─► correction ─► weight, kept ─┐
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,19 +17,29 @@ from torch.distributed import ProcessGroup
 
 from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
-from trimtab.config.losses import REDUCTIONS, EntropyBonus, Fipo, Gspo, KlPenalty, Objective, Reduction
+from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.config.losses.named import loss_named
 from trimtab.config.presets.named import as_correction
 from trimtab.core.batch import Batch, batch
-from trimtab.core.correct import Corrected, check_further, check_head, decide, is_whole_batch, required_log_probs
+from trimtab.core.correct import Corrected, check_further, check_head, decide, is_whole_batch
 from trimtab.core.head import HeadLogProbs
 from trimtab.core.inputs import check_group, checked_layout, takes_arrays
 from trimtab.core.metrics import Metrics, WeightMetrics, say_all_rejected
 from trimtab.core.ranks import groups
 from trimtab.core.ratio import indicator, zero_outside
 from trimtab.core.reduce import Denominator, denominator_of, share
-from trimtab.errors import ConfigError, ConfigWarning, InputError
-from trimtab.losses.call import LossCall
+from trimtab.losses.call import (
+    LossCall,
+    anchor_of,
+    check_has_tokens,
+    check_terms,
+    chosen_reduction,
+    compared_pairs,
+    compared_policies,
+    known_mask,
+    rule_of,
+    warn_of_doubts,
+)
 from trimtab.losses.centering import check_centering, score_mean
 from trimtab.losses.fast import fast_policy_loss
 from trimtab.losses.kl import UNIT, kl_term
@@ -96,20 +105,20 @@ def policy_loss(
         correction = as_correction(correction)
     penalty = (None, 0.0) if kl is None else term_and_coefficient(UNIT, kl, "kl")
     bonus = (None, 0.0) if entropy_bonus is None else term_and_coefficient(BONUS, entropy_bonus, "entropy_bonus")
-    _check(loss, penalty[0], reference, bonus[0], entropy, mask, context_group)
-    reduction = _reduction(loss, reduction)
-    _warn(loss, _rule(correction), reduction, behavior=behavior if correction is None else None)
+    check_terms(loss, penalty[0], reference, bonus[0], entropy, mask, context_group)
+    reduction = chosen_reduction(loss, reduction)
+    warn_of_doubts(loss, rule_of(correction), reduction, behavior=behavior if correction is None else None)
     if denominator is None and process_group is None and context_group is None:
-        _check_not_empty(mask)
+        check_has_tokens(mask)
     policies = {"current": current, "proximal": proximal, "behavior": behavior, "reference": reference}
-    check_centering(loss, _rule(correction), head)
+    check_centering(loss, rule_of(correction), head)
     if isinstance(correction, Correction) or head is not None:
-        check_head(as_correction(_rule(correction) or "off"), head, mask)
+        check_head(as_correction(rule_of(correction) or "off"), head, mask)
     if isinstance(correction, Correction):
         check_further(correction, age=age, entropy=entropy, group=group)
-    mask = _mask(mask, correction, policies, advantages, context_group)
-    anchor = _anchor(loss, policies, correction)
-    compared = _policies_of(policies, pairs := _pairs(correction, anchor, penalty[0]))
+    mask = known_mask(mask, correction, policies, advantages, context_group)
+    anchor = anchor_of(loss, policies, correction)
+    compared = compared_policies(policies, pairs := compared_pairs(correction, anchor, penalty[0]))
     layout = checked_layout(compared, mask, cu_seqlens, groups(process_group, context_group))
     call = LossCall(
         loss=loss,
@@ -155,7 +164,7 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
     terms, seen = _with_decisions(call.correction, _terms_before(tokens, call.anchor, leaf, call.generator))
     surrogate = OBJECTIVES[type(call.loss)](call.loss, terms)
     parts = {"policy": _policy_part(surrogate, terms, reduction)}
-    rule = _rule(call.correction)
+    rule = rule_of(call.correction)
     if rule is not None and rule.centering is not None and call.head is not None:
         on = terms.tokens("centered")
         parts["centering"] = Part(score_mean(call.loss, rule, terms, call.head), on, on, 1.0, reduction)
@@ -213,7 +222,7 @@ def _policy_part(surrogate: Surrogate, terms: Terms, reduction: Reduction) -> Pa
 def _kl_part(
     kl: KlPenalty, coefficient: float, terms: Terms, correction: Correction | Corrected | None, reduction: Reduction
 ) -> Part:
-    on, rule = terms.tokens(kl.mask), _rule(correction)
+    on, rule = terms.tokens(kl.mask), rule_of(correction)
     weight = on * terms.weight if rule is not None and rule.applies_to == "policy+kl" else on
     return Part(kl_term(kl, terms), weight, on, coefficient, kl.reduction or reduction)
 
@@ -230,12 +239,6 @@ def _means(parts: Mapping[str, Part], valid: Tensor, entropy: Tensor | None) -> 
     if entropy is not None and "entropy" not in parts:
         means["entropy"] = zero_outside(entropy.detach(), valid), valid
     return means
-
-
-def _policies_of(policies: Mapping[str, Tensor | None], pairs: tuple[str, ...]) -> dict[str, Tensor]:
-    """The policies that are compared; the others are not looked at."""
-    named = {policy for pair in pairs for policy in pair.split("/")}
-    return {name: log_probs for name, log_probs in policies.items() if log_probs is not None and name in named}
 
 
 def _terms_before(tokens: Batch, anchor: str, current: Tensor, generator: torch.Generator | None) -> Terms:
@@ -262,105 +265,7 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
         centered = None
         if correction.centered is not None:
             centered = indicator(correction.centered, tokens.valid.dtype) * tokens.valid
-    rule = _rule(correction)
+    rule = rule_of(correction)
     after = rule is not None and rule.denominator == "kept"
     lengths = tokens.layout.total(kept) if after else tokens.lengths
     return replace(terms, kept=kept, weight=weight, centered=centered, lengths=lengths), seen
-
-
-def _reduction(loss: Objective, asked: Reduction | str | None) -> Reduction:
-    """The reduction asked for, or the loss's own. Named ones are made beforehand: nothing is validated while it is compiled."""
-    name = loss.own_reduction if asked is None else asked
-    known = REDUCTIONS.get(name) if isinstance(name, str) else None
-    return Reduction.from_settings(name) if known is None else known
-
-
-def _rule(correction: Correction | Corrected | None) -> Correction | None:
-    return correction.rule if isinstance(correction, Corrected) else correction
-
-
-def _anchor(loss: Objective, policies: Mapping[str, Tensor | None], correction: Correction | Corrected | None) -> str:
-    """The policy that ρ divides by; `current` itself where a loss has no ratio and none was given."""
-    rule = _rule(correction)
-    name = "behavior" if rule is not None and rule.policies == "bypass" else "proximal"
-    if policies[name] is not None:
-        return name
-    if not loss.uses_ratio:
-        return "current"
-    remedy = "It divides by them." if name == "behavior" else "On data just sampled, pass proximal=current.detach()."
-    raise InputError(f"{type(loss).__name__} needs {name} log-probs, got None. {remedy}")
-
-
-def _pairs(correction: Correction | Corrected | None, anchor: str, kl: KlPenalty | None) -> tuple[str, ...]:
-    """The pairs of policies to compare, each once: the correction's, ρ's, and the reference's."""
-    own = correction.pairs if isinstance(correction, Correction) else ()
-    reference = () if kl is None else ("current/reference",)
-    return tuple(dict.fromkeys([*own, f"current/{anchor}", *reference]))
-
-
-def _mask(
-    mask: Tensor,
-    correction: Correction | Corrected | None,
-    policies: Mapping[str, Tensor | None],
-    advantages: Tensor,
-    context_group: ProcessGroup | None,
-) -> Tensor:
-    """The mask less the tokens that a correction made beforehand found missing; one still to be made must have what it reads."""
-    if isinstance(correction, Correction):
-        required_log_probs(correction, policies, advantages, context_group)
-    if not isinstance(correction, Corrected):
-        return mask
-    if correction.weight.shape != mask.shape:
-        raise InputError(
-            f"correction needs the shape of mask {tuple(mask.shape)}, got {tuple(correction.weight.shape)}. "
-            "Take this micro-batch out of it with .part(index)."
-        )
-    return torch.where(correction.trained, mask, torch.zeros_like(mask))
-
-
-UNUSED_BEHAVIOR = (
-    "policy_loss got behavior log-probs and no correction, so they change nothing. Pass correction='token-tis' or another, "
-    "correction='off' to measure only, or leave behavior out."
-)
-
-
-def _warn(loss: Objective, rule: Correction | None, reduction: Reduction, *, behavior: Tensor | None) -> None:
-    """Warn the caller of `policy_loss` of what is probably not meant; nothing is said while it is compiled."""
-    if torch.compiler.is_compiling():
-        return
-    for doubt in loss.doubts_beside(rule, reduction):
-        warnings.warn(doubt, ConfigWarning, stacklevel=4)
-    if behavior is not None:
-        warnings.warn(UNUSED_BEHAVIOR, ConfigWarning, stacklevel=4)
-
-
-def _check_not_empty(mask: Tensor) -> None:
-    if mask.numel() == 0:
-        raise InputError(
-            f"policy_loss needs tokens, got a mask of shape {tuple(mask.shape)}. Leave the empty batch out."
-        )
-
-
-def _check(
-    loss: object,
-    kl: KlPenalty | None,
-    reference: Tensor | None,
-    bonus: EntropyBonus | None,
-    entropy: Tensor | None,
-    mask: Tensor,
-    context_group: ProcessGroup | None,
-) -> None:
-    if type(loss) not in OBJECTIVES:
-        raise ConfigError(f"policy_loss needs a loss such as trimtab.Clip(), got {loss!r}. See trimtab.config.losses.")
-    if isinstance(loss, Gspo) and loss.level == "segment" and context_group is not None:
-        raise InputError("Gspo by segment needs whole sequences, got a context_group. Use level sequence.")
-    if isinstance(loss, Fipo) and context_group is not None:
-        raise InputError("Fipo needs whole sequences, got a context_group. It looks at every token after a token.")
-    if kl is not None and reference is None:
-        raise InputError("KlPenalty needs reference log-probs, got None. Pass reference, or drop kl.")
-    if bonus is not None and entropy is None:
-        raise InputError("EntropyBonus needs entropy, got None. Pass the entropy of each token, or drop entropy_bonus.")
-    if entropy is not None and (entropy.shape != mask.shape or not entropy.is_floating_point()):
-        raise InputError(
-            f"entropy needs one number per token, shape {tuple(mask.shape)}, got {entropy.dtype} {tuple(entropy.shape)}."
-        )
