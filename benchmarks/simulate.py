@@ -41,8 +41,8 @@ from trimtab.train.judging import JudgePool
 from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
 from trimtab.train.parts import Parts, jobs_of, pretrained_of
+from trimtab.train.run_state import RunState
 from trimtab.train.staleness import room
-from trimtab.train.standing import Standing
 from trimtab.train.tasks import source
 from trimtab.train.watch import Watch
 
@@ -237,8 +237,8 @@ def cost_of_a_group(responses: int, tokens: int, groups: int = 4096, turns: int 
     make = partial(jobs_of, config, problems, policy, tokens)
     with JudgePool.of(config.task, problems) as judge, rare_collections():
         parts = SimpleNamespace(learner=learner, backend=backend, judge=judge, policy=policy, make=make)
-        standing = Standing(Watch(config.correction, config.learner.patience))
-        batches = BatchSource(config, cast("Parts", parts), standing, lambda kind, message: None)
+        state = RunState(Watch(config.correction, config.learner.patience))
+        batches = BatchSource(config, cast("Parts", parts), state, lambda kind, message: None)
         found: list[float] = []
         for version in range(turns):
             learner.version = backend.version = version

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from trimtab.errors import RunError
-from trimtab.train.entries import Entry, State
+from trimtab.train.buffer import Entry, State
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import late as is_late
 

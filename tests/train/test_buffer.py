@@ -13,9 +13,9 @@ from safetensors.numpy import load, save
 from tests.train.plain_buffer import PlainBuffer
 from tests.train.test_staleness import group_of, job_of, played
 from trimtab.errors import RunError
-from trimtab.train.buffer import Buffer
-from trimtab.train.entries import State
+from trimtab.train.buffer import Buffer, State
 from trimtab.train.messages import Group, Problem, Sample, Score
+from trimtab.train.run_state import pack_buffer, unpack_buffer
 
 PROBLEM = Problem("p", "1+1=", "2")
 SCORES = [Score(1.0, True), Score(0.5, False, {"exact": 0.5}, "timeout")]
@@ -51,7 +51,7 @@ def test_a_group_that_is_withdrawn_gives_its_place_back_and_not_its_number() -> 
     buffer.withdraw(1)
     assert (buffer.admitted, buffer.next, buffer.dropped) == (2, 3, 0)
     assert [job.group for job in buffer.waiting()] == [0, 2]
-    values, _ = buffer.snapshot()
+    values, _ = pack_buffer(buffer)
     assert values["admitted"] == values["trained"] + values["dropped"] + len(values["entries"])
     buffer.start([0])
     for number in (0, 1):
@@ -159,8 +159,8 @@ def test_a_saved_group_comes_back_whole() -> None:
     )  # fmt: skip
     empty = group_of(job_of(0), []).samples[0]
     buffer.finish(Group(job_of(1), (strange, empty)), SCORES)
-    values, arrays = buffer.snapshot()
-    again = Buffer.restore(json.loads(json.dumps(values)), load(save(arrays)))
+    values, arrays = pack_buffer(buffer)
+    again = unpack_buffer(json.loads(json.dumps(values)), load(save(arrays)))
     assert [job.group for job in again.waiting()] == [0, 2]
     assert [(job.seed, job.samples, job.prompt.tolist(), job.max_tokens) for job in again.waiting()] == [
         (0, 2, [0], 4),
@@ -179,11 +179,11 @@ def test_a_saved_group_comes_back_whole() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_saving_twice_saves_the_same(seed: int) -> None:
     buffer = played(seed, 3, 2, moves=60).buffer
-    values, arrays = buffer.snapshot()
-    values_again, arrays_again = Buffer.restore(values, arrays).snapshot()
+    values, arrays = pack_buffer(buffer)
+    values_again, arrays_again = pack_buffer(unpack_buffer(values, arrays))
     assert values == values_again
     assert all(np.array_equal(array, arrays_again[name]) for name, array in arrays.items())
-    assert buffer.counts["running"] + buffer.counts["waiting"] == Buffer.restore(values, arrays).counts["waiting"]
+    assert buffer.counts["running"] + buffer.counts["waiting"] == unpack_buffer(values, arrays).counts["waiting"]
 
 
 @dataclass
@@ -229,7 +229,7 @@ class Pair:
         """What runs is begun anew."""
         for each in (self.fast, self.plain):
             each.lost(range(self.fast.next))
-        self.fast = Buffer.restore(*self.fast.snapshot())
+        self.fast = unpack_buffer(*pack_buffer(self.fast))
 
     def check(self) -> None:
         fast, plain, most = self.fast, self.plain, self.random.randint(0, 3)

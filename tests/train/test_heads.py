@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +26,13 @@ from trimtab.train.engines.hf.sampling import cut_log_probs, draw
 from trimtab.train.engines.vllm import request
 from trimtab.train.engines.vllm.client import _listed
 from trimtab.train.engines.vllm.limits import check_run
-from trimtab.train.kept_heads import head_arrays, head_flaw, heads_from
 from trimtab.train.learner.row_heads import RowHeads
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.messages import Answer, Group, HeadKind, Job, Problem, Sample, SampledHead, Sampling, Score
 from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.run_state import ArrayReader, KeptSample, head_flaw, pack_buffer, pack_samples, unpack_buffer
 
 CUT = Sampling(temperature=0.8, top_k=9, top_p=0.8)
 
@@ -141,12 +142,18 @@ def _samples() -> list[Sample]:
     return [sample for number in sorted(found) for sample in found[number].samples]
 
 
+def _heads(arrays: dict[str, Any], samples: Sequence[Sample]) -> list[SampledHead | None]:
+    """Those that a checkpoint gives back."""
+    reader = ArrayReader(arrays)
+    return [reader.sample(KeptSample(length=len(each.tokens), finish=each.finish)).head for each in samples]
+
+
 def test_a_checkpoint_gives_heads_back_as_they_were() -> None:
     samples = _samples()
     lengths = [len(sample.tokens) for sample in samples]
-    arrays = head_arrays(samples)
+    arrays = pack_samples(samples)
     assert head_flaw(arrays, sum(lengths), VOCABULARY) is None
-    for sample, back in zip(samples, heads_from(arrays, lengths), strict=True):
+    for sample, back in zip(samples, _heads(arrays, samples), strict=True):
         assert (sample.head is None) == (back is None)
         if sample.head is not None and back is not None:
             for name in ("counts", "ids", "log_probs", "log_mass"):
@@ -155,9 +162,10 @@ def test_a_checkpoint_gives_heads_back_as_they_were() -> None:
 
 def test_without_heads_a_checkpoint_is_as_it_was_before_there_were_any() -> None:
     plain = [replace(sample, head=None) for sample in _samples()]
-    assert head_arrays(plain) == {}
-    assert heads_from({}, [len(sample.tokens) for sample in plain]) == [None] * len(plain)
-    assert head_flaw({}, 5, VOCABULARY) is None
+    arrays = pack_samples(plain)
+    assert set(arrays) == {"tokens", "behavior", "raw", "versions"}
+    assert _heads(arrays, plain) == [None] * len(plain)
+    assert head_flaw(arrays, 5, VOCABULARY) is None
 
 
 @pytest.mark.parametrize(
@@ -190,9 +198,9 @@ def test_a_buffer_saves_and_restores_heads() -> None:
     buffer.start([job.group], 0)
     buffer.sample(group)
     buffer.finish(group, [Score(1.0, True) for _ in group.samples])
-    values, arrays = buffer.snapshot()
-    restored = Buffer.restore(values, arrays)
-    again = restored.snapshot()[1]
+    values, arrays = pack_buffer(buffer)
+    restored = unpack_buffer(values, arrays)
+    again = pack_buffer(restored)[1]
     assert {name for name in arrays if name.startswith("head_")} == {
         "head_counts",
         "head_ids",

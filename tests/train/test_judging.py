@@ -14,12 +14,12 @@ from tests.waiting import until
 from trimtab.config.training import Reward, Task
 from trimtab.errors import RunError
 from trimtab.records.run import RunDirectory
-from trimtab.train.buffer import Buffer
+from trimtab.train.buffer import Buffer, State
 from trimtab.train.display import Silent
-from trimtab.train.entries import State
 from trimtab.train.judging import JudgePool
 from trimtab.train.loop import train
 from trimtab.train.messages import Problem, Score
+from trimtab.train.run_state import pack_buffer, unpack_buffer
 from trimtab.train.tasks import GivenUpError, Judge, source
 
 MINE = """
@@ -133,7 +133,7 @@ def test_a_sampled_group_is_scored_once_and_saved_as_waiting() -> None:
     buffer.lost([0, 1])  # its sampler may die: what it gave is here
     assert buffer.counts == {"waiting": 1, "running": 0, "sampled": 1, "ready": 0, "trained": 0, "dropped": 0}
     assert buffer.take(1, 3, 0) is None
-    again = Buffer.restore(*buffer.snapshot())
+    again = unpack_buffer(*pack_buffer(buffer))
     assert [job.group for job in again.waiting()] == [0, 1]
     assert buffer.finish(result, [Score(1.0, True)] * 2)
     assert [entry.job.group for entry in buffer.take(1, 3, 0) or []] == [0]

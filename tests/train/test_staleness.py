@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.train.buffer import Buffer
-from trimtab.train.entries import Entry
+from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
+from trimtab.train.run_state import pack_buffer, unpack_buffer
 from trimtab.train.staleness import late, room
 
 
@@ -86,12 +86,12 @@ class Simulated:
             self.trained.append((entry.job.group, self.version - entry.group.oldest))
 
     def saved(self) -> tuple[object, ...]:
-        values, arrays = self.buffer.snapshot()
+        values, arrays = pack_buffer(self.buffer)
         return json.dumps(values), {name: array.copy() for name, array in arrays.items()}, self.version, [*self.trained]
 
     def restart(self, saved: tuple[object, ...]) -> None:
         values, arrays, self.version, trained = saved
-        self.buffer, self.trained, self.running = Buffer.restore(json.loads(values), arrays), [*trained], {}
+        self.buffer, self.trained, self.running = unpack_buffer(json.loads(values), arrays), [*trained], {}
 
     def settle(self) -> None:
         """Nothing dies any more: whatever is under way finishes, and one batch is trained."""

@@ -11,6 +11,7 @@ from trimtab.config.training import Train
 from trimtab.errors import RunError
 from trimtab.train.learner.single import SingleLearner
 from trimtab.train.messages import Stepped
+from trimtab.train.run_state import KeptWatch
 from trimtab.train.watch import REMEDIES, STREAK, Watch, thresholds
 
 
@@ -86,5 +87,5 @@ def test_the_counts_survive_a_checkpoint() -> None:
     for _ in range(STREAK):
         watch.notes(found)
     again = Watch(watch.rule, 3)
-    again.restore(watch.state())
+    KeptWatch.model_validate(KeptWatch.of(watch)).put(again)
     assert [note for _ in range(STREAK) for note in again.notes(found)] == []

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from trimtab.config.base import excerpt
 from trimtab.config.training import Train
 from trimtab.errors import RunError
-from trimtab.train.entries import Entry
+from trimtab.train.buffer import Entry
 from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.judging import JudgedGroup
 from trimtab.train.messages import Group, Job
 from trimtab.train.parts import Parts
+from trimtab.train.run_state import Note, RunState
 from trimtab.train.sample_faults import SampleFaults
 from trimtab.train.staleness import room
-from trimtab.train.standing import Note, Standing
 from trimtab.train.stop import Stop
 from trimtab.train.tasks import GivenUpError
 
@@ -33,10 +33,10 @@ TOLD, HOPELESS = 3, 200
 
 
 class BatchSource:
-    """The run's side of sampling. The buffer is that of the run's standing, the back-end and the judges are its parts."""
+    """The run's side of sampling. The buffer is that of the run's state, the back-end and the judges are its parts."""
 
-    def __init__(self, config: Train, parts: Parts, standing: Standing, note: Note) -> None:
-        self._config, self._parts, self._standing, self._note = config, parts, standing, note
+    def __init__(self, config: Train, parts: Parts, state: RunState, note: Note) -> None:
+        self._config, self._parts, self._state, self._note = config, parts, state, note
         self._faults = SampleFaults()
         self._evaluation: Evaluation | None = None
         self._told_long = self._long_in_a_row = 0
@@ -50,7 +50,7 @@ class BatchSource:
         rollout, taken = self._config.rollout, list[Entry]()
 
         def is_ready() -> bool:
-            entries = self._standing.buffer.take(
+            entries = self._state.buffer.take(
                 rollout.groups, self._version, rollout.max_staleness, rollout.late, rollout.max_dropped
             )
             taken.extend(entries or ())
@@ -113,7 +113,7 @@ class BatchSource:
             self._finish(judged)
         for note in judge.new_notes():
             self._note("reward", note)
-        self._standing.buffer.lost(arrived.lost)
+        self._state.buffer.lost(arrived.lost)
         if evaluation is not None and (again := evaluation.lost(arrived.lost)):
             backend.give(again)
         for note in arrived.notes:
@@ -122,7 +122,7 @@ class BatchSource:
 
     def _judge(self, group: Group) -> None:
         """Have a group judged, unless it is one that came before."""
-        buffer, parts = self._standing.buffer, self._parts
+        buffer, parts = self._state.buffer, self._parts
         if buffer.sample(group):
             entry = buffer.entry(group.job.group)
             assert entry is not None
@@ -130,7 +130,7 @@ class BatchSource:
 
     def _pass_over(self, jobs: Sequence[Job]) -> bool:
         """Withdraw those whose prompts leave no room for a response, which costs their groups and not the run. Whether there were any."""
-        limit, buffer = self._parts.limit, self._standing.buffer
+        limit, buffer = self._parts.limit, self._state.buffer
         long = [job for job in jobs if limit is not None and len(job.prompt) >= limit]
         for job in long:
             entry = buffer.entry(job.group)
@@ -155,13 +155,13 @@ class BatchSource:
     def _finish(self, judged: JudgedGroup) -> None:
         """Take in the scores of a group. Without them it is sampled again when the run goes on."""
         if judged.scores is not None:
-            self._standing.buffer.finish(judged.group, judged.scores, judged.texts)
+            self._state.buffer.finish(judged.group, judged.scores, judged.texts)
             for kind, message in self._faults.notes(judged.group, judged.scores):
                 self._note(kind, message)
 
     def _admit(self) -> None:
         """Let in what the staleness rule allows, and give it to the samplers that have room."""
-        rollout, buffer, parts = self._config.rollout, self._standing.buffer, self._parts
+        rollout, buffer, parts = self._config.rollout, self._state.buffer, self._parts
         while True:
             allowed = room(
                 self._version, rollout.groups, rollout.max_staleness, buffer.admitted, buffer.trained, buffer.dropped

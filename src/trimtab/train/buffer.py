@@ -17,12 +17,13 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
 
 from trimtab.errors import RunError
-from trimtab.train.entries import Arrays, Entry, State, pack_entries, unpack_entries
-from trimtab.train.messages import Group, Job, Problem, Score
+from trimtab.train.messages import Answer, Group, Job, Problem, Score
 from trimtab.train.staleness import doomed, waits
 from trimtab.train.staleness import late as is_late
 
@@ -32,10 +33,56 @@ SLACK = 64
 """Entries of groups that have gone which a heap keeps beside those that are here."""
 
 
+class State(Enum):
+    """Where a group is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SAMPLED = "sampled"
+    READY = "ready"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+@dataclass(eq=False)
+class Entry:
+    """One group and all that belongs to it."""
+
+    problem: Problem
+    job: Job
+    state: State = State.WAITING
+    group: Group | None = None
+    scores: tuple[Score, ...] = ()
+    texts: tuple[str, ...] = ()
+    """The responses as text; not saved, so empty in an entry that comes from a checkpoint."""
+    attempts: int = 0
+    """How often its sampling was begun."""
+    oldest: int | None = None
+    """The oldest version among its tokens, once it is ready; None where it has none."""
+    begun: int | None = None
+    """Version at which it was given to a sampler, while it is under way: no token of it is older."""
+
+    def answers(self) -> list[Answer]:
+        """What the learner gets of it, once it is ready."""
+        assert self.group is not None
+        pairs = zip(self.group.samples, self.scores, strict=True)
+        return [Answer(self.job.group, place, self.job.prompt, *pair) for place, pair in enumerate(pairs)]
+
+
 class Buffer:
     """The groups that are neither trained nor dropped yet, and how many were."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        *,
+        next: int = 0,
+        admitted: int = 0,
+        trained: int = 0,
+        dropped: int = 0,
+        ignored: int = 0,
+    ) -> None:
+        """Empty, or as a checkpoint kept it."""
         self._entries: dict[int, Entry] = {}  # in rising order of number
         self._waiting: list[int] = []
         self._ready: list[int] = []
@@ -43,12 +90,12 @@ class Buffer:
         self._counts: Counter[State] = Counter()
         self._begun: Counter[int] = Counter()  # groups under way by the version they were given at
         self._aged: Counter[int] = Counter()  # ready ones by their oldest version
-        self._next = 0
-        self.admitted = 0
-        self.trained = 0
-        self.dropped = 0
-        self.ignored = 0
+        self._next = next
+        self.admitted, self.trained, self.dropped = admitted, trained, dropped
+        self.ignored = ignored
         """Results that came twice, or for groups unknown."""
+        for entry in entries:
+            self._put(entry)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -209,21 +256,9 @@ class Buffer:
                 del self._begun[entry.begun]
             entry.begun = None
 
-    def snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        """All there is to save: values for JSON, and arrays. Groups being sampled or scored are saved as waiting."""
-        entries, arrays = pack_entries(list(self._entries.values()))
-        counts = {"admitted": self.admitted, "trained": self.trained, "dropped": self.dropped, "ignored": self.ignored}
-        return {"next": self._next, **counts, "entries": entries}, arrays
-
-    @classmethod
-    def restore(cls, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> Buffer:
-        """The buffer that was saved. Its waiting groups lack the further fields of their problems: see `renew`."""
-        buffer = cls()
-        buffer._next, buffer.admitted = values["next"], values["admitted"]
-        buffer.trained, buffer.dropped, buffer.ignored = values["trained"], values["dropped"], values["ignored"]
-        for entry in unpack_entries(values["entries"], arrays):
-            buffer._put(entry)
-        return buffer
+    def entries(self) -> list[Entry]:
+        """All groups that are here, by number."""
+        return list(self._entries.values())
 
     def renew(self, made: Callable[[int], tuple[Problem, Job]]) -> None:
         """Have every waiting group made anew from its number: of what it is to be judged by, a checkpoint keeps nothing."""

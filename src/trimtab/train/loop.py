@@ -21,7 +21,7 @@ from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Stepped
 from trimtab.train.parts import build, settle_process
 from trimtab.train.recorded import batch_metrics, rollout_rows
-from trimtab.train.standing import Standing
+from trimtab.train.run_state import RunState
 from trimtab.train.stop import Stop
 from trimtab.train.watch import Watch
 from trimtab.train.world import changes
@@ -86,8 +86,8 @@ class Session:
         display.warn = self._display_failed
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
-        self.standing = Standing(Watch(config.correction, config.learner.patience))
-        self.batches = BatchSource(config, parts, self.standing, self._note)
+        self.state = RunState(Watch(config.correction, config.learner.patience))
+        self.batches = BatchSource(config, parts, self.state, self._note)
 
     def go(self, stop: Stop, *, resume: bool) -> Result:
         """The whole run."""
@@ -97,7 +97,7 @@ class Session:
             self._compare()
         self.run.remember(world=self.parts.world)
         if resume:
-            self.standing.restore(config, self.run, self.parts, self._note)
+            self.state.restore(config, self.run, self.parts, self._note)
             if self._finished():
                 return self._result(None)
         self.loggers = open_loggers(
@@ -108,19 +108,19 @@ class Session:
             settings=self.run.settings,
             step=learner.version,
         )
-        begun = time.perf_counter() - self.standing.seconds
+        begun = time.perf_counter() - self.state.seconds
         self.display.begin(self.run.path, learner.version)
         self._tell_of_task()
         self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
         while learner.version < config.steps and (stepped := self._step(stop)):
-            for note in self.standing.watch.notes(stepped):
+            for note in self.state.watch.notes(stepped):
                 self._note("gate", note)
-            self.standing.seconds = time.perf_counter() - begun
+            self.state.seconds = time.perf_counter() - begun
             if self._due():
                 self._save()
             collect_step()
-        if learner.version == config.steps and self.standing.owed is None:
+        if learner.version == config.steps and self.state.owed is None:
             return self._result(None)
         if not self._due():
             self._save()
@@ -138,14 +138,14 @@ class Session:
         self.backend.publish(learner.weights(), learner.version)
         step = learner.version - 1
         metrics = dict(stepped.metrics) | batch_metrics(
-            entries, self.standing.buffer, waited=waited, seconds=time.perf_counter() - clock
+            entries, self.state.buffer, waited=waited, seconds=time.perf_counter() - clock
         )
         if config.record.rollouts:
             self.run.rollouts(rollout_rows(step, entries, self.policy, stepped))
         last = learner.version == config.steps
         due = config.evaluate and (learner.version % config.evaluate.every == 0 or last)
         if due and not self._evaluate(learner.version, metrics):
-            self.standing.owed = {name: float(value) for name, value in metrics.items()}
+            self.state.owed = {name: float(value) for name, value in metrics.items()}
             return stepped
         self._log(step, metrics)
         return stepped
@@ -159,13 +159,13 @@ class Session:
 
         Its line may be there already, from a session that was killed since.
         """
-        if self.standing.owed is None:
-            if not self.standing.accuracies:
+        if self.state.owed is None:
+            if not self.state.accuracies:
                 self._evaluate(0, {})
             return
-        metrics, step = dict(self.standing.owed), self.learner.version - 1
+        metrics, step = dict(self.state.owed), self.learner.version - 1
         if self._evaluate(self.learner.version, metrics):
-            self.standing.owed = None
+            self.state.owed = None
             if not any(line["step"] == step for line in self.run.metrics()):
                 self._log(step, metrics)
             if self.learner.version == self.config.steps:
@@ -182,7 +182,7 @@ class Session:
         accuracy = self.batches.accuracy(self.parts.evaluator)
         if accuracy is None:
             return False
-        self.standing.accuracies.append(accuracy)
+        self.state.accuracies.append(accuracy)
         metrics |= {"eval/accuracy": accuracy, "time/evaluate": time.perf_counter() - clock}
         if version == 0:
             self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
@@ -214,7 +214,7 @@ class Session:
         self._note("logger", message)
 
     def _save(self) -> None:
-        self.standing.save(self.config, self.run, self.parts)
+        self.state.save(self.config, self.run, self.parts)
 
     def _compare(self) -> None:
         """Say what changed outside the run directory since the run's last session; runs of before it was noted say nothing."""
@@ -229,18 +229,18 @@ class Session:
         if done > wanted:
             raise ConfigError(f"--resume needs steps of {done} or more, got {wanted}. The run has gone as far as that.")
         self.run.resettle(self.config.model_dump(mode="json"))
-        if done == wanted and self.standing.owed is None:
+        if done == wanted and self.state.owed is None:
             self.display.note(f"The run is finished: all {done} steps are done. Go further with steps=N above {done}.")
-        return done == wanted and self.standing.owed is None
+        return done == wanted and self.state.owed is None
 
     def _result(self, stopped: str | None) -> Result:
-        seen = self.standing.accuracies
+        seen = self.state.accuracies
         return Result(
             path=self.run.path,
             steps=self.learner.version,
             before=seen[0] if seen else None,
             after=seen[-1] if seen else None,
             best=max(seen) if seen else None,
-            seconds=self.standing.seconds,
+            seconds=self.state.seconds,
             stopped=stopped,
         )

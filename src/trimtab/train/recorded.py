@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab.records.schema import RolloutRow
-from trimtab.train.buffer import Buffer
-from trimtab.train.entries import Entry
+from trimtab.train.buffer import Buffer, Entry
 from trimtab.train.messages import SampledHead, Stepped
 from trimtab.train.policy.policy import Policy
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -38,7 +36,7 @@ REMEDIES = {
 
 @dataclass
 class Watch:
-    """Counts over the steps of a run; `state` is saved with it."""
+    """Counts over the steps of a run; all but `streaks` is saved with it."""
 
     rule: Correction
     patience: int
@@ -74,14 +72,6 @@ class Watch:
         if kept > IDLE:
             return f"{name} has kept {kept:.1%} of the tokens for {STREAK} steps: it does next to nothing.{hint}"
         return f"{name} has kept only {kept:.1%} of the tokens for {STREAK} steps: the run learns from the rest.{hint}"
-
-    def state(self) -> dict[str, Any]:
-        """For the checkpoint."""
-        return {"idle_steps": self.idle_steps, "seen": dict(self.seen), "told": sorted(self.told)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """From the checkpoint."""
-        self.idle_steps, self.seen, self.told = state["idle_steps"], Counter(state["seen"]), set(state["told"])
 
 
 @torch.no_grad()
