@@ -23,8 +23,8 @@ from tests.train.batches import batch, policy  # noqa: E402
 from tests.train.far import FAR, READS, far_device  # noqa: E402
 from trimtab.config.training import Train  # noqa: E402
 from trimtab.train.engines.hf.engine import HfEngine  # noqa: E402
+from trimtab.train.learner.learner import Learner  # noqa: E402
 from trimtab.train.learner.ranks import LearnerRanks  # noqa: E402
-from trimtab.train.learner.single import SingleLearner  # noqa: E402
 from trimtab.train.messages import Job, Sampling  # noqa: E402
 from trimtab.train.weights.files import FileWeights  # noqa: E402
 
@@ -66,8 +66,8 @@ def learners(found: dict[str, Any], folder: Path) -> None:
     }.items():
         config = Train.from_settings({"correction": "geo-rs+token-mis", "learner": BASE | changes})
         here, there = (
-            SingleLearner(config, policy().model),
-            SingleLearner(config, policy().model, None, LearnerRanks(FAR)),
+            Learner(config, policy().model),
+            Learner(config, policy().model, None, LearnerRanks(FAR)),
         )
         reads: list[int] = []
         for each in rows:
@@ -83,10 +83,10 @@ def learners(found: dict[str, Any], folder: Path) -> None:
         place = folder / name.replace("'", "").replace(" ", "-")
         place.mkdir()
         there.save(place)
-        again = SingleLearner(config, policy(1).model)
+        again = Learner(config, policy(1).model)
         again.load(place)
         kept = all(torch.equal(value.cpu(), dict(again.weights())[key]) for key, value in weights[1].items())
-        back = SingleLearner(config, policy(1).model, None, LearnerRanks(FAR))
+        back = Learner(config, policy(1).model, None, LearnerRanks(FAR))
         back.load(place)
         kept &= all(torch.equal(value.cpu(), dict(back.weights())[key].cpu()) for key, value in weights[1].items())
         found[f"checkpoint {name}"] = {"same": kept}

@@ -23,8 +23,8 @@ from tests.train.batches import batch, policy
 from trimtab.config.losses import LOSSES
 from trimtab.config.presets import PRESETS
 from trimtab.config.training import Train
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.ranks import LearnerRanks
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.learner.update import Update
 
 STEPS = 3
@@ -82,7 +82,7 @@ def trained(config: Train, ranks: LearnerRanks | None, rows: list[Any], **kind: 
     model = made.model if kind.get("single") else made.model.double()
     reference = copy.deepcopy(policy(1).model.double()) if config.kl is not None else None
     teacher = None if config.teacher is None else copy.deepcopy(policy(2).model.double())
-    learner = SingleLearner(config, model, reference, ranks, teacher=teacher)
+    learner = Learner(config, model, reference, ranks, teacher=teacher)
     for each in rows:
         learner.learn(each)
     return {name: tensor.clone() for name, tensor in learner.weights()}
@@ -140,7 +140,7 @@ def _control(ranks: LearnerRanks, rows: list[Any], results: dict[str, dict[str, 
     for shard in ("ddp", "fsdp"):
         config = settings({}, shard)
         ranks.place(config.learner)
-        learner = SingleLearner(config, policy().model.double(), None, ranks)
+        learner = Learner(config, policy().model.double(), None, ranks)
         if ranks.rank == ranks.size - 1:
             Update._loss = lambda *given: own(*given) * 0.0
         for each in rows:

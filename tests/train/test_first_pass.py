@@ -9,9 +9,9 @@ from torch import Tensor
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.train.learner.first_pass import FirstPass
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.learner.step_tensors import StepTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
@@ -33,7 +33,7 @@ def learned(rows: Rows, *, shared: bool = True, **settings: object) -> tuple[Ste
         patch.setattr(Scorer, "__call__", counted)
         if not shared:
             patch.setattr(FirstPass, "of", lambda *_: None)
-        mine = SingleLearner(config, copy.deepcopy(made.model.double()))
+        mine = Learner(config, copy.deepcopy(made.model.double()))
         stepped = mine.learn(rows)
     return stepped, torch.cat([each.detach().flatten() for each in mine.model.parameters()]), passes
 
@@ -82,7 +82,7 @@ def test_rows_it_does_not_hold_are_not_given() -> None:
     made = policy()
     rows = batch(made, groups=3)
     config = Train.from_settings({"learner": {"minibatches": 1}})
-    scorer = SingleLearner(config, made.model).scorer
+    scorer = Learner(config, made.model).scorer
     valued = torch.ones(len(rows), dtype=torch.bool)
     valued[4] = False
     held = FirstPass.of(config, scorer, rows, 0, valued)

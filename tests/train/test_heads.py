@@ -26,10 +26,10 @@ from trimtab.train.engines.hf.sampling import cut_log_probs, draw
 from trimtab.train.engines.vllm import request
 from trimtab.train.engines.vllm.client import _listed
 from trimtab.train.engines.vllm.limits import check_run
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.row_heads import RowHeads
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.messages import Answer, Group, HeadKind, Job, Problem, Sample, SampledHead, Sampling, Score
 from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.run_state import ArrayReader, KeptSample, head_flaw, pack_buffer, pack_samples, unpack_buffer
@@ -297,7 +297,7 @@ def test_a_step_on_cut_samples_has_ratios_about_policies() -> None:
     replayed = _rows(found)
     means = {}
     for name, given_rows in (("replay", replayed), ("without", replace(replayed, heads=None))):
-        learner = SingleLearner(Train(correction="token-tis"), made.model)
+        learner = Learner(Train(correction="token-tis"), made.model)
         metrics = learner.learn(given_rows).metrics
         means[name] = metrics["ratio/mean"]
         made = policy()
@@ -336,7 +336,7 @@ def test_a_learner_centers_scores_by_micro_batches_as_it_does_at_once(
             rollout={"head": head, "top_p": sampling.top_p, "head_size": 5},
             learner={"micro_tokens": most, "lr": 1e-2, "minibatches": 1},
         )
-        found = SingleLearner(config, made.model).learn(moved)
+        found = Learner(config, made.model).learn(moved)
         assert ("policy/centering" in found.metrics) == (centering is not None)
         after[name] = torch.cat([each.detach().flatten() for each in made.model.parameters()])
     torch.testing.assert_close(after["whole"], after["small"], rtol=0, atol=2e-5)
@@ -349,7 +349,7 @@ def test_a_gate_over_the_head_keeps_what_the_policies_agree_on() -> None:
     for upper, kept in ((0.0, 0.0), (1e-4, 1.0)):
         gate = {"metric": "head_tv", "level": "sequence", "agg": "max", "upper": upper}
         config = Train(correction={"gates": [gate]}, rollout={"head": "top-k"})
-        found = SingleLearner(config, policy().model).learn(rows)
+        found = Learner(config, policy().model).learn(rows)
         assert found.metrics["kept_fraction"] == pytest.approx(kept, abs=0.2)
 
 

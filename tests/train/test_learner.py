@@ -13,8 +13,8 @@ from tests.train.batches import batch, policy
 from trimtab.config.advantages import Grpo
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows, micro_batches
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.learner.update import Update, loglinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
@@ -22,17 +22,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a 
 SETTINGS = {"correction": "token-tis", "learner": {"minibatches": 1, "warmup": 1, "lr": 1e-2}}
 
 
-def learner(model: PreTrainedModel, **changes: object) -> SingleLearner:
+def learner(model: PreTrainedModel, **changes: object) -> Learner:
     settings = {**SETTINGS, **changes}
-    return SingleLearner(Train.from_settings(settings), copy.deepcopy(model))
+    return Learner(Train.from_settings(settings), copy.deepcopy(model))
 
 
-def gradients(of: SingleLearner) -> Tensor:
+def gradients(of: Learner) -> Tensor:
     """Of the last update; clipped."""
     return torch.cat([each.grad.flatten() for each in of.model.parameters() if each.grad is not None])
 
 
-def weights(of: SingleLearner) -> Tensor:
+def weights(of: Learner) -> Tensor:
     return torch.cat([each.detach().flatten() for each in of.model.parameters()])
 
 
@@ -233,7 +233,7 @@ def test_kl_to_the_reference_pulls_rows_without_advantage() -> None:
     rows = batch(made)
     rows.reward.fill_(1.0)
     config = Train.from_settings({**SETTINGS, "kl": {"coefficient": 0.1}})
-    mine = SingleLearner(config, copy.deepcopy(made.model), other.model)
+    mine = Learner(config, copy.deepcopy(made.model), other.model)
     found = mine.learn(rows)
     assert found.outcome == "updated"
     assert found.metrics["policy/kl"] > 0
@@ -269,7 +269,7 @@ def test_minibatches_are_whole_groups_or_any_rows() -> None:
                 return super()._minibatch(part, index)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trimtab.train.learner.single.Update", Spy)
+            patch.setattr("trimtab.train.learner.learner.Update", Spy)
             mine.learn(rows)
         return seen
 

@@ -14,25 +14,25 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import CheckpointError, ConfigError
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.shared_prefix import shared_prefix
-from trimtab.train.learner.single import SingleLearner
 
 BASE = {"minibatches": 1, "warmup": 1, "lr": 1e-2}
 
 
-def learner(model: PreTrainedModel, **options: Any) -> SingleLearner:
-    return SingleLearner(Train.from_settings({"learner": BASE | options}), copy.deepcopy(model))
+def learner(model: PreTrainedModel, **options: Any) -> Learner:
+    return Learner(Train.from_settings({"learner": BASE | options}), copy.deepcopy(model))
 
 
-def without_fast_trunk(of: SingleLearner) -> SingleLearner:
+def without_fast_trunk(of: Learner) -> Learner:
     """The same with transformers' own trunk, as all the options have it."""
     of.scorer = Scorer(of.model, 1.0, plain_head=True)
     return of
 
 
-def gradients(of: SingleLearner) -> Tensor:
+def gradients(of: Learner) -> Tensor:
     return torch.cat([each.grad.flatten() for each in of.model.parameters() if each.grad is not None])
 
 
@@ -40,7 +40,7 @@ def log_probs(model: PreTrainedModel, rows: Rows) -> Tensor:
     return Scorer.of(model.eval(), 1.0).all(rows, 10_000).log_probs
 
 
-def held_for_backward(of: SingleLearner, rows: Rows) -> int:
+def held_for_backward(of: Learner, rows: Rows) -> int:
     """Bytes that a forward pass keeps for the way back."""
     seen: dict[int, int] = {}
 

@@ -17,7 +17,7 @@ from tests.train.runs import lines, weights
 from tests.train.started import MARK, Launcher, Started, check_records, kinds, surroundings, until
 
 SHARDS = ("ddp", "fsdp")
-FOLLOWER = "trimtab.train.learner.follower"
+FOLLOWER = "trimtab.train.learner.team"
 TRIALS = int(os.environ.get("TRIMTAB_TRIALS", "20"))
 
 

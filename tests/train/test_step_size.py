@@ -14,8 +14,8 @@ import trimtab
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
+from trimtab.train.learner.learner import Learner, StepTensors
 from trimtab.train.learner.ranks import LearnerRanks
-from trimtab.train.learner.single import SingleLearner, StepTensors
 from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
 
 BASE = {"minibatches": 1, "warmup": 1, "lr": 1e-2}
@@ -23,11 +23,11 @@ BASE = {"minibatches": 1, "warmup": 1, "lr": 1e-2}
 
 def stepped(
     correction: Any = "token-tis", *, drift: float = 1.0, **options: Any
-) -> tuple[SingleLearner, StepTensors, dict[str, Tensor]]:
+) -> tuple[Learner, StepTensors, dict[str, Tensor]]:
     """A learner after one step, what it did, and how far it moved each weight."""
     made = policy()
     config = Train.from_settings({"correction": correction, "loss": "reinforce", "learner": BASE | options})
-    learner = SingleLearner(config, copy.deepcopy(made.model))
+    learner = Learner(config, copy.deepcopy(made.model))
     before = {name: each.detach().clone() for name, each in learner.model.named_parameters()}
     found = learner.learn(batch(made, groups=8, drift=drift))
     return learner, found, {name: each.detach() - before[name] for name, each in learner.model.named_parameters()}

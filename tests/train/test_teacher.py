@@ -20,9 +20,9 @@ from trimtab.config.training import Tiny, Train
 from trimtab.errors import ConfigError
 from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.records.run import RunDirectory
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.loop import train
 from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.policy.tiny import tiny_policy
@@ -35,18 +35,16 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def learner(
-    model: PreTrainedModel, teacher: PreTrainedModel, advantage: dict[str, Any], **changes: Any
-) -> SingleLearner:
+def learner(model: PreTrainedModel, teacher: PreTrainedModel, advantage: dict[str, Any], **changes: Any) -> Learner:
     config = Train.from_settings({**SETTINGS, "advantage": {"kind": "distillation"} | advantage, **changes})
-    return SingleLearner(config, copy.deepcopy(model), teacher=copy.deepcopy(teacher))
+    return Learner(config, copy.deepcopy(model), teacher=copy.deepcopy(teacher))
 
 
 def opinion(model: PreTrainedModel, rows: Rows) -> Tensor:
     return Scorer.of(model, 1.0).all(rows, 10_000).log_probs.detach()
 
 
-def gradient(of: SingleLearner) -> Tensor:
+def gradient(of: Learner) -> Tensor:
     return torch.cat([each.grad.flatten() for each in of.model.parameters() if each.grad is not None])
 
 

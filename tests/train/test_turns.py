@@ -30,8 +30,8 @@ from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.turns import check_replies
 from trimtab.train.evaluate import Evaluation
+from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import batch_rows
-from trimtab.train.learner.single import SingleLearner
 from trimtab.train.loop import train
 from trimtab.train.messages import NOBODY, Answer, Group, Job, Problem, Sample, Score
 from trimtab.train.policy.warm_start import _demonstrations
@@ -244,7 +244,7 @@ def test_the_learner_trains_and_counts_own_tokens_only() -> None:
     assert rows.lengths.tolist() == [7, 8, 9, 10]
     assert (rows.age(2)[~rows.mask] == -1).all()
     config = Train(correction="token-tis")
-    stepped = SingleLearner(config, policy().model).step(answers())
+    stepped = Learner(config, policy().model).step(answers())
     # (5 + 6 + 7 + 8) / 4 tokens that the policy drew
     assert stepped.metrics["rollout/length"] == 6.5
     assert stepped.metrics["missing_fraction"] == 0
@@ -255,7 +255,7 @@ def test_the_learner_trains_and_counts_own_tokens_only() -> None:
 @pytest.mark.parametrize("proximal", ["recompute", "loglinear"])
 def test_log_probs_of_written_tokens_reach_nothing(proximal: str) -> None:
     config = Train(correction="token-tis", learner={"proximal": proximal})
-    made = [SingleLearner(config, policy().model) for _ in range(2)]
+    made = [Learner(config, policy().model) for _ in range(2)]
     steps = [each.step(answers(written=value)) for each, value in zip(made, (float("nan"), -40.0), strict=True)]
     clocks = ("time", "throughput")
     plain = [{name: value for name, value in each.metrics.items() if not name.startswith(clocks)} for each in steps]
@@ -269,7 +269,7 @@ def test_log_probs_of_written_tokens_reach_nothing(proximal: str) -> None:
 def test_a_segment_gate_drops_a_bad_turn_and_a_sequence_gate_the_whole_response() -> None:
     def kept(level: str) -> list[list[bool]]:
         gate = {"metric": "k3", "level": level, "agg": "mean", "upper": 0.1, "action": "reject"}
-        learner = SingleLearner(Train(correction={"gates": [gate], "weight": {"level": "one"}}), policy().model)
+        learner = Learner(Train(correction={"gates": [gate], "weight": {"level": "one"}}), policy().model)
         given_answers = answers()
         # behavior as the learner has it, but for the second turn of row 0: there each token is off by 2 (k3 = e² − 3 = 4.4)
         rows = batch_rows(given_answers)

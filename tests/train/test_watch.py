@@ -9,7 +9,7 @@ import trimtab
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.errors import RunError
-from trimtab.train.learner.single import SingleLearner
+from trimtab.train.learner.learner import Learner
 from trimtab.train.messages import Stepped
 from trimtab.train.run_state import KeptWatch
 from trimtab.train.watch import REMEDIES, STREAK, Watch, thresholds
@@ -18,7 +18,7 @@ from trimtab.train.watch import REMEDIES, STREAK, Watch, thresholds
 def stepped(correction: object, *, drift: float = 0.05, seed: int = 0) -> tuple[Stepped, Watch]:
     made = policy()
     config = Train.from_settings({"correction": correction, "learner": {"minibatches": 1}})
-    learner = SingleLearner(config, copy.deepcopy(made.model))
+    learner = Learner(config, copy.deepcopy(made.model))
     return learner.learn(batch(made, groups=8, drift=drift, seed=seed)).message({}), Watch(config.correction, 3)
 
 

@@ -17,8 +17,7 @@ from tests.waiting import LIMIT
 from trimtab.config.training import Train
 from trimtab.errors import RunError
 from trimtab.records.scratch import clear_scratch
-from trimtab.train.learner.protocol import Learner
-from trimtab.train.learner.single import SingleLearner
+from trimtab.train.learner.learner import Learner
 from trimtab.train.weights import files
 from trimtab.train.weights.files import FileReader, FileWeights
 from trimtab.train.weights.protocol import Publisher, WeightsReader
@@ -162,8 +161,7 @@ def test_what_a_killed_publisher_leaves_is_cleared_and_what_a_living_one_has_is_
 def test_a_learner_gives_tied_weights_once() -> None:
     made = policy()
     made.model.lm_head.weight = made.model.get_input_embeddings().weight
-    learner = SingleLearner(Train(), made.model)
-    assert isinstance(learner, Learner)
+    learner = Learner(Train(), made.model)
     names = [name for name, _ in learner.weights()]
     assert "lm_head.weight" not in names
     assert len(names) == len(list(made.model.parameters()))

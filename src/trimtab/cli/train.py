@@ -134,7 +134,7 @@ def _check_task(config: Train) -> None:
 def _follow() -> None:
     """What torchrun started beside the run's own process: it gets its settings from there."""
     _quiet_libraries()
-    from trimtab.train.learner.launch import follow_torchrun
+    from trimtab.train.learner.team import follow_torchrun
 
     follow_torchrun()
 

@@ -22,10 +22,8 @@ from trimtab.train.engines.table import EngineRecipe
 from trimtab.train.engines.turns import check_replies
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.judging import JudgePool
-from trimtab.train.learner.launch import learner_ranks
-from trimtab.train.learner.protocol import Learner
-from trimtab.train.learner.single import SingleLearner
-from trimtab.train.learner.team import TeamLearner
+from trimtab.train.learner.learner import Learner
+from trimtab.train.learner.team import lead, learner_ranks
 from trimtab.train.lengths import leave_out_long_rows, prompt_limit, short_enough
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
@@ -116,16 +114,16 @@ def _learner(
     """The learner, on one process or on several; the others are let go at a good end, and fall with this one at any other."""
     model, reference, teacher = models
     ranks = stack.enter_context(learner_ranks(config.learner, folder))
-    if ranks is None:
-        return SingleLearner(config, model, reference, teacher=teacher)
-    team = TeamLearner(config, model, reference, ranks, teacher=teacher)
+    with ranks.watched():
+        lead(config, models, ranks)
+        learner = Learner(config, model, reference, ranks, teacher=teacher)
 
     def let_go(kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            team.close()
+            learner.close()
 
     stack.push(let_go)
-    return team
+    return learner
 
 
 def settle_process(threads: int) -> None:

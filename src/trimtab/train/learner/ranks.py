@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, cast
 
@@ -32,6 +33,16 @@ _LOST = ("gloo", "NCCL", "ProcessGroup", "Connection closed by peer", "Connectio
 
 class RankLostError(RunError):
     """A rank that trains with this one does not answer any more."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankOrder:
+    """What rank 0 asks of the others."""
+
+    kind: Literal["learn", "weights", "gather", "take", "end"]
+    version: int = 0
+    rows: Any = None
+    """The batch to learn from."""
 
 
 class LearnerRanks:

@@ -1,4 +1,4 @@
-"""The learner in one process, or in each of several. One step: from a batch of answers to several optimiser updates.
+"""The learner in one process, or as the first of several ranks. One step: from a batch of answers to several optimiser updates.
 
 rows ─► proximal log-probs ─► gates ─► advantages over rows that stay ─► gates that look at them ─► weights
                                                                                                        │
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +26,10 @@ from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import device_of
 from trimtab.train.learner.adapters import add_adapters, merged_weights
 from trimtab.train.learner.first_pass import FirstPass
-from trimtab.train.learner.model_state import ModelState, once_each
+from trimtab.train.learner.model_state import ModelState, once_each, share_state
 from trimtab.train.learner.notes import floats
 from trimtab.train.learner.placement import scorer_of
-from trimtab.train.learner.ranks import LearnerRanks, whole_tensor
+from trimtab.train.learner.ranks import LearnerRanks, RankOrder, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.step_size import GradientMemory
 from trimtab.train.learner.step_tensors import LapClock, StepTensors, row_metrics, selection_metrics
@@ -37,8 +38,12 @@ from trimtab.train.learner.worth import Ahead, StepWorth
 from trimtab.train.messages import Answer, Stepped
 
 
-class SingleLearner:
-    """The model being trained and its optimiser, both its own, and how a step is made."""
+class Learner:
+    """Owns the model being trained, its optimiser, and what is saved of both.
+
+    With several ranks this one speaks and the others follow (`team.follow_orders`): each has a learner like this one, moved by the
+    parts of a verb (`learn`, `gathered`, `gather`, `take`). Alone, `ranks` says nothing to anybody.
+    """
 
     def __init__(
         self,
@@ -72,7 +77,9 @@ class SingleLearner:
         )
         self.memory = GradientMemory(self.ranks) if settings.gradient_cosine else None
         self.version = 0
+        """Steps made: the version of the weights."""
         self.skipped: Counter[str] = Counter()
+        """Steps without an update, by what came of them."""
 
     @property
     def device(self) -> torch.device:
@@ -81,32 +88,54 @@ class SingleLearner:
 
     def step(self, answers: Sequence[Answer]) -> Stepped:
         """Train on a batch; afterwards the weights are one version newer, also where nothing could be learned."""
-        made = self.learn(batch_rows(answers, self.device, replayed=self.config.rollout.head == "mask"))
-        return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
+        with self.ranks.watched():
+            rows = batch_rows(answers, replayed=self.config.rollout.head == "mask")
+            self.ranks.tell(RankOrder("learn", self.version, rows))
+            made = self.learn(rows.to(self.device))
+            return made.message({(each.group, each.place): row for row, each in enumerate(answers)})
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The present weights by state-dict name; a tensor of two names once, under its first. All ranks have to ask together."""
+        """The present weights, to be published: whole tensors by state-dict name, one at a time; one of two names once, under its first."""
+        with self.ranks.watched():
+            self._tell_shards(RankOrder("weights"))
+            yield from self.gathered()
+
+    def save(self, folder: Path) -> None:
+        """Write model and optimiser into a folder that is there, as one process would; `version` is kept by whoever keeps the folder."""
+        with self.ranks.watched():
+            self._tell_shards(RankOrder("gather"))
+            self.gather().save(folder, self.model)
+
+    def load(self, folder: Path) -> None:
+        """Take both back, in place and bit for bit. The other ranks need not see the folder."""
+        state = ModelState.read(folder, self.model, self.optimizer)
+        with self.ranks.watched():
+            self.ranks.tell(RankOrder("take"))
+            self.take(share_state(state, self.ranks))
+
+    def close(self) -> None:
+        """Let the other ranks go; those that are gone already are not missed."""
+        with suppress(RuntimeError):
+            self.ranks.tell(RankOrder("end"))
+
+    def _tell_shards(self, order: RankOrder) -> None:
+        """To the ranks that hold parts of the weights; replicas hold all of them."""
+        if self.ranks.shard == "fsdp":
+            self.ranks.tell(order)
+
+    # The parts that all ranks do together.
+
+    def gathered(self) -> Iterator[tuple[str, Tensor]]:
+        """The present weights."""
         if self.config.learner.lora is not None:
             yield from merged_weights(self.model, once_each(self.model))
             return
         for name, tensor in once_each(self.model):
             yield name, whole_tensor(tensor.detach())
 
-    def save(self, folder: Path) -> None:
-        """Write model and optimiser into a folder. All ranks have to gather together."""
-        self.gather().save(folder, self.model)
-
     def gather(self) -> ModelState:
-        """Model and optimiser as whole tensors on the host. All ranks have to ask together."""
+        """Model and optimiser as whole tensors on the host."""
         return ModelState.of(self.model, self.optimizer)
-
-    def load(self, folder: Path) -> None:
-        """Take both back, in place and bit for bit."""
-        self.take(self.read(folder))
-
-    def read(self, folder: Path) -> ModelState:
-        """What was saved there, if it fits; nothing is changed."""
-        return ModelState.read(folder, self.model, self.optimizer)
 
     def take(self, state: ModelState) -> None:
         """Take over model and optimiser; each rank keeps its own part."""
