@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.train import checkpoint
 from trimtab.train.checkpoint import Saved
-from trimtab.train.learner.model_state import ModelState, _put_weights, _saved_weights
+from trimtab.train.learner.state import ModelState, _put_weights, _saved_weights
 
 
 def save(folder: Path, step: int, *, model: Any, optimizer: Any, **rest: Any) -> Path:

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from tests.train.batches import batch, policy
 from trimtab.config.training import Train
-from trimtab.train.learner.first_pass import FirstPass
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
-from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.step_tensors import StepTensors
+from trimtab.train.learner.scoring import FirstPass, Scorer
+from trimtab.train.learner.step_metrics import StepTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
 

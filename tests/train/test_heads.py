@@ -27,8 +27,7 @@ from trimtab.train.engines.vllm import request
 from trimtab.train.engines.vllm.client import _listed
 from trimtab.train.engines.vllm.limits import check_run
 from trimtab.train.learner.learner import Learner
-from trimtab.train.learner.row_heads import RowHeads
-from trimtab.train.learner.rows import Rows, batch_rows
+from trimtab.train.learner.rows import RowHeads, Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Answer, Group, HeadKind, Job, Problem, Sample, SampledHead, Sampling, Score
 from trimtab.train.policy.pretrained import Pretrained

@@ -13,8 +13,9 @@ from tests.train.batches import batch, policy
 from trimtab.config.advantages import Grpo
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
+from trimtab.train.learner.batching import micro_batches
 from trimtab.train.learner.learner import Learner
-from trimtab.train.learner.rows import Rows, micro_batches
+from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.update import Update, loglinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")

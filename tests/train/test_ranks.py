@@ -15,7 +15,7 @@ from tests.train.batches import batch, policy
 from tests.train.rank_cases import cases
 from tests.train.started import ROOT
 from tests.waiting import LIMIT
-from trimtab.train.learner.rows import token_shares
+from trimtab.train.learner.batching import token_shares
 
 Results = dict[str, dict[str, float]]
 

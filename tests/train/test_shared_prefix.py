@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from tests.train.engines.models import FAMILIES, FAST, SIZE, VOCABULARY, model_of
-from trimtab.train.learner.rows import Rows, group_batches, whole_groups
+from trimtab.train.learner.batching import group_batches, whole_groups
+from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 

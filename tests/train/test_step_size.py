@@ -16,7 +16,7 @@ from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.train.learner.learner import Learner, StepTensors
 from trimtab.train.learner.ranks import LearnerRanks
-from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
+from trimtab.train.learner.step_metrics import GradientMemory, effective_share, ess_sums, scaled_rate
 
 BASE = {"minibatches": 1, "warmup": 1, "lr": 1e-2}
 

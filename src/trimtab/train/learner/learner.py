@@ -24,17 +24,21 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.head import HeadLogProbs
 from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import device_of
-from trimtab.train.learner.adapters import add_adapters, merged_weights
-from trimtab.train.learner.first_pass import FirstPass
-from trimtab.train.learner.model_state import ModelState, once_each, share_state
-from trimtab.train.learner.notes import floats
-from trimtab.train.learner.placement import scorer_of
+from trimtab.train.learner.advantages import Ahead, StepWorth
+from trimtab.train.learner.lora import add_adapters, merged_weights
 from trimtab.train.learner.ranks import LearnerRanks, RankOrder, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
-from trimtab.train.learner.step_size import GradientMemory
-from trimtab.train.learner.step_tensors import LapClock, StepTensors, row_metrics, selection_metrics
+from trimtab.train.learner.scoring import FirstPass, scorer_of
+from trimtab.train.learner.state import ModelState, once_each, share_state
+from trimtab.train.learner.step_metrics import (
+    GradientMemory,
+    LapClock,
+    StepTensors,
+    floats,
+    row_metrics,
+    selection_metrics,
+)
 from trimtab.train.learner.update import Update, has_worth_anyway, loglinear, looks_at_heads
-from trimtab.train.learner.worth import Ahead, StepWorth
 from trimtab.train.messages import Answer, Stepped
 
 

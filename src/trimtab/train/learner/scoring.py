@@ -1,20 +1,32 @@
-"""The learner's own log-probs of sampled tokens: a forward pass over prompt and response, the head only where it is needed."""
+"""The learner's own log-probs of sampled tokens: a forward pass over prompt and response, the head only where it is needed.
+
+The first pass of a step is shared by two of its parts: until the first update nothing has moved, so its log-probs are the proximal ones.
+
+proximal pass ─► rows of the first minibatch, their graph kept ─► the first update goes backward through it
+             └─► all other rows, without gradient
+"""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import linear
+from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
+from trimtab.config.training import LearnerSettings, Train
 from trimtab.log_probs.public import SelectedLogProbs, log_probs_of, selected_log_probs
 from trimtab.train.devices import to_device
+from trimtab.train.learner.batching import MicroBatch, group_batches, micro_batches, minibatches, token_shares
 from trimtab.train.learner.ranks import LearnerRanks
-from trimtab.train.learner.rows import Rows, group_batches, micro_batches, token_shares
+from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.shared_prefix import SharedPrefix, shared_prefix
 
 
@@ -123,6 +135,18 @@ class Scorer:
         own = plans[self.ranks.rank]
         return [*own, *[None] * (max(map(len, plans)) - len(own))]
 
+    def calls(self, config: Train, rows: Rows, index: Int[Tensor, " some"]) -> list[MicroBatch]:
+        """The micro-batches of this rank, as many as every other rank has."""
+        most, ranks = config.learner.micro_tokens, self.ranks
+        if not config.loss.looks_at_call:
+            return [MicroBatch(few, few) for few in self.turns(rows, most, index)]
+        # A loss that compares the tokens of a micro-batch has one of all ranks, of which each works out its share.
+        calls = [call.sort().values for call in self.batches(rows, most * ranks.size, index)]
+        if ranks.size == 1:
+            return [MicroBatch(call, call) for call in calls]
+        shares = [token_shares(rows.extents, call, ranks.size)[ranks.rank] for call in calls]
+        return [MicroBatch(call, own if len(own) else None) for call, own in zip(calls, shares, strict=True)]
+
     def idle(self, rows: Rows) -> SelectedLogProbs:
         """A pass that counts for nothing, over the shortest row: to be there when the other ranks gather."""
         shortest = rows.extents.sizes.argmin().view(1)
@@ -193,3 +217,108 @@ def has_plain_head(model: PreTrainedModel) -> bool:
     hidden = cast("Tensor", _trunk(model)(input_ids=ids, use_cache=False).last_hidden_state)
     model.train(training)
     return torch.allclose(linear(hidden, head.weight, head.bias).float(), logits.float(), rtol=1e-4, atol=1e-5)
+
+
+def scorer_of(
+    model: PreTrainedModel, temperature: float, settings: LearnerSettings, ranks: LearnerRanks, *, trained: bool
+) -> Scorer:
+    """The scorer of a model that is taken over; without `trained` its weights are frozen.
+
+    Dropout is off, which would make log-probs random.
+    """
+    model.eval().to(cast("Any", ranks.device))
+    if trained:
+        _train_every_row(model)
+        if settings.gradient_checkpointing:
+            given = cast("Any", model)
+            enable = getattr(given, "activation_checkpointing_enable", None)  # its name from transformers 5.23 on
+            (enable or given.gradient_checkpointing_enable)({"use_reentrant": False})
+    else:
+        model.requires_grad_(False)
+    autocast = settings.autocast == "bf16"
+    plain = has_plain_head(model)
+    # The fast trunk reads weights past the modules that hold them: it knows neither shards nor casts, and is not what is compiled.
+    is_fast = plain and not (autocast or settings.compile or ranks.shard == "fsdp")
+    scorer = Scorer(model, temperature, plain, shared_prefix(model) if is_fast else None, autocast=autocast)
+    scorer.ranks = ranks
+    _checkpoint_layers(model)
+    if settings.compile:
+        for layer in decoder_layers(model):
+            layer.compile(dynamic=True)
+    if ranks.shard == "fsdp" and ranks.mesh is not None:
+        for layer in decoder_layers(model):
+            fully_shard(layer, mesh=ranks.mesh)
+        fully_shard(scorer.module, mesh=ranks.mesh)
+    elif ranks.shard == "ddp" and ranks.size > 1 and trained:
+        scorer.module = DistributedDataParallel(scorer.module, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return scorer
+
+
+def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The blocks that transformers says must stay whole."""
+    names: set[str] = set(cast("Any", model)._no_split_modules or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def _train_every_row(model: PreTrainedModel) -> None:
+    """A padding token that was sampled is a token like any other, and its row has a gradient; often it is the stop token too.
+
+    transformers' embedding would leave it out. Padding itself is never looked up: it lies behind what a causal model sees.
+    """
+    embedding = cast("Any", model.get_input_embeddings())
+    if isinstance(embedding, nn.Embedding):
+        embedding.padding_idx = None
+
+
+def _checkpoint_layers(model: PreTrainedModel) -> None:
+    """Layers work their states out again on the way back, where that was asked for."""
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+            module.training = True  # transformers asks the layer itself; what lies in it stays without dropout
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPass:
+    """Log-probs of some rows with their graph, by weights that have not moved since."""
+
+    index: Int[Tensor, " some"]
+    """On the host."""
+    scored: SelectedLogProbs
+
+    @classmethod
+    def of(cls, config: Train, scorer: Scorer, rows: Rows, version: int, valued: Tensor) -> FirstPass | None:
+        """Of the rows of the first minibatch that are `valued`; None where it is not one pass of the model here, or not the same."""
+        if scorer.fast is None or scorer.ranks.size > 1 or config.loss.looks_at_call:
+            return None
+        first = minibatches(config, rows, version)[0]
+        index = first[valued.cpu()[first]]
+        if not len(index) or len(scorer.calls(config, rows, index)) > 1:
+            return None
+        with torch.enable_grad():
+            return cls(index, scorer(rows.part(index), entropy=True))
+
+    def all(self, config: Train, scorer: Scorer, rows: Rows) -> SelectedLogProbs:
+        """Log-probs and entropies of the whole batch, without gradient: these, and the others worked out now."""
+        others = torch.ones(len(rows), dtype=torch.bool)
+        others[self.index] = False
+        result = scorer.all(rows, config.learner.micro_tokens, others.nonzero().squeeze(1), entropy=True)
+        there = to_device(self.index, rows.ids.device)
+        for whole, own in ((result.log_probs, self.scored.log_probs), (result.entropy, self.scored.entropy)):
+            assert whole is not None
+            assert own is not None
+            whole[there, : own.shape[1]] = own.detach().float()
+        return result
+
+    def part(self, index: Int[Tensor, " few"], *, width: int, entropy: bool) -> SelectedLogProbs | None:
+        """Those of rows among them, cut to a width; None where one is not."""
+        place = {row: number for number, row in enumerate(self.index.tolist())}
+        asked = index.tolist()
+        if not place.keys() >= set(asked):
+            return None
+        parts = (self.scored.log_probs, self.scored.entropy if entropy else None)
+        if asked != self.index.tolist():
+            some = torch.tensor([place[row] for row in asked], device=self.scored.log_probs.device)
+            parts = tuple(each if each is None else each.index_select(0, some)[:, :width] for each in parts)
+        log_probs, spread = parts
+        assert log_probs is not None
+        return SelectedLogProbs(log_probs, spread)

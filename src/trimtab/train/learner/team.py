@@ -31,8 +31,8 @@ from trimtab.train.children.child import Child, end_children
 from trimtab.train.children.conduct import die_with, ignore_signals
 from trimtab.train.devices import device_of
 from trimtab.train.learner.learner import Learner
-from trimtab.train.learner.model_state import once_each, share_state
 from trimtab.train.learner.ranks import MEETING, LearnerRanks, RankOrder, put_whole
+from trimtab.train.learner.state import once_each, share_state
 
 LEAVE = 10.0
 """Seconds a rank has to go by itself once it was told to, before it is killed."""

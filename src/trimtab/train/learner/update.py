@@ -21,14 +21,12 @@ from trimtab.core.reduce import Denominator
 from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.losses.policy import policy_loss
 from trimtab.train.devices import to_device
-from trimtab.train.learner.first_pass import FirstPass
-from trimtab.train.learner.minibatches import MicroBatch, micro_calls, minibatches
-from trimtab.train.learner.notes import Note, Notes
+from trimtab.train.learner.advantages import MovingWorth
+from trimtab.train.learner.batching import MicroBatch, minibatches
 from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows
-from trimtab.train.learner.scoring import Scorer
-from trimtab.train.learner.step_size import GradientMemory, effective_share, ess_sums, scaled_rate
-from trimtab.train.learner.worth import MovingWorth
+from trimtab.train.learner.scoring import FirstPass, Scorer
+from trimtab.train.learner.step_metrics import GradientMemory, Note, Notes, effective_share, ess_sums, scaled_rate
 from trimtab.train.messages import Outcome
 
 
@@ -126,7 +124,7 @@ class Update:
         group = self.rows.group[part] if config.reduction.mode == "prompt-mean" else None
         denominator = Denominator.of(counted, group=group)
         self.optimizer.zero_grad(set_to_none=True)
-        calls = micro_calls(config, scorer, self.rows, index)
+        calls = scorer.calls(config, self.rows, index)
         for number, call in enumerate(calls, 1):
             with gradients_kept(scorer.module) if number < len(calls) else nullcontext():
                 # DDP and FSDP take the mean over ranks; each has a part of one sum, whose denominator counts all.
