@@ -31,16 +31,16 @@ from typing import cast
 import numpy as np
 
 from trimtab.config.training import Train
-from trimtab.train.backends.fleet import Fleet
+from trimtab.train.backends.assignments import Fleet
 from trimtab.train.backends.protocol import Arrived
-from trimtab.train.backends.serve import Done
-from trimtab.train.batch_source import BatchSource
+from trimtab.train.backends.sampler import Done
+from trimtab.train.batches import BatchSource
 from trimtab.train.buffer import Buffer
+from trimtab.train.build import Parts, jobs_of, pretrained_of
 from trimtab.train.display import Silent
 from trimtab.train.judging import JudgePool
 from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Group, Job, Problem, Sample, Score
-from trimtab.train.parts import Parts, jobs_of, pretrained_of
 from trimtab.train.run_state import RunState
 from trimtab.train.staleness import room
 from trimtab.train.tasks import source

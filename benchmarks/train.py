@@ -131,7 +131,7 @@ def trl(steps: int, size: Size) -> dict[str, float]:
     from trl import GRPOConfig, GRPOTrainer
 
     from trimtab.config.training import Model, Task, Tiny, WarmStart
-    from trimtab.train.policy.pretrained import load_pretrained
+    from trimtab.train.policy.model import load_pretrained
     from trimtab.train.policy.warm_start import warm_policy
     from trimtab.train.tasks import source
 

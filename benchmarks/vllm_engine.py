@@ -17,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from trimtab.config.training import Rollout
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.protocol import Engine
+from trimtab.train.engines.table import Engine
 from trimtab.train.engines.vllm.engine import VllmEngine
 from trimtab.train.messages import Group, Job
 

@@ -11,7 +11,7 @@ from trimtab.config.training import Tiny
 from trimtab.train.learner.rows import Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Answer, Sample, Score
-from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.policy.tiny import tiny_policy
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from safetensors.torch import load_file
 
-from trimtab.train.engines.skeleton import Skeleton
+from trimtab.train.engines.probe import Skeleton
 
 
 class Scripted:

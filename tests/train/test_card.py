@@ -17,9 +17,9 @@ from trimtab import __version__, preset
 from trimtab.config.files import load
 from trimtab.config.training import Train
 from trimtab.records.run import RunDirectory
-from trimtab.train.card import HeldOut, model_card
 from trimtab.train.checkpoint import flaw_of
 from trimtab.train.loop import train
+from trimtab.train.model_card import HeldOut, model_card
 
 HOSTILE = [
     "`rm -rf ~`",

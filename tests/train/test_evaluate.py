@@ -12,10 +12,8 @@ import torch
 
 from tests.train.batches import policy
 from trimtab.config.training import Rollout, Task, Tiny
-from trimtab.train.engines.exact import ExactBeside
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.protocol import Engine
-from trimtab.train.engines.table import EngineRecipe
+from trimtab.train.engines.table import Engine, EngineRecipe, ExactBeside
 from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.messages import Group, Job, Sample, Sampling
 from trimtab.train.policy.tiny import tiny_policy

@@ -19,7 +19,7 @@ from trimtab.config.training import Train
 from trimtab.records.run import RunDirectory
 from trimtab.train.display import Silent
 from trimtab.train.loop import train
-from trimtab.train.world import module_file
+from trimtab.train.provenance import module_file
 
 
 class Notes(Silent):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.train.backends.fleet import SPARED, Fleet
+from trimtab.train.backends.assignments import SPARED, Fleet
 from trimtab.train.messages import Job
 
 

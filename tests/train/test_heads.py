@@ -24,13 +24,13 @@ from trimtab.train.buffer import Buffer
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.hf.sampling import cut_log_probs, draw
 from trimtab.train.engines.vllm import request
-from trimtab.train.engines.vllm.client import _listed
-from trimtab.train.engines.vllm.limits import check_run
+from trimtab.train.engines.vllm.requirements import check_run
+from trimtab.train.engines.vllm.server import _listed
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import RowHeads, Rows, batch_rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Answer, Group, HeadKind, Job, Problem, Sample, SampledHead, Sampling, Score
-from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.run_state import ArrayReader, KeptSample, head_flaw, pack_buffer, pack_samples, unpack_buffer
 
 CUT = Sampling(temperature=0.8, top_k=9, top_p=0.8)

@@ -16,7 +16,7 @@ from tests.train.test_loop import StopAt, same
 from trimtab.config.training import Rollout, Train
 from trimtab.errors import ConfigError, RunError
 from trimtab.records.run import RunDirectory
-from trimtab.train import batch_source, parts
+from trimtab.train import batches, build
 from trimtab.train.lengths import prompt_limit
 from trimtab.train.loop import train
 from trimtab.train.messages import Problem
@@ -121,7 +121,7 @@ class Sums(Arithmetic):
 @pytest.fixture
 def sums(monkeypatch: pytest.MonkeyPatch) -> type[Sums]:
     monkeypatch.setitem(table.SOURCES, "arithmetic", Sums)
-    monkeypatch.setattr(parts, "pretrained_of", _roomy(parts.pretrained_of))
+    monkeypatch.setattr(build, "pretrained_of", _roomy(build.pretrained_of))
     return Sums
 
 
@@ -158,7 +158,7 @@ def test_a_task_that_makes_nothing_but_long_prompts_ends_the_run_with_a_sentence
     sums: type[Sums], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sums, "every", 1)
-    monkeypatch.setattr(batch_source, "HOPELESS", 20)
+    monkeypatch.setattr(batches, "HOPELESS", 20)
     with pytest.raises(RunError, match=r"shorter than the 128 tokens that the model has room for, got 2\d in a row"):
         train(small(task={"name": "arithmetic", "options": {}}), tmp_path / "run")
 

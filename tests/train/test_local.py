@@ -20,10 +20,10 @@ from tests.train.scripted import Factory, Scripted, Weight, named
 from tests.waiting import LIMIT
 from trimtab.errors import RunError
 from trimtab.records.scratch import clear_scratch
-from trimtab.train.backends import process
-from trimtab.train.backends.process import LocalBackend
+from trimtab.train.backends import local
+from trimtab.train.backends.engine_pool import Silence
+from trimtab.train.backends.local import LocalBackend
 from trimtab.train.backends.protocol import Arrived, Backend
-from trimtab.train.backends.silence import Silence
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room
@@ -231,8 +231,8 @@ def test_a_death_is_seen_though_a_child_of_the_dead_keeps_its_pipe_open(tmp_path
 def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "LEAVE", 0.2)
-    monkeypatch.setattr(process, "TERMINATE", 0.2)
+    monkeypatch.setattr(local, "LEAVE", 0.2)
+    monkeypatch.setattr(local, "TERMINATE", 0.2)
     with running(tmp_path, {0: "hang"}, patience=3.0) as backend:
         backend.give([job_of(0)])
         hung = backend.pids
@@ -258,7 +258,7 @@ import sys, time
 from pathlib import Path
 from tests.train.scripted import Factory, Weight, named
 from tests.train.test_local import job_of, gathered
-from trimtab.train.backends.process import LocalBackend
+from trimtab.train.backends.local import LocalBackend
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

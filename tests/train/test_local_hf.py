@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.train.test_local import gathered
-from trimtab.train.backends.process import LocalBackend
+from trimtab.train.backends.local import LocalBackend
 from trimtab.train.messages import Group, Job
 
 hf = pytest.importorskip("trimtab.train.engines.hf.engine")

@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError, RunError
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.messages import Problem
 from trimtab.train.policy import warm_start
-from trimtab.train.policy.pretrained import load_pretrained
+from trimtab.train.policy.model import load_pretrained
 from trimtab.train.policy.tiny import character_tokenizer, tiny_policy
 from trimtab.train.policy.warm_start import warm_policy
 from trimtab.train.tasks import source

@@ -17,8 +17,8 @@ import trimtab
 from trimtab.config.training import Model, Task, Tiny
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem
+from trimtab.train.policy.model import load_pretrained
 from trimtab.train.policy.policy import Policy
-from trimtab.train.policy.pretrained import load_pretrained
 from trimtab.train.policy.tiny import tiny_policy
 
 WEIGHTS = "model.safetensors"

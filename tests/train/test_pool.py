@@ -11,10 +11,9 @@ import pytest
 from tests.train.scripted import Weight, named
 from tests.train.test_local import job_of
 from trimtab.errors import RunError
-from trimtab.train.backends.fleet import SPARED, Fleet
-from trimtab.train.backends.pool import SamplerPool
-from trimtab.train.backends.seat import Fate, Inbox, Seat
-from trimtab.train.backends.serve import Done, Failed, Message, Order, Ready
+from trimtab.train.backends.assignments import SPARED, Fleet
+from trimtab.train.backends.pool import Fate, Inbox, SamplerPool, Seat
+from trimtab.train.backends.sampler import Done, Failed, Message, Order, Ready
 from trimtab.train.messages import Group
 from trimtab.train.weights.objects import ObjectWeights
 

@@ -28,8 +28,7 @@ from trimtab.config.rollout import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.ray import backend as module
 from trimtab.train.backends.ray.actor import ActorReport
-from trimtab.train.backends.ray.backend import RayBackend
-from trimtab.train.backends.ray.seat import RaySeat
+from trimtab.train.backends.ray.backend import RayBackend, RaySeat
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Group, Job, Problem, Score
 from trimtab.train.staleness import room

@@ -24,7 +24,7 @@ from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
 from trimtab.train.learner.scoring import Scorer
 from trimtab.train.loop import train
-from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.policy.tiny import tiny_policy
 from trimtab.train.tasks import source
 

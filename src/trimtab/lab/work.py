@@ -253,7 +253,7 @@ def _warm_start(job: LabJob, line: _Line) -> None:
     import torch
 
     from trimtab.config.training import Train
-    from trimtab.train.parts import longest, pretrained_of
+    from trimtab.train.build import longest, pretrained_of
     from trimtab.train.tasks import source
 
     warnings.simplefilter("ignore", ConfigWarning)

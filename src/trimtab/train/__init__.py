@@ -9,5 +9,5 @@ weights v + 1 ◄── learner ◄── batch of answers ◄── buffer (WAI
  samplers        records, checkpoints
 
 Every thing has one owner: the learner its model and optimiser, a back-end its samplers, the buffer its groups, `weights` the way
-between learner and samplers. What crosses a border stands in `messages`. `parts` makes all of them from settings; `loop` is the story.
+between learner and samplers. What crosses a border stands in `messages`. `build` makes all of them from settings; `loop` is the story.
 """

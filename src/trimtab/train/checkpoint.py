@@ -33,8 +33,8 @@ from torch import Tensor
 from trimtab.config.safe_yaml import json_data
 from trimtab.errors import CheckpointError
 from trimtab.records.files import disk_error, sync_folder
-from trimtab.train.card import CARD
 from trimtab.train.learner.state_files import from_json, read_tensors, save_json, save_tensors
+from trimtab.train.model_card import CARD
 
 SCHEMA = 1
 _SAVING, _REPLACED, _REMOVING = ".saving-", ".replaced-", ".removing-"

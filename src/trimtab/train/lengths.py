@@ -23,7 +23,7 @@ def prompt_limit(architecture: PretrainedConfig, rollout: Rollout) -> int | None
     """Tokens that a prompt has to stay below with this model and engine; None where nothing sets a limit."""
     if rollout.engine == "hf":
         return positions_of(architecture)
-    from trimtab.train.engines.vllm.limits import longest_of
+    from trimtab.train.engines.vllm.requirements import longest_of
 
     return longest_of(architecture, rollout)
 

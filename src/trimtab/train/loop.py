@@ -14,17 +14,17 @@ from typing import Any, cast
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError, RecordError
 from trimtab.records.run import RunDirectory
-from trimtab.train.batch_source import BatchSource
+from trimtab.train.batches import BatchSource
+from trimtab.train.build import build, settle_process
 from trimtab.train.display import Display, Guarded, Silent
 from trimtab.train.loggers import Loggers, open_loggers
 from trimtab.train.memory import collect_step, rare_collections
 from trimtab.train.messages import Stepped
-from trimtab.train.parts import build, settle_process
-from trimtab.train.recorded import batch_metrics, rollout_rows
+from trimtab.train.provenance import changes
+from trimtab.train.rollout_rows import batch_metrics, rollout_rows
 from trimtab.train.run_state import RunState
 from trimtab.train.stop import Stop
 from trimtab.train.watch import Watch
-from trimtab.train.world import changes
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from trimtab.errors import CheckpointError
 from trimtab.records.run import RunDirectory
 from trimtab.train import checkpoint
 from trimtab.train.buffer import Buffer, Entry, State
-from trimtab.train.card import HeldOut, model_card
+from trimtab.train.build import Parts
 from trimtab.train.checkpoint import Saved
 from trimtab.train.messages import NOBODY, Group, Job, Problem, Sample, SampledHead, Score
-from trimtab.train.parts import Parts
+from trimtab.train.model_card import HeldOut, model_card
 from trimtab.train.watch import Watch
 
 Note = Callable[[str, str], None]

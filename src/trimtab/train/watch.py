@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,7 +17,7 @@ from trimtab.core.correct import decide
 from trimtab.core.gate import GateResult
 from trimtab.core.layout import Padded
 from trimtab.errors import RunError
-from trimtab.train.messages import Stepped
+from trimtab.train.messages import Group, Score, Stepped
 
 STREAK = 20
 """Steps in a row before a gate is called out."""
@@ -112,3 +113,33 @@ def _quantile(values: Float[Tensor, " units"], share: float) -> float:
     """The order statistic with at least that share at or below it; torch.quantile refuses large inputs."""
     place = min(max(int(-(-share * len(values) // 1)) - 1, 0), len(values) - 1)
     return float(values.sort().values[place])
+
+
+CAUSES = 5
+"""How many causes of failed verifiers a session tells; they can be as many as there are responses."""
+
+
+class SampleFaults:
+    """Verifiers that failed, and logits that were not finite."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._is_broken = False
+
+    def notes(self, group: Group, scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
+        """Kinds of events and sentences about a group, if there is anything new in it."""
+        causes = dict.fromkeys(score.failed for score in scores if score.failed and score.failed not in self._told)
+        for cause in list(causes)[: max(0, CAUSES - len(self._told))]:
+            self._told.add(cause)
+            yield (
+                "reward",
+                f"A verifier failed: {cause}. Such responses are not trained on; rollout/failed is their share of a step.",
+            )
+        broken = sum(sample.finish == "error" for sample in group.samples)
+        if broken and not self._is_broken:
+            self._is_broken = True
+            yield (
+                "logits",
+                f"{broken} of {len(group.samples)} responses to group {group.job.group} met logits that are not finite "
+                "and were cut off there; they are not trained on. rollout/broken is their share of a step.",
+            )

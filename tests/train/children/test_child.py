@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LIMIT, until
-from trimtab.train.children.child import Child, end_children
-from trimtab.train.children.process_table import ending_of
+from trimtab.train.children.children import Child, end_children, ending_of
 
 # One that starts another in a group of its own, deaf to requests; that one leaves its number.
 STRAY = "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(9999)"

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LIMIT, until
-from trimtab.train.children.session import ProcessSession
+from trimtab.train.children.children import ProcessSession
 
 # A program and its child, which hear nobody's end: each leaves a file once it runs.
 STUBBORN = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pathlib.Path({!r}).touch(); time.sleep(9999)"
 PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', {!r}]); exec({!r})"
 RUN = """
 import os, pathlib, sys, time
-from trimtab.train.children.session import ProcessSession
+from trimtab.train.children.children import ProcessSession
 folder = pathlib.Path({folder!r})
 made = ProcessSession({command!r}, status=folder / "status", log=folder / "log", environment=os.environ)
 (folder / "leader.part").write_text(str(made.pid))

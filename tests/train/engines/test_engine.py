@@ -20,10 +20,10 @@ from tests.train.engines.models import (
 from trimtab.config.training import KvCache
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.llama import LlamaDecoder
 from trimtab.train.engines.hf.quantize import STATES
-from trimtab.train.engines.hf.rotary import LlamaDecoder
 from trimtab.train.engines.hf.sampling import cut_log_probs
-from trimtab.train.engines.protocol import Engine
+from trimtab.train.engines.table import Engine
 from trimtab.train.messages import Group, Job, Sampling
 
 RAGGED = (7, 1, 12, 3, 70, 3, 20, 2)  # the long one outgrows the first caches while others run

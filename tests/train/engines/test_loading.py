@@ -11,8 +11,8 @@ from tests.train.engines.models import FAMILIES, finished, full, jobs_of, model_
 from trimtab.config.training import Precision
 from trimtab.train.engines.hf import engine as hf
 from trimtab.train.engines.hf.engine import HfEngine
+from trimtab.train.engines.hf.llama import LlamaDecoder
 from trimtab.train.engines.hf.quantize import Quantizer
-from trimtab.train.engines.hf.rotary import LlamaDecoder
 from trimtab.train.messages import Group
 
 SIZES = (7, 1, 12, 3)

@@ -10,8 +10,7 @@ import torch
 
 from tests.train.engines.models import model_of
 from trimtab.errors import RunError
-from trimtab.train.engines.probe import Probe
-from trimtab.train.engines.skeleton import Skeleton
+from trimtab.train.engines.probe import Probe, Skeleton
 
 FAMILIES = ["qwen2", "qwen2 tied", "llama biased", "qwen3", "gpt2"]
 

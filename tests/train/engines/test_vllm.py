@@ -23,8 +23,8 @@ from tests.train.engines.vllm_models import (
 )
 from trimtab.errors import ConfigError, InputError, RunError
 from trimtab.train.engines.hf.sampling import cut_log_probs
-from trimtab.train.engines.protocol import Engine
-from trimtab.train.engines.vllm import limits
+from trimtab.train.engines.table import Engine
+from trimtab.train.engines.vllm import requirements
 from trimtab.train.messages import Group, Job, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -227,7 +227,7 @@ def _send(engine: VllmEngine, weights: Mapping[str, Tensor]) -> None:
 def test_head_sizes_are_those_that_vllm_lists() -> None:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    assert list(limits.HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
+    assert list(requirements.HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
 
 
 def test_a_head_size_that_vllm_has_no_kernel_for_is_refused_before_it_starts() -> None:

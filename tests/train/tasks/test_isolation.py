@@ -13,8 +13,9 @@ import pytest
 from tests.train.tasks.test_judge import HERE, function, gone, judge, problem, python
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError
-from trimtab.train.tasks import GivenUpError, Judge, process, source, wire
-from trimtab.train.tasks.environment import passed
+from trimtab.train.tasks import GivenUpError, Judge, source
+from trimtab.train.tasks.isolation import process, wire
+from trimtab.train.tasks.isolation.process import passed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and /proc are Linux's")
 LIMIT = 150.0
@@ -84,7 +85,7 @@ def test_a_function_has_the_network_unless_it_executes_responses():
 
 
 def test_a_system_that_keeps_the_network_is_told_of_once_and_only_where_responses_are_run(monkeypatch):
-    monkeypatch.setattr("trimtab.train.tasks.process._BOOT", _REFUSED)
+    monkeypatch.setattr("trimtab.train.tasks.isolation.process._BOOT", _REFUSED)
     with judge(function("length", executes=True)) as judged:
         assert [score.reward for score in judged.scores([(problem(), "abc")])] == [3.0]
         assert judged.notes == [
@@ -96,14 +97,14 @@ def test_a_system_that_keeps_the_network_is_told_of_once_and_only_where_response
 
 _REFUSED = """
 import sys; sys.path[:] = {path!r}
-from trimtab.train.tasks import guard
+from trimtab.train.tasks.isolation import guard
 guard._unshared = lambda flags: 1
-from trimtab.train.tasks.worker import run_verifiers; run_verifiers({pipe}, {parent})
+from trimtab.train.tasks.isolation.worker import run_verifiers; run_verifiers({pipe}, {parent})
 """
 
 
 def test_without_a_call_that_waits_and_does_not_reap_all_is_scored_and_ended_alike(monkeypatch, tmp_path):
-    monkeypatch.setattr("trimtab.train.tasks.process._BOOT", "import os; del os.waitid\n" + process._BOOT)
+    monkeypatch.setattr("trimtab.train.tasks.isolation.process._BOOT", "import os; del os.waitid\n" + process._BOOT)
     monkeypatch.delattr(os, "waitid")
     responses = ("right", "_exit", "half", "hang", "right")
     for executes in (False, True):
@@ -271,7 +272,7 @@ def test_a_judge_that_needs_no_process_scores_to_the_end():
 
 
 def test_a_request_and_a_reply_are_json_and_a_reply_is_checked():
-    from trimtab.train.tasks.worker import Failure, reply_of
+    from trimtab.train.tasks.isolation.worker import Failure, reply_of
 
     assert reply_of({"reward": 1.0, "correct": True}) == (1.0, True)
     assert reply_of({"failed": "error", "why": "x" * 9000}) == Failure("error", "x" * 500)
@@ -326,7 +327,7 @@ HUNGRY = """
 import socket
 
 from trimtab.train.messages import Problem
-from trimtab.train.tasks.worker import forked_reply
+from trimtab.train.tasks.isolation.worker import forked_reply
 
 
 def taken(problem, response):

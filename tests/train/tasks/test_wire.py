@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.train.tasks import wire
+from trimtab.train.tasks.isolation import wire
 
 LEAVES = st.one_of(
     st.none(),

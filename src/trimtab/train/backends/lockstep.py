@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from trimtab.train.backends.protocol import Arrived
-from trimtab.train.engines.protocol import Engine
+from trimtab.train.engines.table import Engine
 from trimtab.train.messages import Group, Job
 from trimtab.train.weights.protocol import NamedTensors
 

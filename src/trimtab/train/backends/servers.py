@@ -1,33 +1,242 @@
 """vLLM servers as samplers: started by the run, or running at given addresses.
 
-A server keeps its own time, so it is a seat and not an engine: jobs go to it as requests, weights as a file that it reads.
+send ──► queue ──no more than its slots──► POST generate, a thread each ──► inbox
+wake ──► newer weights? pause, start, update, finish, resume, probe
+
+A server keeps its own time, so it is a seat and not an engine: jobs go to it as requests, weights as a file that it reads. While its
+thread updates weights it sends no request, so none is begun between two versions but those that were on their way.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Condition, Thread
 from typing import cast
 
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
-from trimtab.errors import ConfigError
-from trimtab.train.backends.fleet import Fleet
-from trimtab.train.backends.pool import SamplerPool
-from trimtab.train.backends.seat import Inbox, Seat
-from trimtab.train.backends.server_seat import ServerSeat
-from trimtab.train.engines.probe import TOLERANCES, Probe
-from trimtab.train.engines.skeleton import Skeleton
-from trimtab.train.engines.vllm import limits, request
-from trimtab.train.engines.vllm.client import ServerClient
-from trimtab.train.engines.vllm.server import VllmServer
+from trimtab.errors import ConfigError, RunError
+from trimtab.train.backends.assignments import Fleet
+from trimtab.train.backends.pool import Fate, Inbox, SamplerPool, Seat
+from trimtab.train.backends.sampler import Done, Failed, Order, Ready
+from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
+from trimtab.train.engines.vllm import request, requirements
+from trimtab.train.engines.vllm.server import GoneError, RefusedError, ServerClient, VllmServer
 from trimtab.train.engines.vllm.transfer import DirectSender, FileSender, LiveWeights, Sender
-from trimtab.train.messages import Job
+from trimtab.train.messages import Group, Job
 from trimtab.train.weights.files import FileWeights
 from trimtab.train.weights.protocol import NamedTensors
+
+POLL = 0.5
+"""Seconds between two looks at a server that starts."""
+
+
+class ServerSeat:
+    """A server from its start to its end. What its threads share is guarded by one condition."""
+
+    def __init__(
+        self,
+        number: int,
+        inbox: Inbox,
+        client: ServerClient,
+        server: VllmServer | None,
+        sender: Sender,
+        skeleton: Skeleton,
+        probe: Probe,
+        rollout: Rollout,
+        *,
+        stop: tuple[int, ...],
+        longest: int,
+        patience: float,
+    ) -> None:
+        """`server`: None where it runs without us. `patience`: seconds until it has to answer."""
+        self.number, self.ready, self.client, self.server = number, False, client, server
+        self.differences: list[float] = []
+        """Of the log-probs of each probe."""
+        self._inbox, self._sender, self._skeleton, self._probe, self._rollout = inbox, sender, skeleton, probe, rollout
+        self._stop, self._longest, self._patience = stop, longest, patience
+        self._most = max(1, rollout.slots // rollout.samples)
+        self._changed = Condition()
+        self._queue: deque[Job] = deque()
+        self._running = 0
+        self._version, self._updates = -1, 0
+        self._broken: str | None = None
+        self._wrong: RunError | None = None
+        self._leaving = False
+        self._calls = ThreadPoolExecutor(self._most, thread_name_prefix=f"trimtab-server-{number}")
+        self._thread = Thread(target=self._live, name=f"trimtab-server-{number}", daemon=True)
+
+    def start(self) -> None:
+        """Wait for the server, then keep it busy."""
+        self._thread.start()
+
+    def send(self, order: Order) -> None:
+        """Queue its jobs."""
+        with self._changed:
+            self._queue.extend(order.jobs)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Newer weights may be there."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, version: int) -> None:
+        """Until the server has these weights; not for one that starts, or is gone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over() or not 0 <= self._version < version)
+
+    def hear(self, message: Ready | Failed) -> None:
+        """It says nothing about itself but that it is ready."""
+        self.ready = True
+
+    def look(self, now: float, *, working: bool) -> None:
+        """Break off requests to a server whose process is gone. Raises what makes going on wrong."""
+        if self._wrong is not None:
+            raise self._wrong
+        if self.server is not None and self.server.ended:
+            self.client.close()
+
+    def bury(self) -> Fate:
+        """End what is left of it."""
+        cause, log, tail = f"at {self.client.address} broke off ({self._broken})", self.client.address, ""
+        outside = False
+        if self.server is not None:
+            cause = f"{self.server.kill()} ({self._broken})"
+            log, tail, outside = str(self.server.log), self.server.tail(), self.server.is_from_outside
+        self.release()
+        return Fate(cause, log, tail, is_from_outside=outside)
+
+    def leave(self) -> None:
+        """Send nothing more, and break off what is under way."""
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
+        self.client.close()
+
+    def release(self) -> None:
+        """Let its threads and its files go."""
+        self.leave()
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+        self._sender.close()
+
+    def _live(self) -> None:
+        try:
+            self._connect()
+            while self._next():
+                pass
+        except (GoneError, RefusedError) as error:
+            with self._changed:
+                self._broken = self._broken or str(error)
+                self._changed.notify_all()
+            self._inbox.put((self, None))
+        except RunError as error:
+            self._wrong = error
+            self.wake()
+        except Exception as error:  # a thread that ends in silence would stop the run without a word
+            self._wrong = RunError(f"Server {self.number} needs an answer that can be read, got {error!r}.")
+            self.wake()
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while not self.client.healthy():
+            if self._leaving:
+                return
+            if self.server is not None and self.server.ended:
+                raise GoneError("before it answered")
+            if time.monotonic() > deadline:
+                raise GoneError(f"no answer for {self._patience:g} s")
+            time.sleep(POLL)
+        try:
+            self._sender.connect(self.client)
+        except RefusedError as error:
+            raise RunError(
+                f"{error} A server needs VLLM_SERVER_DEV_MODE=1, --enable-scale-out, trimtab installed beside it and a "
+                "--weight-transfer-config that goes with rollout.vllm.transfer: see docs/scale.md."
+            ) from error
+        self._inbox.put((self, Ready()))
+
+    def _next(self) -> bool:
+        """Do the next thing there is to do; False: leave."""
+        with self._changed:
+            self._changed.wait_for(self._has_work)
+            if self._leaving:
+                return False
+            if self._broken is not None:
+                raise GoneError(self._broken)
+            if self._sender.version <= self._version:
+                self._running += 1
+                self._calls.submit(self._sample, self._queue.popleft(), self._version)
+                return True
+        self._update()
+        return True
+
+    def _has_work(self) -> bool:
+        if self._over():
+            return True
+        if self._sender.version > self._version:
+            return self._rollout.in_flight != "finish" or not self._running
+        return bool(self._queue) and self._running < self._most
+
+    def _over(self) -> bool:
+        return self._leaving or self._broken is not None or self._wrong is not None
+
+    def _update(self) -> None:
+        """New weights, proved; what runs is frozen meanwhile and goes on with them."""
+        client, taken = self.client, self._sender.take()
+        expected = self._probe.expect(taken.weights, taken.version) if self._is_due() else None
+        client.pause(clear_cache=self._rollout.in_flight == "recompute")
+        self._sender.send(client, self._skeleton.ties)
+        client.name_version(taken.version)
+        client.resume()
+        if expected is not None:
+            answer = client.score(expected.tokens, taken.version)
+            self.differences.append(expected.compare(answer, f"Server {self.number} at {client.address}"))
+        self._updates += 1
+        with self._changed:
+            self._version = taken.version
+            self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        return self._updates % self._rollout.vllm.verify == 0
+
+    def _sample(self, job: Job, version: int) -> None:
+        """One group, in a thread of its own."""
+        try:
+            group = self.client.generate(job, self._stop, longest=self._longest, version=version)
+        except (GoneError, RefusedError) as error:
+            self._finish(broken=str(error))
+        except Exception as error:
+            self._wrong = RunError(f"Group {job.group} needs an answer that can be read, got {error!r}.")
+            self._finish()
+        else:
+            again = self._is_mixed(group, version)
+            if not again:
+                self._inbox.put((self, Done((group,))))
+            self._finish(again=job if again else None)
+
+    def _is_mixed(self, group: Group, version: int) -> bool:
+        """Whether it was sent before an update and begun after it: its prompt may have been read with the keys of before."""
+        return self._rollout.in_flight == "keep_cache" and any(
+            len(sample.versions) and int(sample.versions[0]) != version for sample in group.samples
+        )
+
+    def _finish(self, *, again: Job | None = None, broken: str | None = None) -> None:
+        with self._changed:
+            self._running -= 1
+            if again is not None:
+                self._queue.appendleft(again)
+            self._broken = self._broken or broken
+            self._changed.notify_all()
 
 
 class ServersBackend(SamplerPool):
@@ -50,7 +259,7 @@ class ServersBackend(SamplerPool):
         `hold`: groups per server at a time. `restarts`: deaths before the run stops, of one server without a finished group
         between, or with one group. `start_patience`: seconds until a server has to answer.
         """
-        limits.check_run(architecture, rollout)
+        requirements.check_run(architecture, rollout)
         if rollout.samples > rollout.slots:
             raise ConfigError(
                 f"rollout.engine vllm-server needs rollout.slots of rollout.samples or more, got {rollout.slots} for {rollout.samples}."
@@ -59,7 +268,7 @@ class ServersBackend(SamplerPool):
         self._architecture, self._rollout = architecture, rollout
         self._stop, self._threads, self._start_patience = tuple(stop), threads, start_patience
         self._vocabulary = int(architecture.get_text_config().vocab_size)
-        self._longest = limits.longest_of(architecture, rollout)
+        self._longest = requirements.longest_of(architecture, rollout)
         self._directory = directory.resolve()
         self._private = tempfile.TemporaryDirectory(prefix="trimtab-")
         self._files = FileWeights(self._directory / "weights" if rollout.servers else None)

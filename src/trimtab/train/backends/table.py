@@ -7,8 +7,8 @@ from pathlib import Path
 
 from trimtab.config.training import Rollout, Train
 from trimtab.errors import ConfigError
+from trimtab.train.backends.local import LocalBackend
 from trimtab.train.backends.lockstep import Lockstep
-from trimtab.train.backends.process import LocalBackend
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.engines.table import EngineRecipe
 

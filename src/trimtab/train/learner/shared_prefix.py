@@ -20,7 +20,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as nnf
 from transformers import PreTrainedModel
 
-from trimtab.train.engines.hf.rotary import fits, paired, rotations
+from trimtab.train.engines.hf.llama import fits, paired, rotations
 from trimtab.train.learner.row_attention import PackingPlan, seen
 from trimtab.train.learner.rows import Rows
 

@@ -27,8 +27,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from trimtab.config.training import LearnerSettings, Train
 from trimtab.errors import ConfigError, RunError
-from trimtab.train.children.child import Child, end_children
-from trimtab.train.children.conduct import die_with, ignore_signals
+from trimtab.train.children.children import Child, die_with, end_children, ignore_signals
 from trimtab.train.devices import device_of
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.ranks import MEETING, LearnerRanks, RankOrder, put_whole

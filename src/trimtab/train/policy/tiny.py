@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from trimtab.config.training import Tiny
 from trimtab.errors import ConfigError
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.policy.policy import Policy
-from trimtab.train.policy.pretrained import Pretrained
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 

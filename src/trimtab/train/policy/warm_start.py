@@ -27,8 +27,8 @@ from trimtab.train.devices import to_device
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.messages import Group
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.policy.policy import Policy
-from trimtab.train.policy.pretrained import Pretrained
 from trimtab.train.policy.tiny import tiny_policy
 from trimtab.train.tasks.judge import Judge
 from trimtab.train.tasks.protocol import Source

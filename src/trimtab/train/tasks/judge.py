@@ -9,11 +9,11 @@ from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError
 from trimtab.train.messages import Problem, Score
-from trimtab.train.tasks.process import Isolation, VerifierProcess
+from trimtab.train.tasks.isolation.process import Isolation, VerifierProcess
+from trimtab.train.tasks.isolation.worker import ENOUGH, OWN, Failure, Reply, is_trainable
 from trimtab.train.tasks.protocol import Source
 from trimtab.train.tasks.table import is_evaluated, is_isolated
 from trimtab.train.tasks.verifiers import INLINE, VERIFIERS
-from trimtab.train.tasks.worker import ENOUGH, OWN, Failure, Reply, is_trainable
 
 
 class GivenUpError(Exception):

@@ -9,11 +9,10 @@ from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.tasks.builtin import Arithmetic, Chain, Ledger, Reverse, Sort
-from trimtab.train.tasks.file import File
+from trimtab.train.tasks.file import File, check_path
 from trimtab.train.tasks.functions import check_function
 from trimtab.train.tasks.gym import Gym, check_gym, evaluated
 from trimtab.train.tasks.protocol import Source
-from trimtab.train.tasks.rows import check_path
 
 SOURCES: dict[str, Callable[[Task, int], Source]] = {
     "chain": Chain,

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from trimtab.train.backends.serve import Failed, LearnerGoneError, Message, Order, Ready, serve, tell
-from trimtab.train.children.conduct import print_to
-from trimtab.train.engines.protocol import Engine
+from trimtab.train.backends.sampler import Failed, LearnerGoneError, Message, Order, Ready, serve, tell
+from trimtab.train.children.children import print_to
+from trimtab.train.engines.table import Engine
 from trimtab.train.weights.objects import ObjectReader, StoredVersion
 
 BEAT = 2.0

@@ -22,15 +22,14 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from trimtab.config.training import KvCache, Precision
 from trimtab.errors import ConfigError, InputError
 from trimtab.train.devices import to_device, to_host
-from trimtab.train.engines.hf import rotary
-from trimtab.train.engines.hf.decoder import Decoder, Positions, same
-from trimtab.train.engines.hf.general import HfDecoder
+from trimtab.train.engines.hf import llama
+from trimtab.train.engines.hf.decoder import Decoder, HfDecoder, Positions, same
 from trimtab.train.engines.hf.quantize import STATES, Quantizer
 from trimtab.train.engines.hf.sampling import Draw, TokenHead, draw
 from trimtab.train.engines.hf.slots import RunningJob, Slots
 from trimtab.train.messages import Flags, Group, HeadKind, Job, Sampling
+from trimtab.train.policy.model import DTYPES
 from trimtab.train.policy.policy import positions_of
-from trimtab.train.policy.pretrained import DTYPES
 
 DrawKind = tuple[Sampling, HeadKind, int]
 """What rows that are drawn together have in common."""
@@ -274,9 +273,9 @@ def decoder_of(model: PreTrainedModel, quantizer: Quantizer, rows: int) -> Decod
         parameter.data = parameter.data.to(quantizer.dtype)
     general = HfDecoder(own, rows)
     general.load(quantizer(dict(model.state_dict())))
-    if not rotary.fits(own):
+    if not llama.fits(own):
         return general
-    fast = rotary.LlamaDecoder(own, max(rows, 2))
+    fast = llama.LlamaDecoder(own, max(rows, 2))
     return fast if same(fast, HfDecoder(own, 2), min(16, quantizer.vocabulary)) else general
 
 

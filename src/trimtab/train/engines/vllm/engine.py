@@ -24,9 +24,8 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import InputError
-from trimtab.train.engines.probe import TOLERANCES, Probe
-from trimtab.train.engines.skeleton import Skeleton
-from trimtab.train.engines.vllm import limits, request
+from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
+from trimtab.train.engines.vllm import request, requirements
 from trimtab.train.engines.vllm.plugin import register
 from trimtab.train.engines.vllm.request import Unfinished
 from trimtab.train.messages import Floats, Group, Job
@@ -40,10 +39,10 @@ class VllmEngine:
     def __init__(
         self, architecture: PretrainedConfig, rollout: Rollout, *, stop: Sequence[int], version: int = 0
     ) -> None:
-        limits.check_run(architecture, rollout)
+        requirements.check_run(architecture, rollout)
         self.version = version
         self.rollout, self.stop = rollout, tuple(stop)
-        self.longest = limits.longest_of(architecture, rollout)
+        self.longest = requirements.longest_of(architecture, rollout)
         self.vocabulary = int(architecture.get_text_config().vocab_size)
         tolerance = rollout.vllm.tolerance or TOLERANCES[rollout.precision]
         self.skeleton = Skeleton(architecture)
@@ -187,9 +186,9 @@ class VllmEngine:
 
 def _started(architecture: PretrainedConfig, rollout: Rollout) -> tuple[Any, Any]:
     """vLLM's engine with random weights, and its module. The folder it reads the architecture from is needed no longer than that."""
-    os.environ |= limits.variables(rollout) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    os.environ |= requirements.variables(rollout) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     with (
-        _for_now(limits.UNCOMPILED if limits.on_cpu() else {}),
+        _for_now(requirements.UNCOMPILED if requirements.on_cpu() else {}),
         tempfile.TemporaryDirectory(prefix="trimtab-") as folder,
     ):
         vllm: Any = importlib.import_module("vllm")
@@ -197,7 +196,7 @@ def _started(architecture: PretrainedConfig, rollout: Rollout) -> tuple[Any, Any
         engines: Any = importlib.import_module("vllm.v1.engine.llm_engine")
         register()
         architecture.save_pretrained(folder)
-        options = dict(limits.engine_options(architecture, rollout))
+        options = dict(requirements.engine_options(architecture, rollout))
         core = engines.LLMEngine.from_engine_args(
             arguments.EngineArgs(model=folder, disable_log_stats=True, async_scheduling=False, **options)
         )

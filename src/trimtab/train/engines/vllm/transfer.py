@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from trimtab.errors import RunError
-from trimtab.train.engines.vllm.client import ServerClient
+from trimtab.train.engines.vllm.server import ServerClient
 from trimtab.train.weights.files import FileReader
 from trimtab.train.weights.protocol import NamedTensors, Snapshot, WeightsReader
 

@@ -23,10 +23,9 @@ from typing import Any, Literal, NoReturn, cast, get_args
 from trimtab.config.base import excerpt
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
-from trimtab.train.children.conduct import adopt_orphans, die_with
-from trimtab.train.children.process_table import child_pids, end_descendants, exit_code
+from trimtab.train.children.children import adopt_orphans, child_pids, die_with, end_descendants, exit_code
 from trimtab.train.messages import Problem
-from trimtab.train.tasks import guard, wire
+from trimtab.train.tasks.isolation import guard, wire
 from trimtab.train.tasks.table import source
 from trimtab.train.tasks.verifiers import VERIFIERS
 

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from trimtab.config.training import Model
+from trimtab.config.training import Model, Teacher
 from trimtab.errors import ConfigError
 from trimtab.train.policy.policy import Policy, error_line
 
@@ -120,3 +120,26 @@ def policy_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> Policy:
     """What the run keeps of a model beside its weights."""
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     return Policy(tokenizer, stop_tokens(model, tokenizer), model.config, vocabulary)
+
+
+def load_teacher(config: Teacher, policy: Policy) -> PreTrainedModel:
+    """The model, if every token the policy may sample means the same to it."""
+    found = load_pretrained(Model(path=config.path, dtype=config.dtype), key="teacher.path")
+    if found.policy.vocabulary < policy.vocabulary:
+        raise ConfigError(
+            f"teacher.path needs a model that knows the policy's {policy.vocabulary} tokens, got one of {found.policy.vocabulary} in "
+            f"{config.path!r}. Take a teacher of the same family."
+        )
+    other = _first_other_token(policy, found.policy)
+    if other is not None:
+        raise ConfigError(
+            f"teacher.path needs the policy's own tokens, got another id for {other!r} in {config.path!r}. Log-probs of sampled ids would "
+            "be those of other text: take a teacher with the same tokenizer."
+        )
+    return found.model
+
+
+def _first_other_token(policy: Policy, teacher: Policy) -> str | None:
+    """A token of the policy that the teacher numbers otherwise; None: there is none."""
+    theirs = teacher.tokenizer.get_vocab()
+    return next((token for token, place in policy.tokenizer.get_vocab().items() if theirs.get(token) != place), None)

@@ -22,15 +22,12 @@ from typing import Unpack, cast
 
 from trimtab.errors import RunError
 from trimtab.records.scratch import claim_scratch
-from trimtab.train.backends.engine_pool import EnginePool, PoolOptions
-from trimtab.train.backends.engine_seat import EngineSeat
-from trimtab.train.backends.pool import TICK
-from trimtab.train.backends.sampler import sample
-from trimtab.train.backends.seat import Fate, Inbox, Seat
-from trimtab.train.backends.serve import Failed, Order, Pipe, Pulse, Ready
-from trimtab.train.children.process_table import ending_of, is_from_outside
+from trimtab.train.backends.engine_pool import EnginePool, EngineSeat, PoolOptions
+from trimtab.train.backends.pool import TICK, Fate, Inbox, Seat
+from trimtab.train.backends.sampler import Failed, Order, Pipe, Pulse, Ready, sample
+from trimtab.train.children.children import ending_of, is_from_outside
 from trimtab.train.devices import sampler_gpu
-from trimtab.train.engines.protocol import Engine
+from trimtab.train.engines.table import Engine
 from trimtab.train.weights.files import FileWeights
 
 LEAVE, TERMINATE, KILL = 5.0, 2.0, 5.0

@@ -12,15 +12,15 @@ from trimtab.config.base import excerpt
 from trimtab.config.training import Train
 from trimtab.errors import RunError
 from trimtab.train.buffer import Entry
+from trimtab.train.build import Parts
 from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.judging import JudgedGroup
 from trimtab.train.messages import Group, Job
-from trimtab.train.parts import Parts
 from trimtab.train.run_state import Note, RunState
-from trimtab.train.sample_faults import SampleFaults
 from trimtab.train.staleness import room
 from trimtab.train.stop import Stop
 from trimtab.train.tasks import GivenUpError
+from trimtab.train.watch import SampleFaults
 
 QUIET = 900.0
 """Seconds without any news from the samplers before the run gives up; each sampler has a shorter limit of its own."""

@@ -5,21 +5,51 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.config.training import Task
 from trimtab.config.visible import visible
 from trimtab.errors import ConfigError, UnknownNameError
-from trimtab.train.children.child import Child
+from trimtab.train.children.children import Child
 from trimtab.train.messages import Problem
-from trimtab.train.tasks import wire
-from trimtab.train.tasks.environment import passed, withheld
-from trimtab.train.tasks.worker import Failure, Reply, crash_of, reply_of
+from trimtab.train.tasks.isolation import wire
+from trimtab.train.tasks.isolation.worker import Failure, Reply, crash_of, reply_of
+
+PASSED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TMP|TEMP|PYTHON\w*|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH|DYLD_\w+"
+    r"|(OMP|MKL|OPENBLAS|NUMEXPR|VECLIB)_\w+|TOKENIZERS_PARALLELISM|CUDA_(HOME|VISIBLE_DEVICES|DEVICE_ORDER)"
+    r"|HF_(HOME|HUB_CACHE|HUB_OFFLINE|DATASETS_CACHE|DATASETS_OFFLINE)|TRANSFORMERS_(CACHE|OFFLINE)|XDG_CACHE_HOME|TORCH_HOME|NLTK_DATA"
+    r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(?i:(https?|all|no)_proxy)|SYSTEMROOT"
+)
+"""Names that pass."""
+SECRET = re.compile(r"(?i)key|token|secret|passw|credential|auth(?!ority)")
+"""Names that never do, whatever stands above."""
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a verifier's process gets."""
+    return {name: value for name, value in environment.items() if _passes(name, value)}
+
+
+def withheld(environment: Mapping[str, str], text: str) -> str | None:
+    """A name that a text, such as an error, speaks of and that did not pass."""
+    spoken = set(re.findall(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", text))
+    return next((name for name in sorted(spoken & environment.keys()) if not _passes(name, environment[name])), None)
+
+
+def _passes(name: str, value: str) -> bool:
+    if name == "TOKENIZERS_PARALLELISM":
+        return True
+    proxy = name.lower().endswith("_proxy")
+    return bool(PASSED.fullmatch(name)) and not SECRET.search(name) and not (proxy and "@" in value)  # a password in it
+
 
 START = 120.0
 """Seconds the imports of a reward function may take."""
@@ -29,7 +59,10 @@ GRACE = 5.0  # seconds a process that forks has beyond the clock of its own
 PRINTED = 1 << 16  # characters that verifiers of one process may print in a run
 _END = 5.0  # seconds a guard has to end what it keeps
 _WITHHELD = "the verifier's process is not given {name} of the environment; let it read a file"
-_BOOT = "import sys; sys.path[:] = {path!r}; from trimtab.train.tasks.worker import run_verifiers; run_verifiers({pipe}, {parent})"
+_BOOT = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from trimtab.train.tasks.isolation.worker import run_verifiers; run_verifiers({pipe}, {parent})"
+)
 
 
 @dataclass(frozen=True)

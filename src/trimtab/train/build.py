@@ -27,12 +27,11 @@ from trimtab.train.learner.team import lead, learner_ranks
 from trimtab.train.lengths import leave_out_long_rows, prompt_limit, short_enough
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
+from trimtab.train.policy.model import DTYPES, Pretrained, load_pretrained, load_teacher
 from trimtab.train.policy.policy import Policy
-from trimtab.train.policy.pretrained import DTYPES, Pretrained, load_pretrained
-from trimtab.train.policy.teacher import load_teacher
 from trimtab.train.policy.warm_start import warm_policy
+from trimtab.train.provenance import World, world_of
 from trimtab.train.tasks import Source, source
-from trimtab.train.world import World, world_of
 
 
 @dataclass(eq=False)

@@ -14,8 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from trimtab.train.children.conduct import adopt_orphans, die_with, set_process_option
-from trimtab.train.children.process_table import child_pids, end_descendants, exit_code
+from trimtab.train.children.children import (
+    adopt_orphans,
+    child_pids,
+    die_with,
+    end_descendants,
+    exit_code,
+    set_process_option,
+)
 
 PR_SET_NO_NEW_PRIVS = 38
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000

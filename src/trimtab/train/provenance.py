@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from trimtab.config.training import Train
-from trimtab.train.policy.pretrained import Pretrained
+from trimtab.train.policy.model import Pretrained
 from trimtab.train.tasks import Source
 from trimtab.train.tasks.file import File
 from trimtab.train.tasks.functions import module_file
