@@ -10,7 +10,7 @@ from tests.train.batches import batch, policy
 from trimtab.config.training import Train
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import Rows
-from trimtab.train.learner.scoring import FirstPass, Scorer
+from trimtab.train.learner.scoring import Scorer, SharedPass
 from trimtab.train.learner.step_metrics import StepTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Clip under a bypass rule with a weight")
@@ -31,7 +31,7 @@ def learned(rows: Rows, *, shared: bool = True, **settings: object) -> tuple[Ste
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scorer, "__call__", counted)
         if not shared:
-            patch.setattr(FirstPass, "of", lambda *_: None)
+            patch.setattr(SharedPass, "of", lambda *_: None)
         mine = Learner(config, copy.deepcopy(made.model.double()))
         stepped = mine.learn(rows)
     return stepped, torch.cat([each.detach().flatten() for each in mine.model.parameters()]), passes
@@ -84,7 +84,7 @@ def test_rows_it_does_not_hold_are_not_given() -> None:
     scorer = Learner(config, made.model).scorer
     valued = torch.ones(len(rows), dtype=torch.bool)
     valued[4] = False
-    held = FirstPass.of(config, scorer, rows, 0, valued)
+    held = SharedPass.of(config, scorer, rows, 0, valued)
     assert held is not None
     assert held.part(torch.tensor([3, 4]), width=3, entropy=False) is None
     width = int(rows.lengths[[5, 1]].max())

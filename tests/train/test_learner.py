@@ -98,7 +98,7 @@ def test_leaving_out_rows_that_cannot_contribute_is_exact(correction: str, monke
     rows.reward[rows.group == 2] = 1.0  # a group that agrees
     few, every = (learner(made.model, correction=correction) for _ in range(2))
     found = few.learn(rows)
-    monkeypatch.setattr(Update, "_useful", lambda self: self.mask.any(-1))
+    monkeypatch.setattr(Update, "_has_gradient", lambda self: self.mask.any(-1))
     everything = every.learn(rows)
     assert found.metrics["train/rows"] < everything.metrics["train/rows"]
     torch.testing.assert_close(gradients(few), gradients(every), rtol=1e-3, atol=1e-6)

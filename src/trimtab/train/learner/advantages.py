@@ -1,4 +1,4 @@
-"""What the tokens of a step are worth: by an estimator and their rewards, by a teacher, and by a teacher as the policy moves."""
+"""Advantages of a step's tokens: by an estimator and their rewards, by a teacher, and by a teacher as the policy moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimtab.train.learner.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class MovingWorth:
+class MovingAdvantages:
     """Advantages against the policy as it is: what rewards say stays, the teacher's log-ratio is that of the moment."""
 
     rule: Distillation
@@ -33,26 +33,26 @@ class MovingWorth:
         counted = indicator(self.trained[cut], self.base.dtype)
         return self.base[cut] + teacher_signal(self.rule, self.teacher[cut], current, counted)
 
-    def seen(self, current: Float[Tensor, "rows width"], otherwise: Float[Tensor, "rows width"]) -> Tensor:
-        """Of each row as it was trained; of those that were not, what they were worth before."""
-        return torch.where(current.isnan(), otherwise, self.of(slice(None), current.nan_to_num(0.0)))
+    def as_trained(self, current: Float[Tensor, "rows width"], before: Float[Tensor, "rows width"]) -> Tensor:
+        """Those of each row when it was trained; of rows that were not, those of before the step."""
+        return torch.where(current.isnan(), before, self.of(slice(None), current.nan_to_num(0.0)))
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead:
+class RewardAdvantages:
     """Advantages by rewards alone, of the tokens in `mask`; gates that reject before they are estimated may leave others."""
 
     mask: Bool[Tensor, "rows width"]
-    found: Advantages
+    estimate: Advantages
 
     @property
-    def valued(self) -> Bool[Tensor, " rows"]:
-        """Rows with a token that is worth something."""
-        return ((self.found.advantages != 0) & self.mask & self.found.trained).any(-1)
+    def has_advantage(self) -> Bool[Tensor, " rows"]:
+        """Rows with a token whose advantage is not 0."""
+        return ((self.estimate.advantages != 0) & self.mask & self.estimate.trained).any(-1)
 
 
 @dataclass(frozen=True, eq=False)
-class StepWorth:
+class AdvantageRule:
     """How a step's rows become advantages. `teacher`: its log-probs, and those of the student it is compared with, by name."""
 
     config: Train
@@ -61,7 +61,7 @@ class StepWorth:
     @classmethod
     def of(
         cls, config: Train, rows: Rows, teacher: Float[Tensor, "rows width"] | None, proximal: Tensor | None
-    ) -> StepWorth:
+    ) -> AdvantageRule:
         """For these rows. A student that moves begins at proximal; without a pass ahead of the step, at what sampled it."""
         rule = config.advantage
         if teacher is None or not isinstance(rule, Distillation):
@@ -73,21 +73,21 @@ class StepWorth:
         """At the start of the step."""
         return self._estimated(self.config.advantage, rows, kept, **self.teacher)
 
-    def ahead(self, rows: Rows) -> Ahead | None:
-        """What is known of these rows before any policy was asked; None where a teacher has a say in it."""
+    def by_rewards(self, rows: Rows) -> RewardAdvantages | None:
+        """What is known before any policy was asked; None where a teacher has a say in it."""
         if isinstance(self.config.advantage, Distillation):
             return None
-        return Ahead(rows.mask, self.advantages(rows, None))
+        return RewardAdvantages(rows.mask, self.advantages(rows, None))
 
-    def moving(self, rows: Rows, kept: Tensor | None, found: Advantages) -> MovingWorth | None:
-        """The same as the policy moves; None where they do not."""
+    def moving(self, rows: Rows, kept: Tensor | None, advantages: Advantages) -> MovingAdvantages | None:
+        """Advantages that follow the policy; None where they do not."""
         rule = self.config.advantage
         if not isinstance(rule, Distillation) or rule.student != "current" or not self.teacher:
             return None
-        base = torch.zeros_like(found.advantages)
+        base = torch.zeros_like(advantages.advantages)
         if rule.base is not None:
-            base = self._estimated(rule.base, rows, kept, mask=found.trained).advantages
-        return MovingWorth(rule, base, self.teacher["teacher"], found.trained)
+            base = self._estimated(rule.base, rows, kept, mask=advantages.trained).advantages
+        return MovingAdvantages(rule, base, self.teacher["teacher"], advantages.trained)
 
     def _estimated(
         self, rule: Estimator, rows: Rows, kept: Tensor | None, mask: Tensor | None = None, **more: Any

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,11 +23,11 @@ from trimtab.core.correct import Corrected, correct
 from trimtab.core.head import HeadLogProbs
 from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.train.devices import device_of
-from trimtab.train.learner.advantages import Ahead, StepWorth
+from trimtab.train.learner.advantages import AdvantageRule, RewardAdvantages
 from trimtab.train.learner.lora import add_adapters, merged_weights
 from trimtab.train.learner.ranks import LearnerRanks, RankOrder, whole_tensor
 from trimtab.train.learner.rows import Rows, batch_rows
-from trimtab.train.learner.scoring import FirstPass, scorer_of
+from trimtab.train.learner.scoring import SharedPass, scorer_of
 from trimtab.train.learner.state import ModelState, once_each, share_state
 from trimtab.train.learner.step_metrics import (
     GradientMemory,
@@ -38,7 +37,7 @@ from trimtab.train.learner.step_metrics import (
     row_metrics,
     selection_metrics,
 )
-from trimtab.train.learner.update import Update, has_worth_anyway, loglinear, looks_at_heads
+from trimtab.train.learner.update import Update, loglinear, looks_at_heads, trains_without_advantage
 from trimtab.train.messages import Answer, Stepped
 
 
@@ -148,66 +147,70 @@ class Learner:
     def learn(self, rows: Rows) -> StepTensors:
         """The step itself."""
         config, clock = self.config, LapClock()
-        ahead = StepWorth(config).ahead(_valid(rows, None))
-        before, first = self._proximal(rows, ahead)
-        proximal = None if before is None else before.log_probs
+        rule = config.correction
+        reward_advantages = AdvantageRule(config).by_rewards(rows.without_missing(None))
+        proximal_pass, shared_pass = self._proximal_pass(rows, reward_advantages)
+        proximal = None if proximal_pass is None else proximal_pass.log_probs
         reference, teacher = (
             None if each is None else each.all(rows, config.learner.micro_tokens).log_probs
             for each in (self.reference, self.teacher)
         )
         clock.lap("proximal")
-        valid = _valid(rows, proximal)
+        valid = rows.without_missing(proximal)
         head = None
-        if before is not None and before.head is not None and rows.heads is not None:
-            head = rows.heads.said(rows.tokens, rows.mask, before.head, before.head)
-        entropy = before.entropy if before is not None and config.correction.needs_entropy else None
-        worth = StepWorth.of(config, valid, teacher, proximal)
-        left = self._left(valid, proximal, head, entropy)
-        is_known = ahead is not None and left is None and torch.equal(valid.mask, ahead.mask)
-        found = ahead.found if ahead is not None and is_known else worth.advantages(valid, left)
-        moving = worth.moving(valid, left, found)
-        told = (
-            found
-            if config.correction.needs_advantages or not config.correction.gates
-            else worth.advantages(valid, None)
-        )
-        seen = None if proximal is None else self._seen(rows, proximal, proximal, found, told.advantages, head, entropy)
-        judged_ahead = "current" not in config.correction.needs and (
-            moving is None or not config.correction.needs_advantages
-        )
+        if proximal_pass is not None and proximal_pass.head is not None and rows.heads is not None:
+            head = rows.heads.said(rows.tokens, rows.mask, proximal_pass.head, proximal_pass.head)
+        entropy = proximal_pass.entropy if proximal_pass is not None and rule.needs_entropy else None
+        advantage_rule = AdvantageRule.of(config, valid, teacher, proximal)
+        kept_early = self._gates_before_advantages(valid, proximal, head, entropy)
+        if reward_advantages is not None and kept_early is None and torch.equal(valid.mask, reward_advantages.mask):
+            advantages = reward_advantages.estimate
+        else:
+            advantages = advantage_rule.advantages(valid, kept_early)
+        moving_advantages = advantage_rule.moving(valid, kept_early, advantages)
+        # With baseline kept a rejected row has no advantage. A rule that has no use for advantages is shown those that rows would have
+        # had: its metrics say by them what it selects.
+        is_needed = rule.needs_advantages or not rule.gates
+        shown = (advantages if is_needed else advantage_rule.advantages(valid, None)).advantages
+        corrected = None
+        if proximal is not None:
+            corrected = self._correct(rows, proximal, proximal, advantages, shown, head, entropy)
+        moves = "current" in rule.needs or (moving_advantages is not None and rule.needs_advantages)
         update = Update(
             config=config,
             scorer=self.scorer,
             optimizer=self.optimizer,
             version=self.version,
             rows=valid,
-            found=found,
-            fixed=seen if judged_ahead else None,
+            advantages=advantages,
+            corrected=None if moves else corrected,
             proximal=proximal,
             reference=reference,
-            moving=moving,
-            proximal_head=None if before is None else before.head,
+            moving_advantages=moving_advantages,
+            proximal_head=None if proximal_pass is None else proximal_pass.head,
             memory=self.memory,
-            first=first,
+            shared_pass=shared_pass,
         )
         rate = self._rate()
         outcome = update.run()
-        used = found.advantages if moving is None else moving.seen(update.current, found.advantages)
-        if seen is None:  # no pass ahead of the step: what was seen while training
+        trained = advantages.advantages
+        if moving_advantages is not None:
+            trained = shown = moving_advantages.as_trained(update.current, trained)
+        if corrected is None:  # no pass ahead of the step: as it was while training
             guess = loglinear(rows.behavior, update.current, rows.versions, self.version)
-            seen = self._seen(rows, guess, update.current, found, used if moving is not None else told.advantages)
+            corrected = self._correct(rows, guess, update.current, advantages, shown)
         clock.lap("train")
         metrics = (
-            floats(seen.metrics)
-            | selection_metrics(rows, seen)
+            floats(corrected.metrics)
+            | selection_metrics(rows, corrected)
             | update.metrics()
-            | row_metrics(rows, found, before, self.version)
+            | row_metrics(rows, advantages, proximal_pass, self.version)
             | {"train/lr": rate, "train/updates": float(update.updates), "train/skipped": float(outcome != "updated")}
             | clock.laps
         )
         self.version += 1
         self.skipped[outcome] += outcome != "updated"
-        return StepTensors(outcome, metrics, seen, used, proximal, update.current, rows)
+        return StepTensors(outcome, metrics, corrected, trained, proximal, update.current, rows)
 
     def _rate(self) -> float:
         """The learning rate of this step, which rises over the first ones."""
@@ -217,19 +220,23 @@ class Learner:
             each["lr"] = rate
         return rate
 
-    def _proximal(self, rows: Rows, ahead: Ahead | None) -> tuple[SelectedLogProbs | None, FirstPass | None]:
+    def _proximal_pass(
+        self, rows: Rows, reward_advantages: RewardAdvantages | None
+    ) -> tuple[SelectedLogProbs | None, SharedPass | None]:
         """The pass ahead of the step, and the part of it that the first update goes on from."""
         config, heads = self.config, looks_at_heads(self.config.correction)
         if config.learner.proximal != "recompute":
             return None, None
-        if ahead is not None and not heads:
-            valued = ahead.mask.any(-1) if has_worth_anyway(config) else ahead.valued
-            first = FirstPass.of(config, self.scorer, rows, self.version, valued)
-            if first is not None:
-                return first.all(config, self.scorer, rows), first
+        if reward_advantages is not None and not heads:
+            counting = reward_advantages.mask.any(-1)
+            if not trains_without_advantage(config):
+                counting = reward_advantages.has_advantage
+            shared_pass = SharedPass.of(config, self.scorer, rows, self.version, counting)
+            if shared_pass is not None:
+                return shared_pass.all(config, self.scorer, rows), shared_pass
         return self.scorer.all(rows, config.learner.micro_tokens, entropy=True, heads=heads), None
 
-    def _left(
+    def _gates_before_advantages(
         self, rows: Rows, proximal: Tensor | None, head: HeadLogProbs | None, entropy: Tensor | None
     ) -> Tensor | None:
         """What gates leave that judge before advantages are known, for baselines of kept rows; None: everything."""
@@ -247,20 +254,19 @@ class Learner:
             entropy=entropy,
         ).kept
 
-    def _seen(
+    def _correct(
         self,
         rows: Rows,
         proximal: Tensor,
         current: Tensor,
-        found: Advantages,
-        told: Tensor,
+        advantages: Advantages,
+        shown: Tensor,
         head: HeadLogProbs | None = None,
         entropy: Tensor | None = None,
     ) -> Corrected:
         """The correction over the whole batch; at the start of a step current and proximal are the same.
 
-        `told`: with baseline kept a rejected row has no advantage, so what a rule without use for them selects is told by those it
-        would have had.
+        `shown`: the advantages that the rule looks at.
         """
         rule = self.config.correction
         return correct(
@@ -268,19 +274,13 @@ class Learner:
             proximal=proximal,
             current=current,
             behavior=rows.behavior,
-            mask=rows.mask & (found.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
-            advantages=told,
+            mask=rows.mask & (advantages.trained | ~rows.behavior.isfinite()) & ~current.isnan(),
+            advantages=shown,
             head=head,
             age=rows.age(self.version),
             entropy=entropy,
             group=rows.group if rule.needs_group else None,
         )
-
-
-def _valid(rows: Rows, proximal: Tensor | None) -> Rows:
-    """The rows with tokens whose log-probs are missing out of the mask, as if they had never been trained."""
-    known = rows.behavior.isfinite()
-    return replace(rows, mask=rows.mask & (known if proximal is None else known & proximal.isfinite()))
 
 
 def without_advantage(rule: Correction) -> Correction:

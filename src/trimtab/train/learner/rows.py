@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -173,6 +173,11 @@ class Rows:
         """The same there; what is planned on the host stays there."""
         there = {name: to_device(value, device) for name, value in self._tensors().items()}
         return Rows(extents=self.extents, heads=self.heads, **there)
+
+    def without_missing(self, proximal: Float[Tensor, "rows width"] | None) -> Rows:
+        """The rows with tokens whose log-probs are missing out of the mask, as if they had never been trained."""
+        known = self.behavior.isfinite()
+        return replace(self, mask=self.mask & (known if proximal is None else known & proximal.isfinite()))
 
     @property
     def sizes(self) -> Int[Tensor, " rows"]:

@@ -278,7 +278,7 @@ def _checkpoint_layers(model: PreTrainedModel) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstPass:
+class SharedPass:
     """Log-probs of some rows with their graph, by weights that have not moved since."""
 
     index: Int[Tensor, " some"]
@@ -286,12 +286,12 @@ class FirstPass:
     scored: SelectedLogProbs
 
     @classmethod
-    def of(cls, config: Train, scorer: Scorer, rows: Rows, version: int, valued: Tensor) -> FirstPass | None:
-        """Of the rows of the first minibatch that are `valued`; None where it is not one pass of the model here, or not the same."""
+    def of(cls, config: Train, scorer: Scorer, rows: Rows, version: int, counting: Tensor) -> SharedPass | None:
+        """Of the `counting` rows of the first minibatch; None where it is not one pass of the model here, or not the same."""
         if scorer.fast is None or scorer.ranks.size > 1 or config.loss.looks_at_call:
             return None
         first = minibatches(config, rows, version)[0]
-        index = first[valued.cpu()[first]]
+        index = first[counting.cpu()[first]]
         if not len(index) or len(scorer.calls(config, rows, index)) > 1:
             return None
         with torch.enable_grad():

@@ -56,30 +56,32 @@ class StepTensors:
         return Stepped(outcome=self.outcome, metrics=self.metrics, places=places, **arrays)
 
 
-def selection_metrics(rows: Rows, seen: Corrected) -> dict[str, float]:
+def selection_metrics(rows: Rows, corrected: Corrected) -> dict[str, float]:
     """How much of the right and of the wrong answers is left: shares of their tokens with a weight; NaN where there are none."""
-    stays = (seen.weight != 0).float()
+    stays = (corrected.weight != 0).float()
     found: dict[str, Tensor] = {}
     for name, chosen in (("right", rows.correct), ("wrong", ~rows.correct)):
-        tokens = seen.trained & chosen.unsqueeze(-1)
+        tokens = corrected.trained & chosen.unsqueeze(-1)
         found[f"selection/kept_given_{name}"] = (stays * tokens).sum() / tokens.sum()
     return floats(found)
 
 
-def row_metrics(rows: Rows, found: Advantages, before: SelectedLogProbs | None, version: int) -> dict[str, float]:
+def row_metrics(
+    rows: Rows, advantages: Advantages, proximal_pass: SelectedLogProbs | None, version: int
+) -> dict[str, float]:
     """What the batch was: its rewards, lengths and entropy, what its tokens are worth, how old they are."""
-    seen = {
+    metrics = {
         "rollout/reward": rows.reward.nan_to_num(0.0).mean(),
         "rollout/accuracy": rows.correct.float().mean(),
         "rollout/length": rows.drawn.float().mean(),
         "rollout/truncated": 1.0 - rows.ended.float().mean(),
     }
-    if before is not None and before.entropy is not None:
-        seen["policy/entropy"] = before.entropy.sum() / rows.mask.sum().clamp(min=1)
-    seen |= {f"advantage/{name}": value for name, value in found.metrics.items()}
+    if proximal_pass is not None and proximal_pass.entropy is not None:
+        metrics["policy/entropy"] = proximal_pass.entropy.sum() / rows.mask.sum().clamp(min=1)
+    metrics |= {f"advantage/{name}": value for name, value in advantages.metrics.items()}
     if rows.heads is not None:
-        seen |= rows.heads.metrics(rows.tokens, rows.mask)
-    return floats(seen | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
+        metrics |= rows.heads.metrics(rows.tokens, rows.mask)
+    return floats(metrics | dict(staleness(rows.versions, rows.mask, learner=version).metrics))
 
 
 class LapClock:

@@ -21,11 +21,11 @@ from trimtab.core.reduce import Denominator
 from trimtab.log_probs.public import SelectedLogProbs
 from trimtab.losses.policy import policy_loss
 from trimtab.train.devices import to_device
-from trimtab.train.learner.advantages import MovingWorth
+from trimtab.train.learner.advantages import MovingAdvantages
 from trimtab.train.learner.batching import MicroBatch, minibatches
 from trimtab.train.learner.ranks import whole_tensor
 from trimtab.train.learner.rows import Rows
-from trimtab.train.learner.scoring import FirstPass, Scorer
+from trimtab.train.learner.scoring import Scorer, SharedPass
 from trimtab.train.learner.step_metrics import GradientMemory, Note, Notes, effective_share, ess_sums, scaled_rate
 from trimtab.train.messages import Outcome
 
@@ -39,18 +39,18 @@ class Update:
     optimizer: torch.optim.Optimizer
     version: int
     rows: Rows
-    found: Advantages
-    fixed: Corrected | None
+    advantages: Advantages
+    corrected: Corrected | None
     """The correction over the whole batch; None: it looks at the current policy and is judged as it moves."""
     proximal: Float[Tensor, "rows width"] | None
     reference: Float[Tensor, "rows width"] | None
-    moving: MovingWorth | None = None
+    moving_advantages: MovingAdvantages | None = None
     """Advantages that follow the policy; None: they are those of the start."""
     proximal_head: Float[Tensor, " entries"] | None = None
     """Of every id that the rows' heads hold, where the correction compares them."""
     memory: GradientMemory | None = None
     """The last gradient, where cosines are recorded."""
-    first: FirstPass | None = None
+    shared_pass: SharedPass | None = None
     """What the pass ahead of the step has left for the first minibatch."""
     updates: int = 0
     trained: int = 0
@@ -59,7 +59,7 @@ class Update:
     """The sums of the weights of the minibatch at hand, one entry per micro-batch, where a rule is judged as the policy moves."""
 
     def __post_init__(self) -> None:
-        self.mask = self.rows.mask & self.found.trained
+        self.mask = self.rows.mask & self.advantages.trained
         self.current = torch.zeros_like(self.rows.behavior)
         """What the policy thought of each row when it was trained; NaN for rows that were not."""
         self.generator: torch.Generator | None = None
@@ -79,35 +79,37 @@ class Update:
     def _descend(self) -> Outcome:
         if not bool(self.mask.any()):
             return "no rows"
-        if self.fixed is not None and not bool(self.fixed.kept.any()):
+        if self.corrected is not None and not bool(self.corrected.kept.any()):
             return "all rejected"
-        useful = self._useful().cpu()
-        if not bool(useful.any()):
+        has_gradient = self._has_gradient().cpu()
+        if not bool(has_gradient.any()):
             return "no signal"
         finite = True
         for part in minibatches(self.config, self.rows, self.version):
-            index = part[useful[part]]
+            index = part[has_gradient[part]]
             if len(index):
                 finite &= self._minibatch(part, index)
-            self.first = None
+            self.shared_pass = None
         return "updated" if self.updates else "no signal" if finite else "not finite"
 
-    def _useful(self) -> Bool[Tensor, " rows"]:
+    def _has_gradient(self) -> Bool[Tensor, " rows"]:
         """Rows that can have a gradient. Leaving out the others is exact: the denominator still counts them."""
-        if self.fixed is None or self._is_all_valued:
-            return self._valued()
-        weight = self.fixed.weight if self.fixed.centered is None else self.fixed.centered
-        return self.mask.any(-1) & ((self.found.advantages * weight != 0) & self.mask).any(-1)
+        if self.corrected is None or self._every_row_counts:
+            return self._has_advantage()
+        weight = self.corrected.weight if self.corrected.centered is None else self.corrected.centered
+        return self.mask.any(-1) & ((self.advantages.advantages * weight != 0) & self.mask).any(-1)
 
     @property
-    def _is_all_valued(self) -> bool:
+    def _every_row_counts(self) -> bool:
         """Whether a row without advantage has a gradient too. One that moves and is 0 now need not be after the first minibatch."""
-        return self.moving is not None or has_worth_anyway(self.config)
+        return self.moving_advantages is not None or trains_without_advantage(self.config)
 
-    def _valued(self) -> Bool[Tensor, " rows"]:
+    def _has_advantage(self) -> Bool[Tensor, " rows"]:
         """Rows that could have a gradient if nothing were rejected."""
-        everything = self.mask.any(-1)
-        return everything if self._is_all_valued else everything & ((self.found.advantages != 0) & self.mask).any(-1)
+        trained = self.mask.any(-1)
+        if self._every_row_counts:
+            return trained
+        return trained & ((self.advantages.advantages != 0) & self.mask).any(-1)
 
     def _minibatch(self, part: Tensor, index: Tensor) -> bool:
         """One optimiser update; whether its gradient was finite."""
@@ -116,7 +118,7 @@ class Update:
         self.weights = []
         part = to_device(part, self.mask.device)
         counted = self.mask[part]
-        corrected = self.fixed
+        corrected = self.corrected
         if corrected is None and (config.correction.needs_whole_step or config.correction.denominator == "kept"):
             corrected = self._whole_correction(part)
         if corrected is not None:
@@ -149,7 +151,7 @@ class Update:
     def _effective_share(self, part: Tensor, corrected: Corrected | None) -> float:
         """That of the tokens with an advantage in a minibatch; on every rank the same."""
         if corrected is not None:
-            rows = part[self._valued()[part]]
+            rows = part[self._has_advantage()[part]]
             return effective_share(ess_sums(corrected.weight[rows], corrected.trained[rows] & self.mask[rows]))
         nothing = torch.zeros(3, dtype=torch.float64, device=self.mask.device)
         return effective_share(self.scorer.ranks.sum(torch.stack([nothing, *self.weights]).sum(0)))
@@ -166,16 +168,16 @@ class Update:
 
     def _current(self, index: Tensor, few: Rows) -> SelectedLogProbs:
         """The log-probs of some rows by the policy as it is, with gradient."""
-        if self.first is not None:
-            shared = self.first.part(index, width=few.tokens.shape[1], entropy=self._wants_entropy)
-            if shared is not None:
-                return shared
+        if self.shared_pass is not None:
+            scored = self.shared_pass.part(index, width=few.tokens.shape[1], entropy=self._wants_entropy)
+            if scored is not None:
+                return scored
         return self.scorer(few, entropy=self._wants_entropy, heads=looks_at_heads(self.config.correction))
 
     @property
     def _wants_entropy(self) -> bool:
         """Whether the entropy of the moving policy is looked at: by a bonus, or by a rule that is judged as it moves."""
-        moving = self.fixed is None and self.config.correction.needs_entropy
+        moving = self.corrected is None and self.config.correction.needs_entropy
         return moving or self.config.entropy_bonus is not None
 
     def _policy_loss(
@@ -198,7 +200,7 @@ class Update:
             behavior=rows.behavior,
             reference=None if self.reference is None else self.reference[cut],
             entropy=current.entropy,
-            advantages=self._worth(cut, current.log_probs),
+            advantages=self._advantages(cut, current.log_probs),
             mask=self.mask[cut],
             correction=config.correction if corrected is None else corrected.part(cut),
             reduction=config.reduction,
@@ -274,16 +276,18 @@ class Update:
             current=current,
             behavior=self.rows.behavior,
             mask=self.mask & inside.unsqueeze(-1),
-            advantages=self._worth(slice(None), current),
+            advantages=self._advantages(slice(None), current),
             head=head,
             age=self.rows.age(self.version),
             entropy=scored.entropy,
             group=self.rows.group if rule.needs_group else None,
         )
 
-    def _worth(self, cut: tuple[Tensor, slice] | slice, current: Tensor) -> Tensor:
-        """What the tokens of some rows are worth to the policy as it is."""
-        return self.found.advantages[cut] if self.moving is None else self.moving.of(cut, current.detach())
+    def _advantages(self, cut: tuple[Tensor, slice] | slice, current: Tensor) -> Tensor:
+        """Advantages of some rows, to the policy as it is."""
+        if self.moving_advantages is None:
+            return self.advantages.advantages[cut]
+        return self.moving_advantages.of(cut, current.detach())
 
     def metrics(self) -> dict[str, float]:
         """What the updates saw."""
@@ -295,7 +299,7 @@ class Update:
         return found
 
 
-def has_worth_anyway(config: Train) -> bool:
+def trains_without_advantage(config: Train) -> bool:
     """Whether tokens without advantage have a gradient too."""
     return config.kl is not None or config.entropy_bonus is not None or config.loss.acts_without_advantage
 
