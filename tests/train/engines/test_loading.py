@@ -176,7 +176,7 @@ def test_a_fast_path_that_computes_something_else_is_not_used(monkeypatch: pytes
         def forward(self, tokens: np.ndarray, positions: np.ndarray) -> torch.Tensor:
             return super().forward(tokens, positions) * 1.01
 
-    monkeypatch.setattr(hf.rotary, "LlamaDecoder", Wrong)
+    monkeypatch.setattr(hf.llama, "LlamaDecoder", Wrong)
     engine = HfEngine(model_of("qwen2"), stop=[])
     assert not isinstance(engine.decoder, LlamaDecoder)
 
