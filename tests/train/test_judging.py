@@ -112,8 +112,7 @@ def test_a_pool_closes_beside_a_verifier_that_hangs_and_gives_up_when_asked(
         pool.submit(group_of(job_of(0), [0]), PROBLEM, ["a", "b"])
         until((tmp_path / "hung").exists, "the verifier")
         assert pool.finished() == []
-    with JudgePool.of(task, source(task, 0)) as pool:
-        pool.stop_when(lambda: True)
+    with JudgePool.of(task, source(task, 0), lambda: True) as pool:
         pool.submit(group_of(job_of(0), [0]), PROBLEM, ["a", "b"])
         (judged,) = pool.all_finished()
         assert judged.scores is None

@@ -18,7 +18,6 @@ from trimtab.train.judging import JudgedGroup
 from trimtab.train.messages import Group, Job
 from trimtab.train.run_state import Note, RunState
 from trimtab.train.staleness import room
-from trimtab.train.stop import Stop
 from trimtab.train.tasks import GivenUpError
 from trimtab.train.watch import SampleFaults
 
@@ -35,15 +34,16 @@ TOLD, HOPELESS = 3, 200
 class BatchSource:
     """The run's side of sampling. The buffer is that of the run's state, the back-end and the judges are its parts."""
 
-    def __init__(self, config: Train, parts: Parts, state: RunState, note: Note) -> None:
-        self._config, self._parts, self._state, self._note = config, parts, state, note
+    def __init__(
+        self, config: Train, parts: Parts, state: RunState, note: Note, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`stop`: looked at while waiting, whether the user asked to stop."""
+        self._config, self._parts, self._state, self._note, self._stop = config, parts, state, note, stop
         self._faults = SampleFaults()
         self._evaluation: Evaluation | None = None
         self._told_long = self._long_in_a_row = 0
         self._in_step = config.backend == "lockstep"
         """Whether a batch may not depend on which verifier was quicker."""
-        self.stop = Stop()
-        """Looked at while waiting: whether the user asked to stop."""
 
     def batch(self) -> list[Entry] | None:
         """The next batch of whole groups; None where the user asked to stop first."""
@@ -85,7 +85,7 @@ class BatchSource:
         """Take in what samplers do until it holds, giving them more; False where the user asked to stop first."""
         heard, judge = time.monotonic(), self._parts.judge
         while not condition():
-            if self.stop:
+            if self._stop():
                 return False
             if admit:
                 self._admit()
@@ -101,7 +101,7 @@ class BatchSource:
     def _receive(self, timeout: float) -> bool:
         """Take in what the samplers have done; whether there was anything."""
         backend, judge, evaluation = self._parts.backend, self._parts.judge, self._evaluation
-        arrived = backend.arrived(timeout, lambda: bool(self.stop))
+        arrived = backend.arrived(timeout, self._stop)
         for group in arrived.groups:
             if group.job.group < 0:
                 if evaluation is not None:

@@ -53,12 +53,12 @@ class Parts:
     """What the user should know about the task's prompts."""
 
 
-def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Parts:
-    """The parts of a run; `stack` ends what has to be ended."""
+def build(config: Train, folder: Path, display: Display, stack: ExitStack, stop: Callable[[], bool]) -> Parts:
+    """The parts of a run; `stack` ends what has to be ended, `stop` says whether the run was asked to."""
     problems = source(config.task, config.seed)
     check_replies(config.rollout.engine, problems)
     max_tokens = longest(config, problems)
-    judge = stack.enter_context(_judges(config, problems))
+    judge = stack.enter_context(_judges(config, problems, stop))
     start = pretrained_of(config, problems, max_tokens, display)
     limit = prompt_limit(start.policy.architecture, config.rollout)
     notes = leave_out_long_rows(
@@ -86,15 +86,15 @@ def build(config: Train, folder: Path, display: Display, stack: ExitStack) -> Pa
     )
 
 
-def _judges(config: Train, problems: Source) -> JudgePool:
+def _judges(config: Train, problems: Source, stop: Callable[[], bool]) -> JudgePool:
     """Beside the learner, or as actors of the cluster."""
     if not config.ray.verifiers:
-        return JudgePool.of(config.task, problems)
+        return JudgePool.of(config.task, problems, stop)
     from trimtab.train.backends.ray.cluster import check_installed
     from trimtab.train.backends.ray.judge import RayJudge
 
     check_installed()
-    return JudgePool(RayJudge.several(config.ray.verifiers, config.task, config.seed))
+    return JudgePool(RayJudge.several(config.ray.verifiers, config.task, config.seed, stop))
 
 
 def _teacher(config: Train, policy: Policy, start: Callable[[], PreTrainedModel]) -> PreTrainedModel | None:

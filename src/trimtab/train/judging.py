@@ -47,7 +47,6 @@ class AnyJudge(Protocol):
 
     notes: list[str]
     """What the user should know about how responses are scored; one that starts later may add to it."""
-    stop: Callable[[], bool]
 
     @property
     def is_isolated(self) -> bool:
@@ -55,7 +54,7 @@ class AnyJudge(Protocol):
         ...
 
     def scores(self, answers: Answers) -> list[Score]:
-        """One score per answer, in order; GivenUpError where `stop` comes first."""
+        """One score per answer, in order; GivenUpError where the run is asked to stop first."""
         ...
 
     def close(self) -> None:
@@ -83,12 +82,12 @@ class JudgePool:
             thread.start()
 
     @classmethod
-    def of(cls, task: Task, source: Source) -> JudgePool:
-        """As many judges as the task asks for, if their verifiers need processes."""
-        judges = [Judge(task, source)]
+    def of(cls, task: Task, source: Source, stop: Callable[[], bool] = lambda: False) -> JudgePool:
+        """As many judges as the task asks for, if their verifiers need processes. What is not scored yet is given up once `stop` holds."""
+        judges = [Judge(task, source, stop)]
         try:
             while judges[0].is_isolated and len(judges) < task.workers:
-                judges.append(Judge(task, source))
+                judges.append(Judge(task, source, stop))
         except BaseException:
             for judge in judges:
                 judge.close()
@@ -100,11 +99,6 @@ class JudgePool:
         found = dict.fromkeys(note for judge in self._judges for note in judge.notes if note not in self._told)
         self._told.update(found)
         return list(found)
-
-    def stop_when(self, stop: Callable[[], bool]) -> None:
-        """From now on, give up what is not scored yet once this holds."""
-        for judge in self._judges:
-            judge.stop = stop
 
     def submit(self, group: Group, problem: Problem, texts: Sequence[str]) -> None:
         """Have the responses to a problem scored."""

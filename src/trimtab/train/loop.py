@@ -58,7 +58,7 @@ def train(
         stack.enter_context(run)
         stack.callback(stop.end)  # nothing keeps the run directory from saying how the run ended
         try:
-            session = Session(config, run, shown, stack)
+            session = Session(config, run, shown, stack, stop)
         except BaseException:
             stop.end()
             if not resume:
@@ -66,7 +66,7 @@ def train(
             raise
         stop.waits = True
         try:
-            result = session.go(stop, resume=resume)
+            result = session.go(resume=resume)
         except BaseException as error:
             stop.end()
             with suppress(RecordError):  # a full disk does not take this either; the error itself says more
@@ -79,20 +79,19 @@ def train(
 class Session:
     """A run from its beginning, or its last checkpoint, to its end."""
 
-    def __init__(self, config: Train, run: RunDirectory, display: Guarded, stack: ExitStack) -> None:
-        self.config, self.run, self.display = config, run, display
-        self.parts = parts = build(config, run.path, display, stack)
+    def __init__(self, config: Train, run: RunDirectory, display: Guarded, stack: ExitStack, stop: Stop) -> None:
+        self.config, self.run, self.display, self.stop = config, run, display, stop
+        self.parts = parts = build(config, run.path, display, stack, stop.asked)
         self.learner, self.backend, self.judge, self.policy = parts.learner, parts.backend, parts.judge, parts.policy
         display.warn = self._display_failed
         self.loggers = Loggers({}, self._warn)
         stack.push(self._close_loggers)
         self.state = RunState(Watch(config.correction, config.learner.patience))
-        self.batches = BatchSource(config, parts, self.state, self._note)
+        self.batches = BatchSource(config, parts, self.state, self._note, stop.asked)
 
-    def go(self, stop: Stop, *, resume: bool) -> Result:
+    def go(self, *, resume: bool) -> Result:
         """The whole run."""
-        config, learner, self.batches.stop = self.config, self.learner, stop
-        self.judge.stop_when(lambda: bool(stop))
+        config, learner = self.config, self.learner
         if resume:
             self._compare()
         self.run.remember(world=self.parts.world)
@@ -113,7 +112,7 @@ class Session:
         self._tell_of_task()
         self.backend.begin(learner.weights(), learner.version)
         self._catch_up()
-        while learner.version < config.steps and (stepped := self._step(stop)):
+        while learner.version < config.steps and (stepped := self._step()):
             for note in self.state.watch.notes(stepped):
                 self._note("gate", note)
             self.state.seconds = time.perf_counter() - begun
@@ -124,13 +123,13 @@ class Session:
             return self._result(None)
         if not self._due():
             self._save()
-        self.run.event("stopped", str(stop.reason), step=learner.version)
-        return self._result(stop.reason)
+        self.run.event("stopped", str(self.stop.reason), step=learner.version)
+        return self._result(self.stop.reason)
 
-    def _step(self, stop: Stop) -> Stepped | None:
+    def _step(self) -> Stepped | None:
         """Wait for a batch, learn from it, publish, record; None where the user asked to stop."""
         config, learner, clock = self.config, self.learner, time.perf_counter()
-        entries = None if stop else self.batches.batch()
+        entries = None if self.stop else self.batches.batch()
         if entries is None:
             return None
         waited = time.perf_counter() - clock

@@ -40,6 +40,10 @@ class Stop:
     def __bool__(self) -> bool:
         return self.reason is not None
 
+    def asked(self) -> bool:
+        """Whether it is true by now: what a part of the run that waits or samples is given to look at."""
+        return bool(self)
+
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # others may not set handlers
             for number in REASONS:

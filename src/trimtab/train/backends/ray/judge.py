@@ -51,18 +51,18 @@ class RayJudge:
     is_isolated = True
     """It takes its time elsewhere."""
 
-    def __init__(self, task: Task, seed: int, notes: list[str]) -> None:
+    def __init__(self, task: Task, seed: int, notes: list[str], stop: Callable[[], bool] = lambda: False) -> None:
         self.notes = list(notes)
-        self.stop: Callable[[], bool] = lambda: False
+        self.stop = stop
         self._made = (task, seed, str(Path.cwd()))
         self._actor: Any = None
         self._is_closed = False
 
     @classmethod
-    def several(cls, count: int, task: Task, seed: int) -> list[RayJudge]:
+    def several(cls, count: int, task: Task, seed: int, stop: Callable[[], bool] = lambda: False) -> list[RayJudge]:
         """So many. Settings that no judge can be made of are refused here and now, before anything is placed."""
         with Judge(task, source(task, seed)) as judge:
-            return [cls(task, seed, judge.notes) for _ in range(count)]
+            return [cls(task, seed, judge.notes, stop) for _ in range(count)]
 
     def scores(self, answers: Sequence[tuple[Problem, str]]) -> list[Score]:
         """One score per answer, in order; GivenUpError where `stop` comes first."""
