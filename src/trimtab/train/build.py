@@ -23,7 +23,7 @@ from trimtab.train.engines.turns import check_replies
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.judging import JudgePool
 from trimtab.train.learner.learner import Learner
-from trimtab.train.learner.team import lead, learner_ranks
+from trimtab.train.learner.team import brief_others, learner_ranks
 from trimtab.train.lengths import leave_out_long_rows, prompt_limit, short_enough
 from trimtab.train.memory import keep_freed_memory
 from trimtab.train.messages import Job, Problem, Sampling
@@ -114,7 +114,7 @@ def _learner(
     model, reference, teacher = models
     ranks = stack.enter_context(learner_ranks(config.learner, folder))
     with ranks.watched():
-        lead(config, models, ranks)
+        brief_others(config, models, ranks)
         learner = Learner(config, model, reference, ranks, teacher=teacher)
 
     def let_go(kind: object, error: BaseException | None, trace: object) -> None:

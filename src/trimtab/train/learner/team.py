@@ -161,7 +161,7 @@ def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
-def lead(config: Train, models: Sequence[PreTrainedModel | None], ranks: LearnerRanks) -> None:
+def brief_others(config: Train, models: Sequence[PreTrainedModel | None], ranks: LearnerRanks) -> None:
     """Rank 0: give the others, which wait in `follow_orders`, settings and weights. Models: the trained one, the reference, the teacher."""
     if ranks.size == 1:
         return
