@@ -155,6 +155,15 @@ def as_safetensors(folder: Path) -> Path:
     return folder / "a.safetensors"
 
 
+def test_padding_of_a_response_is_left_out_where_the_prompt_stands_apart(tmp_path: Path):
+    rows = {"prompt": [8, 9], "tokens": [5, 6, 0], "attention": [1, 1, 0], "behavior": [-1.0, -2.0, 0.0]}
+    batch = load([made.jsonl(tmp_path / "a.jsonl", [rows])])
+    assert batch.tokens is not None
+    assert batch.tokens.tolist() == [8, 9, 5, 6]
+    assert batch.trained.tolist() == [False, False, True, True]
+    assert equal(batch.behavior, [NAN, NAN, -1.0, -2.0])
+
+
 @pytest.mark.parametrize("writer", [as_jsonl, as_gzip, as_parquet, as_packed_npz, as_padded_npz, as_safetensors])
 def test_any_table_is_read_by_the_names_of_its_columns(writer: Any, tmp_path: Path):
     batch = load([writer(tmp_path)], columns=THEIRS)

@@ -178,9 +178,12 @@ def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
 
 
 def _with_prompt(prompt: Any, columns: dict[str, Any]) -> dict[str, Any]:
+    attention = columns.pop("attention", None)
     whole: dict[str, Any] = {name: after(len(prompt), column, name) for name, column in columns.items()}
     if "tokens" in whole:
         whole["tokens"][: len(prompt)] = prompt
+    if attention is not None:  # of the response, as the others are: a prompt is written without padding
+        whole["attention"] = np.concatenate([np.ones(len(prompt), bool), attention])
     return whole
 
 
