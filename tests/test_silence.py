@@ -62,7 +62,7 @@ def test_a_batch_rejected_whole_is_said_once_with_bounds_that_keep_nine_tenths(
         out = trimtab.correct(rule, **batch)
         trimtab.correct(rule, **batch)
     assert not out.kept.any()
-    assert [each.name for each in rejections(caplog)] == ["trimtab"]
+    assert [each.name for each in rejections(caplog)] == ["trimtab.rejected"]
     bounds = named_bounds(rejections(caplog)[0].message)
     wider = trimtab.Correction(gates=(trimtab.Gate(**gate.settings() | bounds),))
     kept = trimtab.correct(wider, **batch).kept
@@ -81,6 +81,20 @@ def test_a_loss_says_so_too_but_not_for_a_part_of_a_step_nor_for_one_answer(capl
         found = trimtab.policy_loss("clip", **batch, **step)
     assert found.loss == 0
     assert "rejected every token" in caplog.text
+
+
+def test_rules_that_are_only_tried_are_not_spoken_of_and_are_when_they_are_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rule = trimtab.preset("geo-rs", lower=0.9979, upper=1.0)
+    old = torch.full((2, 3), -2.0)
+    arrays = {"behavior": old, "proximal": old - 1.0, "mask": torch.ones(2, 3, dtype=torch.bool)}
+    with caplog.at_level(logging.WARNING, "trimtab"):
+        with observe.rules_on_trial():
+            trimtab.correct(rule, **arrays)
+        assert not rejections(caplog)
+        trimtab.correct(rule, **arrays)
+    assert len(rejections(caplog)) == 1
 
 
 def test_behavior_without_a_correction_is_a_warning() -> None:

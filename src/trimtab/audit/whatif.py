@@ -16,6 +16,7 @@ from trimtab.config.presets import BYPASS, PRESETS, preset
 from trimtab.core.batch import batch as tensors_of
 from trimtab.core.correct import correct, decide
 from trimtab.core.inputs import checked_layout
+from trimtab.core.metrics import rules_on_trial
 from trimtab.core.ranks import ALONE
 from trimtab.dialects.candidate import Candidate
 from trimtab.errors import ConfigWarning, InputError
@@ -172,13 +173,9 @@ def _outcome(each: Candidate, inputs: _Inputs, curves: dict[str, KeepCurve]) -> 
         raise InputError("it acts by the sign of the advantage, and the batch has none.")
     if "behavior" not in given or len(given) < len(needed):
         raise InputError(f"it needs {', '.join(name for name in needed if name not in given)} log-probs.")
-    found = correct(
-        rule,
-        mask=inputs.trained,
-        cu_seqlens=inputs.bounds,
-        advantages=inputs.advantage if rule.needs_advantages else None,
-        **given,
-    )
+    advantages = inputs.advantage if rule.needs_advantages else None
+    with rules_on_trial():
+        found = correct(rule, mask=inputs.trained, cu_seqlens=inputs.bounds, advantages=advantages, **given)
     trained, kept, weight = (each.numpy() for each in (found.trained, found.kept, found.weight))
     counts = kept & (weight > 0)
     weighed, total = weight[trained].astype(np.float64), max(int(trained.sum()), 1)

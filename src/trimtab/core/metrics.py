@@ -11,7 +11,8 @@ the parts hold as many tokens (or sequences) each.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
@@ -25,7 +26,7 @@ from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
 from trimtab.errors import UnknownMetricError, nearest
 
-_LOG = logging.getLogger("trimtab")
+_LOG = logging.getLogger("trimtab.rejected")
 Known = Callable[[str], dict[str, Tensor] | None]
 """Sections that were worked out, or can be, without the decisions of the plain form; None: this one cannot."""
 
@@ -111,12 +112,23 @@ _SAID: set[Correction] = set()
 """The rules of which it was said that they rejected a whole batch."""
 
 
+@contextmanager
+def rules_on_trial() -> Generator[None]:
+    """While rules are only tried, in order to compare them, nothing is said of those that reject everything."""
+    level = _LOG.level
+    _LOG.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _LOG.setLevel(level)
+
+
 def say_all_rejected(rule: Correction, metrics: Metrics) -> None:
     """Log, once per rule, that a batch was rejected whole, and which bounds would have kept most of it.
 
     A loss that is 0 raises nothing and stops a training without a word. It is asked of data on the host only; elsewhere nothing waits.
     """
-    if rule in _SAID:
+    if rule in _SAID or not _LOG.isEnabledFor(logging.WARNING):
         return
     _SAID.add(rule)
     with torch.no_grad():
