@@ -136,6 +136,7 @@ BAD_OVERRIDES = {
     "gates.x.upper=3": (ConfigError, "The override 'gates.x.upper=3' does not fit"),
     "gates.0.upper={a": (ConfigError, "The override 'gates.0.upper={a' does not fit"),
     "gates.0.upper=a: b": (ConfigError, "The override 'gates.0.upper=a: b' does not fit"),
+    "gates.0.upper=3\nlower: 1": (ConfigError, "does not fit: it needs one value"),
     "weight.uper=3": (UnknownNameError, "weight: Weight has no field 'uper'. Did you mean 'upper'?"),
     "weight.upper=x": (ConfigError, "weight: Weight needs upper to be a number, got 'x'"),
     "weight.upper=true": (ConfigError, "weight: Weight needs upper to be a number, got True"),

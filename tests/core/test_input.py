@@ -41,6 +41,14 @@ BAD = {
         "token-tis",
         {"behavior": FLAT, "proximal": FLAT, "mask": FLAT, "cu_seqlens": torch.tensor([0.0, 5.0])},
     ),
+    "with a leading 0, got torch.int64 (1, 2)": (
+        "token-tis",
+        {"behavior": FLAT, "proximal": FLAT, "mask": FLAT, "cu_seqlens": torch.tensor([[0, 5]])},
+    ),
+    "with a leading 0, got torch.int64 (0,)": (
+        "token-tis",
+        {"behavior": FLAT, "proximal": FLAT, "mask": FLAT, "cu_seqlens": torch.tensor([], dtype=torch.int64)},
+    ),
     "proximal needs floating-point log-probs, got torch.int64": (
         "token-tis",
         {"behavior": TWO, "proximal": TWO.long(), "mask": TWO},

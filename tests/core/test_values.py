@@ -480,3 +480,18 @@ def test_metrics_of_log_probs_that_were_changed_since_are_refused(monkeypatch: p
 
 def test_bypass_compares_current_with_behavior() -> None:
     near(on(preset("bypass-token-tis", upper=2.0), [[LOG4, 0.0]]).weight, [[2.0, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_metrics_by_age_are_finite_where_a_weight_is_as_large_as_its_type_holds(dtype: torch.dtype) -> None:
+    # r = e^500 on one token of age 1, in float64 1e217, whose square no type holds; beside it r = 1. One of two weights counts: 1/2.
+    behavior = torch.tensor([[-500.0, -1.0, -1.0]], dtype=dtype)
+    found = correct(
+        Correction(weight=Weight(level="token")),
+        behavior=behavior,
+        proximal=torch.tensor([[0.0, -1.0, -1.0]], dtype=dtype),
+        mask=torch.ones(1, 3, dtype=torch.bool),
+        age=torch.tensor([[1, 1, 0]]),
+    )
+    assert float(found.metrics["weight/ess_age/1"]) == pytest.approx(0.5)
+    assert float(found.metrics["weight/ess_age/0"]) == pytest.approx(1.0)

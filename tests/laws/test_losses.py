@@ -101,6 +101,24 @@ def test_a_loss_that_says_so_acts_without_advantage(loss: Objective) -> None:
     assert torch.allclose(whole, without) != loss.acts_without_advantage
 
 
+@pytest.mark.parametrize("loss", [*LOSSES, *WHOLE], ids=lambda loss: loss.kind)
+def test_a_loss_that_looks_at_its_call_and_no_other_depends_on_what_else_is_in_it(loss: Objective) -> None:
+    generator = torch.Generator().manual_seed(1)
+    behavior = -3 * torch.rand(6, 9, generator=generator)
+    behavior[:2] -= 5.0
+    proximal, current = (behavior + size * torch.randn(6, 9, generator=generator) for size in (0.3, 0.6))
+    advantages = torch.randn(6, 9, generator=generator)
+    advantages[:2] -= 2.0  # the rows of the first part are another sample: means and shares over it are others
+    data = tensors(Sample(behavior, proximal, current, advantages, torch.ones(6, 9, dtype=torch.bool), (9,) * 6))
+    setup, denominator = Setup(loss, REDUCTIONS[0], "none", extras=False), Denominator.of(data["mask"])
+    whole = gradients(setup, data, denominator=denominator)[1]["current"]
+    parts = [
+        gradients(setup, {name: each[rows] for name, each in data.items()}, denominator=denominator)[1]["current"]
+        for rows in (slice(0, 2), slice(2, 6))
+    ]
+    assert torch.allclose(torch.cat(parts), whole) != loss.looks_at_call
+
+
 @given(setups(), samples())
 def test_a_loss_that_does_not_is_proportional_to_the_advantage(setup: Setup, sample: Sample) -> None:
     if setup.loss.acts_without_advantage or setup.extras:

@@ -46,6 +46,7 @@ def test_a_token_without_ids_contains_nothing(head: Head):
         (lambda: Head(torch.tensor([1, 2])), "offsets beside them"),
         (lambda: Head(torch.tensor([[1, 2]]), offsets=torch.tensor([0, 2])), "one dimension"),
         (lambda: Head(torch.tensor([[1, 2]]), torch.zeros(1, 3)), "one log-prob per id"),
+        (lambda: Head(torch.tensor([1]), offsets=torch.tensor([0, 1], device="meta")), "offsets need to be on cpu"),
         (lambda: PADDED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
         (lambda: RAGGED.contains(torch.zeros(4, dtype=torch.long)), "one set of ids per token"),
         (lambda: BY_ROW.contains(torch.zeros(3, 2, dtype=torch.long)), "one set of ids per token"),
@@ -87,7 +88,8 @@ def supports(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     weight = torch.randn(size, width, generator=generator, dtype=torch.float64)
     targets = torch.randint(-1, size, (tokens,), generator=generator)
     allowed = torch.rand(tokens, size, generator=generator) < draw(st.sampled_from([0.0, 0.3, 0.9]))
-    return hidden, weight, targets, allowed, draw(st.integers(1, 40))
+    chunk = draw(st.sampled_from([1, 3, 7, 12, 40]))  # tiles of some tokens, and of all
+    return hidden, weight, targets, allowed, chunk
 
 
 def both_forms(allowed: Tensor) -> tuple[Head, Head]:
@@ -144,6 +146,26 @@ def test_a_sliced_view_of_logits_keeps_its_supports():
     found = log_probs_of(logits, targets, support=support, chunk=12)
     wanted = plain(logits.reshape(12, 4), targets.view(-1), allowed)[0].view(3, 4)
     torch.testing.assert_close(found.log_probs, wanted)
+
+
+@pytest.mark.parametrize("dearer", [FEW, MANY], ids=["one by one", "out of tiles"])
+@pytest.mark.parametrize("chunk", [1, 3, 7, 40])
+def test_gradients_of_a_support_are_the_same_however_many_tokens_a_tile_holds(chunk: int, dearer: int):
+    generator = torch.Generator().manual_seed(3)
+    hidden, weight = (torch.randn(size, 3, generator=generator, dtype=torch.float64) for size in (6, 5))
+    allowed = torch.rand(6, 5, generator=generator) < 0.5
+    targets = torch.tensor([0, 1, 2, 3, 4, 0])
+    allowed[range(4), targets[:4]] = True  # two tokens at least are drawn from the whole vocabulary
+    allowed[range(4, 6), targets[4:]] = False
+    leaves, others = ([each.clone().requires_grad_() for each in (hidden, weight)] for _ in range(2))
+    chosen, entropy = plain(leaves[0] @ leaves[1].T, targets, allowed)
+    (chosen.sum() + entropy.sum()).backward()
+    with mock.patch.object(pairs, "_DEARER_ON_CPU", dearer):
+        found = selected_log_probs(*others, targets, support=both_forms(allowed)[0], entropy=True, chunk=chunk)
+        assert found.entropy is not None
+        (found.log_probs.sum() + found.entropy.sum()).backward()
+    for leaf, other in zip(leaves, others, strict=True):
+        torch.testing.assert_close(other.grad, leaf.grad)
 
 
 def test_a_support_beside_a_vocabulary_or_outside_it_is_refused():

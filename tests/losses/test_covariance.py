@@ -53,7 +53,28 @@ def test_clip_cov_leaves_out_tokens_between_its_bounds() -> None:
 def test_a_clipped_token_is_no_candidate() -> None:
     # ρ = e on the first token with A > 0: the clip already has it, so the choice of one falls on the third
     anchor = CURRENT - torch.tensor([[1.0, 0.0, 0.0, 0.0]])
-    assert slopes(ClipCov(fraction=0.34), anchor)[0].tolist() == [0.0, 0.0, 0.0, 0.0]
+    for seed in range(10):
+        drawn = slopes(ClipCov(fraction=0.34), anchor, torch.Generator().manual_seed(seed))
+        assert drawn[0].tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_clipped_token_is_not_counted_among_the_candidates_either() -> None:
+    # Twice the rows of above, with ρ = e on the first token: of the three candidates that are left exactly one is chosen (6 · 0.2 = 1.2)
+    current = CURRENT.repeat(2, 1).requires_grad_()
+    anchor = CURRENT.repeat(2, 1)
+    anchor[0, 0] -= 1.0
+    mask = KEPT.repeat(2, 1)
+    for seed in range(10):
+        found = policy_loss(
+            ClipCov(fraction=0.2),
+            current=current,
+            proximal=anchor,
+            advantages=ADVANTAGES.repeat(2, 1),
+            mask=mask,
+            reduction="token-sum",
+            generator=torch.Generator().manual_seed(seed),
+        )
+        assert float(found.metrics["policy/cov"]) == pytest.approx(1 / 6)
 
 
 def test_the_random_choice_is_the_generators() -> None:

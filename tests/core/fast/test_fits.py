@@ -43,6 +43,7 @@ RULES: dict[str, tuple[Correction, str | None]] = {
     "another pair": (Correction(gates=(RATIO.but(pair="current/behavior"),)), "a gate on another pair"),
     "a turn's weight": (Correction(weight=Weight(level="segment")), "a segment weight"),
     "normalised": (Correction(weight=Weight(level="token", upper=2.0), normalize="batch"), "normalize"),
+    "score centering": (Correction(weight=Weight(level="token", upper=2.0), centering="score"), "centering"),
     "nine gates": (Correction(gates=(TOKEN,) * 9), "more gates"),
 }
 

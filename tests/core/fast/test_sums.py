@@ -182,3 +182,11 @@ def test_weights_that_are_all_small_share_the_batch_evenly(
     assert abs(float(metrics["weight/ess"]) - 1.0) <= 1e-5
     assert abs(float(metrics["weight/raw_ess"]) - 1.0) <= 1e-5
     assert abs(float(metrics["weight/mean"]) / 3.059e-07 - 1.0) <= 1e-3
+
+
+def test_a_number_beyond_float32_is_its_largest_one() -> None:
+    from trimtab.core.fast.metrics import as_tensors
+
+    most = torch.finfo(torch.float32).max
+    found = as_tensors({"far": 1e300, "below": -1e300, "near": 0.5})
+    assert [float(each) for each in found.values()] == [most, -most, 0.5]

@@ -46,7 +46,7 @@ UNLIMITED, ON_TOKENS, ON_GATHERED = range(3)
 LIMITS = {None: UNLIMITED, "token": ON_TOKENS, "gathered": ON_GATHERED}
 MOST_GATES = 8
 _KNOWN: dict[type[Config], frozenset[str]] = {
-    Correction: frozenset(["policies", "gates", "weight", "normalize", "denominator", "applies_to"]),
+    Correction: frozenset(["policies", "gates", "weight", "denominator", "applies_to"]),
     Gate: frozenset(
         [
             "metric",
@@ -113,10 +113,6 @@ def misfit(rule: Correction) -> str | None:
     unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)
     if unknown is not None:
         return unknown
-    if rule.normalize is not None:
-        return "normalize"
-    if rule.centering is not None:
-        return "centering"
     if len(rule.gates) > MOST_GATES:
         return "more gates"
     if rule.weight is not None and rule.weight.level not in LEVELS:
