@@ -20,6 +20,7 @@ from trimtab.config.training import Train
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.equivalence import is_same, with_idle_clip, with_plain_rewards
 from trimtab.dialects.fields import PARTS, SOFT, Gravity, compared, goal_fields, in_words
+from trimtab.dialects.files.opening import open_file
 from trimtab.dialects.reading import NOTHING
 from trimtab.dialects.recognise import framework_of
 from trimtab.errors import ConfigError
@@ -151,7 +152,8 @@ def _read(place: str, documented: bool, sets: list[str], root: Path | None) -> R
     try:
         return _read_own(place)
     except ConfigError:
-        return read(framework_of(Path(place), root), Path(place), documented, overrides=sets, root=root)
+        opened = open_file(place, root)
+        return read(framework_of(opened), opened, documented, overrides=sets)
 
 
 def _read_own(place: str) -> Reading:

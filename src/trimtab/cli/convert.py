@@ -19,6 +19,7 @@ from trimtab.cli.show import READ_IN_PART, WRITTEN_IN_PART, write_file
 from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
+from trimtab.dialects.files.opening import open_file
 from trimtab.dialects.recognise import framework_of
 from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.writing.messages import offer_words
@@ -135,8 +136,9 @@ def convert(
     codes: set[int] = set()
     for file in files:
         refuse_folder(file, "convert without --in-place")
-        framework = source or framework_of(file, root)
-        reading = _only(read(framework, file, documented, overrides=sets or (), version=version, root=root), parts)
+        opened = open_file(file, root)
+        framework = source or framework_of(opened)
+        reading = _only(read(framework, opened, documented, overrides=sets or (), version=version), parts)
         codes |= _convert(file, reading, target, strict=strict, take_nearest=take_nearest, everything=everything)
     for code in (1, READ_IN_PART, WRITTEN_IN_PART):
         if code in codes and (code != 1 or check):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -22,6 +22,9 @@ from trimtab.explain.examples import examples, setting
 from trimtab.explain.gate_words import as_written
 from trimtab.explain.sensitivity import rarely_fires
 from trimtab.explain.words import Passage, formulas, passages
+
+if TYPE_CHECKING:
+    from trimtab.dialects.files.opening import OpenedFile
 
 OURS = {".yaml", ".yml", ".json"}
 """Endings of files that a correction of ours can be in."""
@@ -104,11 +107,11 @@ def explain(
         return
     if name is None:
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
-    rule = None if framework is not None else own_or_theirs(name, changes or [])
-    if rule is None:
+    rule = None if framework is not None else own_or_theirs(name, changes or [], root)
+    if not isinstance(rule, Correction):
         from trimtab.cli.explain_file import explain_file  # with the frameworks
 
-        explain_file(name, framework, documented, sets or [], everything, version, root)
+        explain_file(rule or Path(name), framework, documented, sets or [], everything, version, root)
         return
     if yaml:
         show.put_raw(to_yaml(rule))
@@ -116,8 +119,8 @@ def explain(
     show.put(*explanation(rule, name, changes or []))
 
 
-def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
-    """A correction of ours by name or file; None for a file that is a framework's."""
+def own_or_theirs(name: str, changes: list[str], root: Path | None = None) -> Correction | OpenedFile | None:
+    """A correction of ours by name or file; a framework's file, opened if need be to tell them apart."""
     path = Path(name)
     if name not in preset_names() and os.path.isdir(path):
         from trimtab.cli.explain_file import refuse_folder  # with the frameworks
@@ -127,13 +130,28 @@ def own_or_theirs(name: str, changes: list[str]) -> Correction | None:
         return correction_from(name, changes)
     if path.suffix.lower() not in OURS and _is_file(path):
         return None
+    file = None if changes or not _is_file(path) else _opened(path, root)
+    if file is not None and file.tree and OUR_NAMES.isdisjoint(str(name).partition(".")[0] for name in file.tree):
+        return file
     try:
         return correction_from(name, changes)
     except ConfigError:
-        if changes or not _is_file(path):
+        if changes or not _is_file(path) or _is_ours(path):
             raise
-        if _is_ours(path):
-            raise
+        return file
+
+
+OUR_NAMES = {*Correction.model_fields, "correction", "preset"}
+"""What a file with a correction of ours may have at its top."""
+
+
+def _opened(path: Path, root: Path | None) -> OpenedFile | None:
+    """A file as frameworks' files are opened; None for one that cannot be."""
+    from trimtab.dialects.files.opening import open_file  # with the frameworks
+
+    try:
+        return open_file(path, root)
+    except ConfigError:
         return None
 
 

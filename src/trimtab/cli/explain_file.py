@@ -18,7 +18,7 @@ from trimtab.cli.show import READ_IN_PART
 from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
 from trimtab.dialects.files.beneath import is_file
-from trimtab.dialects.files.opening import READ, SHELL
+from trimtab.dialects.files.opening import READ, SHELL, OpenedFile, open_file
 from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import SIGNATURES, dialect_of
 from trimtab.errors import ConfigError, ConfigFileError
@@ -32,7 +32,7 @@ DEVIATION = ("std_over", "unbiased", "eps")
 
 
 def explain_file(
-    name: str,
+    file: Path | OpenedFile,
     framework: str | None,
     documented: bool,
     sets: list[str],
@@ -41,14 +41,16 @@ def explain_file(
     root: Path | None = None,
 ) -> None:
     """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
-    refuse_folder(Path(name), "explain")
+    path = Path(file)
+    refuse_folder(path, "explain")
+    opened = file if isinstance(file, OpenedFile) else open_file(path, root)
     why = ""
     if framework is None:
-        shown = recognise(Path(name), root)
+        shown = recognise(opened)
         framework = shown.framework
         why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
-    reading = read(framework, Path(name), documented, overrides=sets, version=version, root=root)
-    show.put(*file_page(reading, Path(name), why, everything))
+    reading = read(framework, opened, documented, overrides=sets, version=version)
+    show.put(*file_page(reading, path, why, everything))
     if reading.refused:
         raise typer.Exit(READ_IN_PART)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
@@ -138,7 +138,7 @@ def most(found: list[Launch]) -> Launch:
     return max(found, key=lambda each: len(each.keys), default=Launch({}, 1, ""))
 
 
-def best(found: list[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
+def best(found: Sequence[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
     """The command with most keys of the framework, and what to say where it was not the only one."""
     seen = [each for each in found if not each.is_loose]
     found = seen if any(score(each.keys) for each in seen) or not any(score(each.keys) for each in found) else found

@@ -41,6 +41,34 @@ class Contents:
     """Variables that the command is given and that none of its words uses."""
 
 
+@dataclass(frozen=True)
+class OpenedFile(os.PathLike[str]):
+    """A file of settings, parsed once for all who ask in turn whose it is and what it sets. It stands for its path."""
+
+    path: Path
+    reach: Reach
+    commands: tuple[Launch, ...] = ()
+    """What a script starts, or a task for a cluster."""
+    tree: Mapping[str, Any] | None = None
+    """The nested settings of any other file, over those of its parents."""
+    findings: tuple[Finding, ...] = ()
+    missing: tuple[Elsewhere, ...] = ()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def contents(self, score: Score) -> Contents:
+        """Its settings; of several commands those of the one that scores most."""
+        if self.tree is None:
+            return _choose(self, self.commands, score)
+        started = tuple(each for each in self.commands if score(each.keys))
+        if started:
+            return _choose(self, started, score)
+        return Contents(
+            flat_settings(self.tree), self.findings, parents=self.missing, top=tuple(str(key) for key in self.tree)
+        )
+
+
 def contents_of(source: Source, score: Score = len, root: str | os.PathLike[str] | None = None) -> Contents:
     """The settings of a mapping, a file or command-line words; of several commands the one that scores most.
 
@@ -49,17 +77,23 @@ def contents_of(source: Source, score: Score = len, root: str | os.PathLike[str]
     if isinstance(source, Mapping) or not isinstance(source, str | os.PathLike):
         keys = flat_settings(source)
         return Contents(keys, top=tuple(dict.fromkeys(key.partition(".")[0] for key in keys)))
-    return _of_file(Path(source), score, reach_of(Path(source), root))
+    return (source if isinstance(source, OpenedFile) else open_file(source, root)).contents(score)
 
 
-def _of_file(path: Path, score: Score, reach: Reach) -> Contents:
+def open_file(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> OpenedFile:
+    """A file, opened and parsed; `root` as in `contents_of`."""
+    return _opened(Path(path), reach_of(Path(path), root))
+
+
+def _opened(path: Path, reach: Reach) -> OpenedFile:
     if path.suffix.lower() == ".py":
         from trimtab.dialects.files.python import from_python  # with the grammar of scripts
 
-        return _choose(path, *from_python(text_of(path), str(path), scalar), score, reach)
+        commands, findings = from_python(text_of(path), str(path), scalar)
+        return OpenedFile(path, reach, tuple(commands), findings=findings)
     if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
         try:
-            return _choose(path, _commands(text_of(path)), (), score, reach)
+            return OpenedFile(path, reach, tuple(_commands(text_of(path))))
         except (ShellError, RecursionError) as error:
             reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise ConfigFileError(
@@ -67,15 +101,11 @@ def _of_file(path: Path, score: Score, reach: Reach) -> Contents:
             ) from None
     whole, findings, missing = with_parents(path, tree, reach)
     within = _script_within(whole)
-    if within:
-        try:
-            started = [each for each in _commands(within) if score(each.keys)]
-        except (ShellError, RecursionError):
-            started = []  # the file is told apart by its names
-        if started:
-            return _choose(path, started, findings, score, reach)
-    keys = flat_settings(whole)
-    return Contents(keys, findings, parents=missing, top=tuple(str(key) for key in whole))
+    try:
+        commands = tuple(_commands(within)) if within else ()
+    except (ShellError, RecursionError):
+        commands = ()  # the file is told apart by its names
+    return OpenedFile(path, reach, commands, whole, findings, missing)
 
 
 def _commands(script: str) -> list[Launch]:
@@ -111,11 +141,11 @@ def _is_shell(path: Path) -> bool:
         return False
 
 
-def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], score: Score, reach: Reach) -> Contents:
+def _choose(file: OpenedFile, found: Sequence[Launch], score: Score) -> Contents:
     programs = tuple(dict.fromkeys(each.program for each in found if each.program))
     if not found:
         raise NotSettingsError(
-            f"{path} needs a command or a call with settings, got none. Pass the file that starts training."
+            f"{file.path} needs a command or a call with settings, got none. Pass the file that starts training."
         )
     from trimtab.dialects.files.launch import best  # with the grammar of shells
 
@@ -123,28 +153,28 @@ def _choose(path: Path, found: list[Launch], findings: tuple[Finding, ...], scor
     ranked = (taken.program, *(each for each in programs if each != taken.program))
     others = () if score(taken.keys) else tuple(parent for each in found for parent in each.parents)
     named = taken.parents or others
-    below, missing = _beneath(path, named, reach)
+    below, missing = _beneath(file, named)
     return Contents(
         {**below.keys, **taken.keys},
-        (*findings, *said, *below.findings),
+        (*file.findings, *said, *below.findings),
         ranked,
         tuple(missing),
         environment=taken.environment,
     )
 
 
-def _beneath(path: Path, named: Iterable[NamedFile], reach: Reach) -> tuple[Contents, list[Elsewhere]]:
+def _beneath(script: OpenedFile, named: Iterable[NamedFile]) -> tuple[Contents, list[Elsewhere]]:
     """The settings that a command builds on, from files beside the script, and those that are elsewhere."""
     keys: dict[str, Any] = {}
     findings: list[Finding] = []
     missing: list[Elsewhere] = []
     for each in named:
         is_script = each.flag in ("script", "**")
-        file = Elsewhere(each.name) if is_script else file_beneath(path, each.name, each.folder, reach)
+        file = Elsewhere(each.name) if is_script else file_beneath(script.path, each.name, each.folder, script.reach)
         if isinstance(file, Elsewhere):
             missing.append(file)
             continue
-        inner = _of_file(file, len, reach)
+        inner = _opened(file, script.reach).contents(len)
         keys |= inner.keys
         findings += [
             Finding(each.flag, "note", f"The settings of {file.name} are read too, beneath those of the command.")
