@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.dialects.files.grammar import ShellError
-from trimtab.dialects.files.launch import launches, most
+from trimtab.dialects.files.launch import launches
 from trimtab.dialects.files.opening import scalar
 from trimtab.dialects.files.unknown import Holes, Unknown
 from trimtab.dialects.files.walk import walk_script
@@ -109,12 +109,12 @@ def test_a_text_that_no_shell_reads_is_refused(text: str) -> None:
 
 
 def test_a_value_names_its_variable_and_line() -> None:
-    keys = most(launches("python t.py --a 1 \\\n  --lr $LR --b=$((2 * N)) --c x$X", scalar)).keys
+    keys = launches("python t.py --a 1 \\\n  --lr $LR --b=$((2 * N)) --c x$X", scalar)[0].keys
     assert keys == {"a": 1, "lr": Unknown("$LR", 2), "b": Unknown("$N", 2), "c": Unknown("$X", 2)}
 
 
 def test_words_that_may_be_any_number_are_no_value() -> None:
-    keys = most(launches("python t.py --flag $EXTRA_ARGS --other ${MORE[@]} --lr $LR", scalar)).keys
+    keys = launches("python t.py --flag $EXTRA_ARGS --other ${MORE[@]} --lr $LR", scalar)[0].keys
     assert keys == {"flag": True, "other": True, "lr": Unknown("$LR", 1)}
 
 

@@ -55,7 +55,7 @@ def documents(text: str) -> list[tuple[yaml.Node, object]]:
 
 
 def tree(path: Path) -> Mapping[str, Any]:
-    """A settings file as plain nested data; a shell script is read for its flags."""
+    """A settings file as plain nested data."""
     text = text_of(path)
     parse = _PARSERS.get(path.suffix.lower(), settings_of)
     try:
@@ -139,19 +139,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _shell(text: str) -> Any:
-    """The settings of the command of a launch script that carries most."""
-    from trimtab.dialects.files.launch import launches, most  # with the grammar of shells
-
-    return most(launches(text, _scalar)).keys
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": _json, ".sh": _shell}
+_PARSERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": _json}
 _NAMES: dict[Callable[[str], Any], str] = {
     settings_of: "YAML",
     _toml: "TOML",
     _json: "JSON",
-    _shell: "a shell script with balanced quotes",
 }
 
 

@@ -133,11 +133,6 @@ def _loose(keys: dict[str, Any], arrays: Mapping[str, Started]) -> Launch:
     return Launch(keys, min(each.line for each in arrays.values()), "", (said,), is_loose=True)
 
 
-def most(found: list[Launch]) -> Launch:
-    """The command with most keys; one without any where none is started."""
-    return max(found, key=lambda each: len(each.keys), default=Launch({}, 1, ""))
-
-
 def best(found: Sequence[Launch], score: Score) -> tuple[Launch, tuple[Finding, ...]]:
     """The command with most keys of the framework, and what to say where it was not the only one."""
     seen = [each for each in found if not each.is_loose]
