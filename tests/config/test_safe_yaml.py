@@ -21,7 +21,8 @@ from trimtab.config.safe_yaml import (
     text_of,
     yaml_data,
 )
-from trimtab.dialects.settings import documents, flat_settings, tree
+from trimtab.dialects.files.opening import open_file
+from trimtab.dialects.settings import documents, flat_settings
 from trimtab.errors import ConfigFileError
 
 ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
@@ -133,7 +134,7 @@ def test_a_launch_script_of_one_long_word_takes_no_time(tmp_path):
     (tmp_path / "a.sh").write_text("run --flag " + "x" * 900_000)
     begun = time.process_time()
     with pytest.raises(ConfigFileError, match="more than 300000 characters"):
-        tree(tmp_path / "a.sh")
+        open_file(tmp_path / "a.sh")
     assert time.process_time() - begun < 1
 
 
