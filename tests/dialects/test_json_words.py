@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.files.launch import launches
-from trimtab.dialects.files.opening import scalar
-from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.sources.launch import launches
+from trimtab.dialects.sources.opening import scalar
+from trimtab.dialects.sources.unknown import Unknown
 from trimtab.errors import ConfigError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trimtab.dialects import read
-from trimtab.dialects.files.opening import contents_of
-from trimtab.dialects.files.python_flow import MOST_WORK
-from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.sources.opening import contents_of
+from trimtab.dialects.sources.python_flow import MOST_WORK
+from trimtab.dialects.sources.unknown import Unknown
 from trimtab.errors import ConfigFileError
 
 HEAD = "import os\nfrom trl import GRPOConfig, GRPOTrainer\n\n"
@@ -287,7 +287,7 @@ ENDLESS = {
 def test_a_script_is_read_or_refused_within_a_count_of_values(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trimtab.dialects.files import python_flow
+    from trimtab.dialects.sources import python_flow
 
     counts: list[int] = []
     charge = python_flow.Work.charge

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.dialects.files.grammar import ShellError
-from trimtab.dialects.files.launch import launches
-from trimtab.dialects.files.opening import scalar
-from trimtab.dialects.files.unknown import Holes, Unknown
-from trimtab.dialects.files.walk import walk_script
+from trimtab.dialects.sources.grammar import ShellError
+from trimtab.dialects.sources.launch import launches
+from trimtab.dialects.sources.opening import scalar
+from trimtab.dialects.sources.unknown import Holes, Unknown
+from trimtab.dialects.sources.walk import walk_script
 
 FORMS = [
     # variables

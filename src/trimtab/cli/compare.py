@@ -20,9 +20,9 @@ from trimtab.config.training import Train
 from trimtab.dialects import DIALECTS, Reading, read
 from trimtab.dialects.equivalence import is_same, with_idle_clip, with_plain_rewards
 from trimtab.dialects.fields import PARTS, SOFT, Gravity, compared, goal_fields, in_words
-from trimtab.dialects.files.opening import open_file
 from trimtab.dialects.reading import NOTHING
 from trimtab.dialects.recognise import framework_of
+from trimtab.dialects.sources.opening import open_file
 from trimtab.errors import ConfigError
 
 OWN = {name: name for name in ("correction", "loss", "reduction", "kl", "advantage", "shaping")} | {

@@ -19,9 +19,9 @@ from trimtab.cli.show import READ_IN_PART, WRITTEN_IN_PART, write_file
 from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
-from trimtab.dialects.files.opening import open_file
 from trimtab.dialects.recognise import framework_of
 from trimtab.dialects.registry import dialect_of
+from trimtab.dialects.sources.opening import open_file
 from trimtab.dialects.writing.messages import offer_words
 from trimtab.dialects.writing.migrate import TODAY, migrate
 from trimtab.errors import ConfigError, TrimtabError, UnknownNameError, nearest

@@ -24,7 +24,7 @@ from trimtab.explain.sensitivity import rarely_fires
 from trimtab.explain.words import Passage, formulas, passages
 
 if TYPE_CHECKING:
-    from trimtab.dialects.files.opening import OpenedFile
+    from trimtab.dialects.sources.opening import OpenedFile
 
 OURS = {".yaml", ".yml", ".json"}
 """Endings of files that a correction of ours can be in."""
@@ -147,7 +147,7 @@ OUR_NAMES = {*Correction.model_fields, "correction", "preset"}
 
 def _opened(path: Path, root: Path | None) -> OpenedFile | None:
     """A file as frameworks' files are opened; None for one that cannot be."""
-    from trimtab.dialects.files.opening import open_file  # with the frameworks
+    from trimtab.dialects.sources.opening import open_file  # with the frameworks
 
     try:
         return open_file(path, root)

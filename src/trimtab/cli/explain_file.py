@@ -17,10 +17,10 @@ from trimtab.cli.findings import Lines, RemarkLine, from_findings
 from trimtab.cli.show import READ_IN_PART
 from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
-from trimtab.dialects.files.beneath import is_file
-from trimtab.dialects.files.opening import READ, SHELL, OpenedFile, open_file
 from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import SIGNATURES, dialect_of
+from trimtab.dialects.sources.beneath import is_file
+from trimtab.dialects.sources.opening import READ, SHELL, OpenedFile, open_file
 from trimtab.errors import ConfigError, ConfigFileError
 from trimtab.explain.words import Passage, formulas, passages
 

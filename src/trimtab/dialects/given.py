@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from trimtab.dialects.files.unknown import Unknown
+from trimtab.dialects.sources.unknown import Unknown
 from trimtab.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.config.base import excerpt
-from trimtab.dialects.files.unknown import Unknown, is_open
 from trimtab.dialects.framework import Dialect, FullNames, Given, Key, Part, parents
 from trimtab.dialects.given import Unreadable
+from trimtab.dialects.sources.unknown import Unknown, is_open
 from trimtab.dialects.values import flag, kind_words, nested
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 

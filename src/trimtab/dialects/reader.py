@@ -13,10 +13,6 @@ from typing import Any
 
 from trimtab.config.algebra import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
-from trimtab.dialects.files.beneath import Elsewhere
-from trimtab.dialects.files.opening import Contents, contents_of, names_set, with_overrides
-from trimtab.dialects.files.purpose import answers_clients
-from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.framework import Dialect, Given, Remark
 from trimtab.dialects.given import Unreadable
 from trimtab.dialects.lookup import count, look_up
@@ -25,6 +21,10 @@ from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.recognise import refuse_foreign, without_keys
 from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.settings import Source
+from trimtab.dialects.sources.beneath import Elsewhere
+from trimtab.dialects.sources.opening import Contents, contents_of, names_set, with_overrides
+from trimtab.dialects.sources.purpose import answers_clients
+from trimtab.dialects.sources.unknown import Unknown
 from trimtab.dialects.topics import age_findings, bits_findings, group_findings, sampling_findings
 from trimtab.dialects.unread import environment_findings, gone_findings, idle_findings, unread_findings, unused_findings
 from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, UnknownNameError, nearest

@@ -6,11 +6,11 @@ import os
 import re
 from dataclasses import dataclass
 
-from trimtab.dialects.files.opening import Contents, contents_of
-from trimtab.dialects.files.purpose import DISTILLATION, EVOLUTION, other_training
 from trimtab.dialects.lookup import count
 from trimtab.dialects.registry import DIALECTS, SIGNATURES
 from trimtab.dialects.settings import Source
+from trimtab.dialects.sources.opening import Contents, contents_of
+from trimtab.dialects.sources.purpose import DISTILLATION, EVOLUTION, other_training
 from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.given import Given, parents
 from trimtab.dialects.reading import Finding
+from trimtab.dialects.sources.unknown import Unknown
 
 
 def words_in(text: str) -> frozenset[str]:

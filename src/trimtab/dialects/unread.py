@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, cast, get_args
 
-from trimtab.dialects.files.unknown import Unknown
 from trimtab.dialects.given import Given, parents
 from trimtab.dialects.reading import Finding, PartName, Reading
+from trimtab.dialects.sources.unknown import Unknown
 from trimtab.dialects.topics import (
     SAMPLING,
     has_pair,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from trimtab.dialects.files.grammar import (
+from trimtab.dialects.sources.grammar import (
     Case,
     Command,
     CommandGroup,
@@ -21,8 +21,8 @@ from trimtab.dialects.files.grammar import (
     Text,
     Word,
 )
-from trimtab.dialects.files.shell_simple import Inputs, blank, gap, redirections, simple, skip_line, with_inputs
-from trimtab.dialects.files.shell_words import BREAKS, Reader
+from trimtab.dialects.sources.shell_simple import Inputs, blank, gap, redirections, simple, skip_line, with_inputs
+from trimtab.dialects.sources.shell_words import BREAKS, Reader
 
 FUNCTION = re.compile(r"(?:function\s+([\w:.-]+)\s*(?:\(\s*\))?|([\w:.-]+)\s*\(\s*\))\s*(?=[{(\n])")
 KEYWORDS = {"if", "for", "while", "until", "case", "select", "{", "[["}

@@ -6,8 +6,8 @@ import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.dialects.files.conditions import evaluate, truth
-from trimtab.dialects.files.effects import (
+from trimtab.dialects.sources.conditions import evaluate, truth
+from trimtab.dialects.sources.effects import (
     BRANCHES,
     DEEPEST,
     MOST_CALLS,
@@ -23,8 +23,8 @@ from trimtab.dialects.files.effects import (
     scripts_in,
     written_scripts,
 )
-from trimtab.dialects.files.expansion import Scope, expand_to_text, words
-from trimtab.dialects.files.grammar import (
+from trimtab.dialects.sources.expansion import Scope, expand_to_text, words
+from trimtab.dialects.sources.grammar import (
     Case,
     Command,
     CommandGroup,
@@ -38,9 +38,9 @@ from trimtab.dialects.files.grammar import (
     Test,
     Text,
 )
-from trimtab.dialects.files.shell_script import script
-from trimtab.dialects.files.shell_simple import DECLARING
-from trimtab.dialects.files.unknown import HOLE, Holes
+from trimtab.dialects.sources.shell_script import script
+from trimtab.dialects.sources.shell_simple import DECLARING
+from trimtab.dialects.sources.unknown import HOLE, Holes
 
 LONGEST = 300_000
 OUTCOMES = {

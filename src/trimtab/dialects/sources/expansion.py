@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trimtab.dialects.files.conditions import evaluate
-from trimtab.dialects.files.grammar import ArithmeticExpansion, Parameter, Piece, ShellError, Substitution, Text, Word
-from trimtab.dialects.files.unknown import HOLE, Holes
+from trimtab.dialects.sources.conditions import evaluate
+from trimtab.dialects.sources.grammar import ArithmeticExpansion, Parameter, Piece, ShellError, Substitution, Text, Word
+from trimtab.dialects.sources.unknown import HOLE, Holes
 
 LONGEST = 100_000
 """Characters of one value, and words of one command: more is a script that doubles itself."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trimtab.dialects.files.expansion import Scope, expand_to_text, or_hole, words
-from trimtab.dialects.files.grammar import Assignment, Script, ShellError, Simple, Substitution
-from trimtab.dialects.files.unknown import HOLE, Holes
+from trimtab.dialects.sources.expansion import Scope, expand_to_text, or_hole, words
+from trimtab.dialects.sources.grammar import Assignment, Script, ShellError, Simple, Substitution
+from trimtab.dialects.sources.unknown import HOLE, Holes
 
 SHELLS = {"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash"}
 FED = {*SHELLS, "sbatch", "srun", "ssh", "docker", "apptainer", "singularity", "salloc", "kubectl"}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from trimtab.dialects.files.unknown import HOLE
+from trimtab.dialects.sources.unknown import HOLE
 
 # ── tests ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Whether a test of a script holds, where what it compares is known.

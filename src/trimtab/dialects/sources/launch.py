@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
-from trimtab.dialects.files.effects import Started, Walk
-from trimtab.dialects.files.json_words import handed_by_ray, settings_within
-from trimtab.dialects.files.purpose import DISTILLATION, answers_clients, purpose_of
-from trimtab.dialects.files.unknown import HOLE, Holes, Unknown, without_marks
-from trimtab.dialects.files.walk import walk_script
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import flag_name
+from trimtab.dialects.sources.effects import Started, Walk
+from trimtab.dialects.sources.json_words import handed_by_ray, settings_within
+from trimtab.dialects.sources.purpose import DISTILLATION, answers_clients, purpose_of
+from trimtab.dialects.sources.unknown import HOLE, Holes, Unknown, without_marks
+from trimtab.dialects.sources.walk import walk_script
 
 PROGRAMS = re.compile(
     r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|uvx|swift|megatron|trl|srun|sbatch|rl|sft|mason\.py|nohup|env"

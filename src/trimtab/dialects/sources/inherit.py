@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.dialects.files.beneath import SUFFIXES as ENDINGS
-from trimtab.dialects.files.beneath import Elsewhere, Reach, is_file, real_path
 from trimtab.dialects.reading import Finding
+from trimtab.dialects.sources.beneath import SUFFIXES as ENDINGS
+from trimtab.dialects.sources.beneath import Elsewhere, Reach, is_file, real_path
 from trimtab.errors import ConfigFileError
 
 DEEPEST, MOST = 10, 60

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.dialects.files.python_calls import CONFIGS, PythonFunction, PythonScript, bind, stored, take
-from trimtab.dialects.files.python_flow import GONE, REPEATED, Flow, Layer, is_command
-from trimtab.dialects.files.python_values import REST, Parsed, dotted_name, test_of, value_of
-from trimtab.dialects.files.unknown import Holes, Unknown
+from trimtab.dialects.sources.python_calls import CONFIGS, PythonFunction, PythonScript, bind, stored, take
+from trimtab.dialects.sources.python_flow import GONE, REPEATED, Flow, Layer, is_command
+from trimtab.dialects.sources.python_values import REST, Parsed, dotted_name, test_of, value_of
+from trimtab.dialects.sources.unknown import Holes, Unknown
 
 DEEPEST = 12
 """Functions inside one another."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
-from trimtab.dialects.files.unknown import HOLE, Holes
+from trimtab.dialects.sources.unknown import HOLE, Holes
 
 FULL_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 LOOSE = re.compile(rf"(?<=[:,\[\s])({HOLE.pattern.replace('(', '(?:')})(?=\s*[,\]}}])")

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from trimtab.config.safe_yaml import opened
-from trimtab.dialects.files.beneath import Elsewhere, Reach, file_beneath, reach_of
-from trimtab.dialects.files.grammar import ShellError
-from trimtab.dialects.files.inherit import with_parents
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.settings import Source, flag_name, flags, flat_settings, text_of, tree
+from trimtab.dialects.sources.beneath import Elsewhere, Reach, file_beneath, reach_of
+from trimtab.dialects.sources.grammar import ShellError
+from trimtab.dialects.sources.inherit import with_parents
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 if TYPE_CHECKING:
-    from trimtab.dialects.files.launch import Launch, NamedFile
+    from trimtab.dialects.sources.launch import Launch, NamedFile
 
 SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
 SHEBANG = re.compile(r"#!\s*\S*\b(?:ba|z|k|da)?sh\b")
@@ -87,7 +87,7 @@ def open_file(path: str | os.PathLike[str], root: str | os.PathLike[str] | None 
 
 def _opened(path: Path, reach: Reach) -> OpenedFile:
     if path.suffix.lower() == ".py":
-        from trimtab.dialects.files.python import from_python  # with the grammar of scripts
+        from trimtab.dialects.sources.python import from_python  # with the grammar of scripts
 
         commands, findings = from_python(text_of(path), str(path), scalar)
         return OpenedFile(path, reach, tuple(commands), findings=findings)
@@ -109,7 +109,7 @@ def _opened(path: Path, reach: Reach) -> OpenedFile:
 
 
 def _commands(script: str) -> list[Launch]:
-    from trimtab.dialects.files.launch import launches  # with the grammar of shells
+    from trimtab.dialects.sources.launch import launches  # with the grammar of shells
 
     return launches(script, scalar)
 
@@ -147,7 +147,7 @@ def _choose(file: OpenedFile, found: Sequence[Launch], score: Score) -> Contents
         raise NotSettingsError(
             f"{file.path} needs a command or a call with settings, got none. Pass the file that starts training."
         )
-    from trimtab.dialects.files.launch import best  # with the grammar of shells
+    from trimtab.dialects.sources.launch import best  # with the grammar of shells
 
     taken, said = best(found, score)
     ranked = (taken.program, *(each for each in programs if each != taken.program))

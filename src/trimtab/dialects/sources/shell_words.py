@@ -6,7 +6,7 @@ import bisect
 import re
 from collections.abc import Callable
 
-from trimtab.dialects.files.grammar import (
+from trimtab.dialects.sources.grammar import (
     ArithmeticExpansion,
     Parameter,
     Piece,

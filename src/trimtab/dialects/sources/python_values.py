@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-from trimtab.dialects.files.python_flow import GONE, MOST_SIZE, Flow, Made
-from trimtab.dialects.files.unknown import HOLE, Unknown
+from trimtab.dialects.sources.python_flow import GONE, MOST_SIZE, Flow, Made
+from trimtab.dialects.sources.unknown import HOLE, Unknown
 
 LONGEST = 100_000
 DEEPEST = 60

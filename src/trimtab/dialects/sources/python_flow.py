@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from trimtab.dialects.files.unknown import Holes, Unknown
+from trimtab.dialects.sources.unknown import Holes, Unknown
 
 BRANCHES = "which branches of the script set differently"
 REPEATED = "which a loop of the script changes"

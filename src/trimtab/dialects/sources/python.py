@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from trimtab.dialects.files.grammar import ShellError
-from trimtab.dialects.files.launch import Launch, NamedFile, keys_of, launches
-from trimtab.dialects.files.python_calls import OTHER_TRAINING, TRAINED, PythonScript
-from trimtab.dialects.files.python_flow import Flow, Made, MadeConfig, WorkError, alike
-from trimtab.dialects.files.python_ways import walk
-from trimtab.dialects.files.unknown import Holes, Unknown, without_marks
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.registry import DIALECTS, SIGNATURES
+from trimtab.dialects.sources.grammar import ShellError
+from trimtab.dialects.sources.launch import Launch, NamedFile, keys_of, launches
+from trimtab.dialects.sources.python_calls import OTHER_TRAINING, TRAINED, PythonScript
+from trimtab.dialects.sources.python_flow import Flow, Made, MadeConfig, WorkError, alike
+from trimtab.dialects.sources.python_ways import walk
+from trimtab.dialects.sources.unknown import Holes, Unknown, without_marks
 from trimtab.errors import ConfigFileError
 
 Scalar = Callable[[str], Any]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trimtab.dialects.files.grammar import Assignment, Command, ShellError, Simple, Step, Text, Word
-from trimtab.dialects.files.shell_words import Reader
+from trimtab.dialects.sources.grammar import Assignment, Command, ShellError, Simple, Step, Text, Word
+from trimtab.dialects.sources.shell_words import Reader
 
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?=|\[)")
 REDIRECTION = re.compile(r"(\d*|\{\w+\}|&)(<<<|<<-|<<|>>|<>|>\||>&|<&|&>>|&>|>|<)")
