@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow mutants check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench wheels browser format clean vllm-env check-vllm check-vllm-slow
+.PHONY: demo test test-plain test-slow mutants check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench house wheels browser format clean vllm-env check-vllm check-vllm-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -108,6 +108,10 @@ bench: .venv-parity/ready
 	.venv-parity/bin/python benchmarks/sampling.py
 	.venv-parity/bin/python benchmarks/train.py
 	.venv-parity/bin/python benchmarks/train.py --model 24m --who trl lockstep local --steps 2 --rounds 3
+
+# The measure of src: files, lines, importers, complexity, names with several meanings. `make house BASE=v0.2.0` compares.
+house: .venv/ready
+	$(BIN)/python .ci/house.py $(if $(BASE),--base $(BASE))
 
 # Which frameworks have had a release since the one that is read here; ends with 1 where there is one.
 releases: .venv/ready
