@@ -121,7 +121,7 @@ releases: .venv/ready
 wheels:
 	$(PYTHON) .ci/wheels.py $(WHEELS)
 
-VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/test_vllm_server.py tests/train/test_ray_vllm.py
+VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/backends/test_vllm_server.py tests/train/runs/test_ray_vllm.py
 # The engine vLLM, without a GPU, in an environment of its own (4 GB). Its wheel names torchvision and its like for models that see
 # and hear; those have no build for this torch, and the import of vLLM fails on them.
 vllm-env: .venv-vllm/ready

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from tests.audit.sampled import make_model, sampled
 from tests.cli.test_process import on_a_terminal
 from tests.records.dumps import made, pickled
-from tests.train.runs import SMALL
+from tests.train.small_runs import SMALL
 from trimtab.audit import scoring
 from trimtab.cli.app import app
 from trimtab.records.dumps import load, tail

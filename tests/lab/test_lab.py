@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.mini import OVERRIDES, SilentDisplay, plan
-from tests.train.runs import lines, weights
+from tests.train.small_runs import lines, weights
 from tests.waiting import LIMIT, until
 from trimtab.errors import ConfigError, InUseError, RunError
 from trimtab.lab import work

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.train.runs import SMALL
+from tests.train.small_runs import SMALL
 from tests.waiting import LIMIT
 from trimtab.records.run import RunDirectory
 
@@ -216,3 +216,16 @@ def kinds(run: RunDirectory) -> list[str]:
 
 def _merged(base: Any, value: Any) -> Any:
     return base | value if isinstance(base, dict) and isinstance(value, dict) else value
+
+
+ENDLESS = "steps=100000"
+
+
+def done(path: Path) -> int:
+    """The step of the newest checkpoint."""
+    return int(max(path.glob("checkpoints/step-*")).name.removeprefix("step-"))
+
+
+def said(run: Started, kind: str) -> list[str]:
+    assert run.path is not None
+    return [event["message"] for event in RunDirectory.read(run.path).events() if event["kind"] == kind]

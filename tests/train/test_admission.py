@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.train.test_staleness import group_of, job_of
+from tests.train.simulated import group_of, job_of
 from trimtab.train.buffer import Buffer
 from trimtab.train.messages import Problem, Score
 from trimtab.train.staleness import doomed, room, waits

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from tests.train.plain_buffer import PlainBuffer
-from tests.train.test_staleness import group_of, job_of, played
+from tests.train.simulated import group_of, job_of, played
 from trimtab.errors import RunError
 from trimtab.train.buffer import Buffer, State
 from trimtab.train.messages import Group, Problem, Sample, Score

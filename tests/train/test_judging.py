@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train.runs import lines, small, weights
-from tests.train.test_staleness import group_of, job_of
+from tests.train.simulated import group_of, job_of
+from tests.train.small_runs import lines, small, weights
 from tests.waiting import until
 from trimtab.config.training import Reward, Task
 from trimtab.errors import RunError

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from tests.train.runs import lines, small
-from tests.train.test_fault_inputs import saved_model
-from tests.train.test_fault_world import Notes
-from tests.train.test_loop import StopAt, same
+from tests.train.small_runs import Notes, StopAt, lines, same, saved_model, small
 from trimtab.config.training import Rollout, Train
 from trimtab.errors import ConfigError, RunError
 from trimtab.records.run import RunDirectory

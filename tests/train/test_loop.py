@@ -9,27 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.train.runs import lines, small, weights
+from tests.train.small_runs import StopAt, lines, same, small, weights
 from trimtab.errors import InUseError, RunError
 from trimtab.records.run import RunDirectory
-from trimtab.train.display import Silent
 from trimtab.train.evaluate import Evaluation, Evaluator
 from trimtab.train.loop import train
-
-
-class StopAt(Silent):
-    """Asks to stop, as Ctrl-C does, after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, metrics: dict[str, float]) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def same(one: Path, other: Path) -> bool:
-    return torch.equal(weights(one), weights(other)) and repr(lines(one)) == repr(lines(other))
 
 
 def test_a_run_leaves_metrics_rollouts_checkpoints_and_its_settings(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.runs import small
+from tests.train.small_runs import small
 from trimtab.train.display import Silent
 from trimtab.train.loop import train
 from trimtab.train.memory import YOUNG, collect_step, keep_freed_memory, rare_collections

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.train.children.processes import alive
 from tests.waiting import LIMIT, until
 from trimtab.train.children.children import Child, end_children, ending_of
 
@@ -19,13 +20,6 @@ PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 
 
 def python(code: str, *words: str, **options: object) -> Child:
     return Child([sys.executable, "-c", code, *words], environment=os.environ, **options)  # pyright: ignore[reportArgumentType]
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -58,7 +52,7 @@ def test_ending_one_ends_what_it_began_in_groups_of_their_own(tmp_path: Path) ->
     assert not child.wait(0.0)
     end_children([child])
     assert child.ended == "was ended by SIGKILL"
-    until(lambda: not lives(stray))
+    until(lambda: not alive(stray))
 
 
 def test_what_it_prints_goes_to_its_log_and_a_signal_reaches_its_group(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.train.children.processes import children_of, group_is_gone
 from tests.waiting import LIMIT, until
 from trimtab.train.children.children import ProcessSession
 
@@ -26,18 +27,6 @@ made = ProcessSession({command!r}, status=folder / "status", log=folder / "log",
 os.replace(folder / "leader.part", folder / "leader")
 time.sleep(9999)
 """
-
-
-def group_is_gone(leader: int) -> bool:
-    """Whether no process of a group runs; one that ended and was not reaped yet does not."""
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, group = each.read_text(errors="replace").rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(group) == leader and state != "Z":
-            return False
-    return True
 
 
 def program(folder: Path) -> list[str]:
@@ -57,12 +46,6 @@ def session(tmp_path: Path) -> Iterator[ProcessSession]:
     until(lambda: is_up(tmp_path))
     yield made
     made.kill()
-
-
-def children_of(parent: int) -> list[int]:
-    return [
-        int(each) for task in Path(f"/proc/{parent}/task").iterdir() for each in (task / "children").read_text().split()
-    ]
 
 
 def test_closing_ends_also_what_does_not_listen(session: ProcessSession) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.train.tasks import scored
-from tests.train.tasks.test_judge import python
+from tests.train.tasks.judges import python
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError
 from trimtab.train.tasks import source

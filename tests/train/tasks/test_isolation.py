@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.tasks.test_judge import HERE, function, gone, judge, problem, python
+from tests.train.tasks.judges import HERE, function, gone, judge, problem, python
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError
 from trimtab.train.tasks import GivenUpError, Judge, source
