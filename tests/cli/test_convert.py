@@ -13,7 +13,7 @@ from trimtab.config.training import Train
 from trimtab.dialects import read
 from trimtab.dialects.fields import compared
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 
 AREAL = """
 actor:

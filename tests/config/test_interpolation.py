@@ -10,7 +10,7 @@ from trimtab.config.files import explained_yaml, load, plain_data, plain_setting
 from trimtab.config.interpolation import escape_references, without_references
 from trimtab.config.safe_yaml import settings_of, yaml_of
 from trimtab.config.training import Train
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.errors import ConfigFileError
 
 

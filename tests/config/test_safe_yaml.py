@@ -21,8 +21,8 @@ from trimtab.config.safe_yaml import (
     text_of,
     yaml_data,
 )
-from trimtab.dialects.settings import documents, flat_settings
 from trimtab.dialects.sources.opening import open_file
+from trimtab.dialects.sources.settings import documents, flat_settings
 from trimtab.errors import ConfigFileError
 
 ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))

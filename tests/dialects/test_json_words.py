@@ -8,13 +8,12 @@ import pytest
 
 from trimtab.dialects import read
 from trimtab.dialects.sources.launch import launches
-from trimtab.dialects.sources.opening import scalar
 from trimtab.dialects.sources.unknown import Unknown
 from trimtab.errors import ConfigError
 
 
 def keys(text: str) -> dict[str, object]:
-    return launches(text, scalar)[0].keys
+    return launches(text)[0].keys
 
 
 def test_full_names_in_a_json_object_are_settings() -> None:

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.dialects import read
-from trimtab.dialects.settings import flat_settings, tree
 from trimtab.dialects.sources import expansion, inherit
 from trimtab.dialects.sources.opening import contents_of
+from trimtab.dialects.sources.settings import flat_settings, tree
 from trimtab.errors import ConfigError, ConfigFileError
 
 SECRET = "s3cret-outside-value"
@@ -232,7 +232,7 @@ def test_a_parent_that_is_named_many_times_is_parsed_once(tmp_path: Path) -> Non
         parsed.append(path)
         return tree(path)
 
-    from trimtab.dialects.sources.beneath import reach_of
+    from trimtab.dialects.sources.inherit import reach_of
 
     found = inherit.with_parents(file, counted, reach_of(file))  # pyright: ignore[reportArgumentType]
     assert [path.name for path in parsed] == ["a.yaml", "big.yaml"]

@@ -11,7 +11,7 @@ from tests.dialects.examples import EXAMPLES
 from tests.dialects.test_findings import ROWS as FINDINGS
 from trimtab.dialects import DIALECTS, read
 from trimtab.dialects.lookup import look_up
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.errors import ConfigError
 
 Row = tuple[str, dict[str, Any], str, str, str]

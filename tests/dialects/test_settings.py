@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.settings import flags, flat_settings
+from trimtab.dialects.sources.settings import flags, flat_settings
 from trimtab.errors import ConfigFileError
 
 WHOLE = """

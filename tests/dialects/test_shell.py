@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from trimtab.dialects.sources.grammar import ShellError
 from trimtab.dialects.sources.launch import launches
-from trimtab.dialects.sources.opening import scalar
 from trimtab.dialects.sources.unknown import Holes, Unknown
 from trimtab.dialects.sources.walk import walk_script
 
@@ -109,12 +108,12 @@ def test_a_text_that_no_shell_reads_is_refused(text: str) -> None:
 
 
 def test_a_value_names_its_variable_and_line() -> None:
-    keys = launches("python t.py --a 1 \\\n  --lr $LR --b=$((2 * N)) --c x$X", scalar)[0].keys
+    keys = launches("python t.py --a 1 \\\n  --lr $LR --b=$((2 * N)) --c x$X")[0].keys
     assert keys == {"a": 1, "lr": Unknown("$LR", 2), "b": Unknown("$N", 2), "c": Unknown("$X", 2)}
 
 
 def test_words_that_may_be_any_number_are_no_value() -> None:
-    keys = launches("python t.py --flag $EXTRA_ARGS --other ${MORE[@]} --lr $LR", scalar)[0].keys
+    keys = launches("python t.py --flag $EXTRA_ARGS --other ${MORE[@]} --lr $LR")[0].keys
     assert keys == {"flag": True, "other": True, "lr": Unknown("$LR", 1)}
 
 
@@ -163,7 +162,7 @@ BOMBS = {
 def test_a_text_made_to_stall_ends_in_time(name: str) -> None:
     start = time.process_time()
     with contextlib.suppress(ShellError):
-        launches(BOMBS[name], scalar)
+        launches(BOMBS[name])
     assert time.process_time() - start < 2.0
 
 
@@ -178,7 +177,7 @@ TOKENS = [
 def _survives(text: str) -> None:
     start = time.process_time()
     with contextlib.suppress(ShellError):
-        launches(text, scalar)
+        launches(text)
     assert time.process_time() - start < 2.0
 
 

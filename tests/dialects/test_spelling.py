@@ -9,7 +9,7 @@ import pytest
 
 from tests.dialects.whole_files import WHOLE
 from trimtab.dialects import DIALECTS, read
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.errors import UnknownNameError
 
 MISSPELT: list[tuple[str, str, str]] = [

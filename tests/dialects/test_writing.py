@@ -17,7 +17,7 @@ from tests.dialects.examples.verl import PRESETS as VERL
 from tests.dialects.recorded import cases
 from trimtab.dialects import DIALECTS, read, write
 from trimtab.dialects.equivalence import canonical, is_same
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.errors import ConfigError, ConfigWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::trimtab.errors.ConfigWarning")

@@ -21,6 +21,7 @@ from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
 from trimtab.dialects.recognise import framework_of
 from trimtab.dialects.registry import dialect_of
+from trimtab.dialects.sources.formats import YAML
 from trimtab.dialects.sources.opening import open_file
 from trimtab.dialects.writing.messages import offer_words
 from trimtab.dialects.writing.migrate import TODAY, migrate
@@ -303,7 +304,7 @@ def _yaml_files(places: list[Path]) -> list[Path]:
     for place in places:
         if not os.path.lexists(place):
             raise ConfigError(f"{place} needs to exist, got nothing there. Check the path.")
-        inside = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml")) if place.is_dir() else []
+        inside = sorted(each for each in place.rglob("*") if each.suffix in YAML.endings) if place.is_dir() else []
         for file in inside if place.is_dir() else [place]:
             if not file.is_dir():
                 found.setdefault(os.path.realpath(file), file)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trimtab.cli import show
 from trimtab.config.algebra import Correction
-from trimtab.config.files import correction_from, is_file_name, to_yaml
+from trimtab.config.files import OUR_ENDINGS, correction_from, is_file_name, to_yaml
 from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset, preset_names
 from trimtab.errors import ConfigError
@@ -25,9 +25,6 @@ from trimtab.explain.words import Passage, formulas, passages
 
 if TYPE_CHECKING:
     from trimtab.dialects.sources.opening import OpenedFile
-
-OURS = {".yaml", ".yml", ".json"}
-"""Endings of files that a correction of ours can be in."""
 
 
 def _presets_from(start: str) -> list[str]:
@@ -128,7 +125,7 @@ def own_or_theirs(name: str, changes: list[str], root: Path | None = None) -> Co
         refuse_folder(path, "explain")
     if not (is_file_name(name) or _is_file(path)):
         return correction_from(name, changes)
-    if path.suffix.lower() not in OURS and _is_file(path):
+    if path.suffix.lower() not in OUR_ENDINGS and _is_file(path):
         return None
     file = None if changes or not _is_file(path) else _opened(path, root)
     if file is not None and file.tree and OUR_NAMES.isdisjoint(str(name).partition(".")[0] for name in file.tree):
@@ -157,7 +154,7 @@ def _opened(path: Path, root: Path | None) -> OpenedFile | None:
 
 def _is_ours(path: Path) -> bool:
     """Whether a file that cannot be read as a correction was meant as one: by the names at its top."""
-    from trimtab.dialects.settings import flat_settings  # with the frameworks
+    from trimtab.dialects.sources.settings import flat_settings  # with the frameworks
 
     try:
         return any(name.partition(".")[0] in Correction.model_fields for name in flat_settings(path))

@@ -19,8 +19,9 @@ from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
 from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import SIGNATURES, dialect_of
-from trimtab.dialects.sources.beneath import is_file
-from trimtab.dialects.sources.opening import READ, SHELL, OpenedFile, open_file
+from trimtab.dialects.sources.formats import ENDINGS
+from trimtab.dialects.sources.inherit import is_file
+from trimtab.dialects.sources.opening import OpenedFile, open_file
 from trimtab.errors import ConfigError, ConfigFileError
 from trimtab.explain.words import Passage, formulas, passages
 
@@ -139,7 +140,7 @@ def refuse_folder(path: Path, command: str) -> None:
     if not os.path.isdir(path):
         return
     found: list[str] = []
-    files = (each for each in sorted(path.iterdir()) if each.suffix.lower() in {*READ, *SHELL, ".py"} and is_file(each))
+    files = (each for each in sorted(path.iterdir()) if each.suffix.lower() in ENDINGS and is_file(each))
     for file in islice(files, MOST_TRIED):
         with suppress(ConfigError):
             found.append(f"{file.name} ({recognise(file).framework})")

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 Value = TypeVar("Value", bound=Config)
+OUR_ENDINGS = (".yaml", ".yml", ".json")
+"""Of files that a value of ours can be in."""
 
 
 def load(kind: type[Value], source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Value:
@@ -142,7 +144,7 @@ def is_file_name(name: str) -> bool:
     """Whether a name means a file of settings rather than a preset."""
     if name in preset_names():
         return False
-    return name.endswith((".yaml", ".yml", ".json")) or os.path.isfile(name)
+    return name.endswith(OUR_ENDINGS) or os.path.isfile(name)
 
 
 def to_yaml(value: Config) -> str:

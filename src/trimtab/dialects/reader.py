@@ -20,10 +20,10 @@ from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estima
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.recognise import refuse_foreign, without_keys
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.settings import Source
-from trimtab.dialects.sources.beneath import Elsewhere
+from trimtab.dialects.sources.inherit import MissingParent
 from trimtab.dialects.sources.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.sources.purpose import answers_clients
+from trimtab.dialects.sources.settings import Source
 from trimtab.dialects.sources.unknown import Unknown
 from trimtab.dialects.topics import age_findings, bits_findings, group_findings, sampling_findings
 from trimtab.dialects.unread import environment_findings, gone_findings, idle_findings, unread_findings, unused_findings
@@ -154,7 +154,7 @@ def _stands(dialect: Dialect, asked: Given, found: Contents, errors: Mapping[Par
     return whole and ("correction" not in errors or bool(found.parents) or not is_open)
 
 
-def _matters(dialect: Dialect, parent: Elsewhere) -> bool:
+def _matters(dialect: Dialect, parent: MissingParent) -> bool:
     """Whether a file that is not there could say something of a correction: by the section that it fills."""
     inside = f"{parent.package}."
     return not parent.package or any(f"{path}.".startswith(inside) for key in dialect.keys for path in key.paths)

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 
 from trimtab.dialects.lookup import count
-from trimtab.dialects.registry import DIALECTS, SIGNATURES
-from trimtab.dialects.settings import Source
+from trimtab.dialects.registry import COMMANDS, DIALECTS, SIGNATURES
 from trimtab.dialects.sources.opening import Contents, contents_of
 from trimtab.dialects.sources.purpose import DISTILLATION, EVOLUTION, other_training
+from trimtab.dialects.sources.settings import Source
 from trimtab.errors import ConfigError, NotSettingsError
 
 OTHERS = (
@@ -37,8 +37,6 @@ OTHERS = (
 )
 """Kinds of file that are no training settings, by names at their top."""
 SHOWN = 6
-ONLY_FLAGS = {"openrlhf"}
-"""Frameworks without files of settings: their names at the top of one show nothing."""
 OTHER_SECTIONS = re.compile(r"(?:.*\.)?(\w*(?:Critic|Reward|Distillation|Optimizer|Profiler)\w*Config)")
 """Classes whose section, in a file of its own, has names of the policy's that mean something else: a critic's `loss_agg_mode`."""
 CLASSES = {"_target_", "worker_cls", "env_manager_cls"}
@@ -134,7 +132,7 @@ def _names_function(key: str, value: str) -> bool:
 
 def _is_common(program: str) -> bool:
     """Whether others may have a program of that name: `rl`, or a script."""
-    return program == "rl" or program.endswith(".py")
+    return COMMANDS.get(program) == () or program.endswith(".py")
 
 
 def by_roots(found: Contents) -> Evidence | None:
@@ -142,7 +140,7 @@ def by_roots(found: Contents) -> Evidence | None:
     held = {
         name: [root for root in each.roots if root in (found.top if _has_sections(name) else _values_at_top(found))]
         for name, each in SIGNATURES.items()
-        if name not in ONLY_FLAGS
+        if not each.only_flags
     }
     name, roots = max(held.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in held.items() if len(those) == len(roots)]

@@ -33,6 +33,18 @@ class Signature(NamedTuple):
     """What its programs and modules are called: a pattern of whole names."""
     own_keys: str = NEVER
     """Keys that only it has: a pattern of full names."""
+    only_flags: bool = False
+    """Whether it has no files of settings, so that its names at the top of one show nothing."""
+    commands: Mapping[str, tuple[str, ...]] = {}
+    """Its own commands, with the subcommands that stand before their flags."""
+    servers: str = NEVER
+    """Programs that train as their clients ask, request by request: a pattern of whole names."""
+    own_defaults: tuple[str, ...] = ()
+    """Files with its own whole defaults, as other files of settings call them."""
+    default_config: str = NEVER
+    """What `--config-name` says for its own whole defaults: a pattern of whole names."""
+    other_modules: tuple[tuple[str, str, str], ...] = ()
+    """Modules that are no reinforcement learning: what they are for, a pattern, and one of the modules beside which that says nothing."""
 
 
 ORCHESTRATOR = (
@@ -63,6 +75,8 @@ SIGNATURES: dict[str, Signature] = {
             packages=("verl",),
             programs=r"verl\.\w.*|recipe\.[\w.]*main\w*|.*main_ppo(\.py)?",
             own_keys=r"actor_rollout_ref\..*|algorithm\.rollout_correction\..*",
+            own_defaults=("ppo_trainer", "ppo_megatron_trainer"),
+            default_config=r"config|grpo_trainer|\w*ppo\w*_trainer",
         ),
         Signature(
             name="areal",
@@ -91,6 +105,7 @@ SIGNATURES: dict[str, Signature] = {
             packages=("skyrl", "skyrl_train"),
             programs=r"skyrl\w*\.\w.*|(examples|integrations)\.(train\.)?\w[\w.]*\.main_?\w*|skyrl_train.*",
             own_keys=r"trainer\.algorithm\..*|generator\.inference_engine.*",
+            own_defaults=("ppo_base_config", "skyrl_base_config", "base_config", "ppo_config"),
         ),
         Signature(
             name="trl",
@@ -105,6 +120,7 @@ SIGNATURES: dict[str, Signature] = {
             packages=("trl",),
             programs=r"(.*/)?trl (grpo|rloo)|trl\..*(GRPO|RLOO).*|trl\.\w.*|(.*/)?(async_)?(grpo|rloo|gspo)\w*\.py",
             own_keys=r"vllm_importance_sampling_.*|reward_funcs|num_completions_to_print",
+            commands={"trl": ("grpo", "rloo", "dpo", "sft")},
         ),
         Signature(
             name="openrlhf",
@@ -113,6 +129,7 @@ SIGNATURES: dict[str, Signature] = {
             packages=("openrlhf",),
             programs=r"openrlhf\.\w.*",
             own_keys=r"algo\.advantage\..*|remote_rm_url|vllm_num_engines|generate_max_len",
+            only_flags=True,
         ),
         Signature(
             name="ms-swift",
@@ -122,6 +139,7 @@ SIGNATURES: dict[str, Signature] = {
             packages=("swift",),
             programs=r"(.*/)?(swift|megatron) rlhf|swift\.\w.*",
             own_keys=r"rlhf_type|external_plugins|train_type",
+            commands={"swift": ("rlhf", "sft"), "megatron": ("rlhf",)},
         ),
         Signature(
             name="slime",
@@ -154,6 +172,7 @@ SIGNATURES: dict[str, Signature] = {
             packages=("roll",),
             programs=r"(.*/)?start_\w+_pipeline\.py|roll\.\w.*",
             own_keys=r"actor_train\.(training_args|strategy_args|model_args)\..*|num_return_sequences_in_group|train_infer_correction\..*",
+            own_defaults=("traj_envs", "step_envs", "envs"),
         ),
         Signature(
             name="prime-rl",
@@ -162,6 +181,7 @@ SIGNATURES: dict[str, Signature] = {
             roots=("trainer", "orchestrator", "inference", "model", "log", "max_steps"),
             packages=("prime_rl",),
             programs=r"rl|prime_rl[./]\w.*",
+            commands={"rl": (), "sft": ()},
             own_keys=rf"orchestrator\.\w.*|trainer\.loss\..*|{'|'.join(map(re.escape, ORCHESTRATOR))}",
         ),
         Signature(
@@ -195,6 +215,12 @@ SIGNATURES: dict[str, Signature] = {
             packages=("tinker_cookbook", "tinker"),
             programs=r"tinker(_cookbook)?[./]\w.*|tinker",
             own_keys=r"loss_fn_config(\..*)?|kl_penalty_coef|kl_discount_factor|compute_post_kl|behavior_if_log_dir_exists|groups_per_batch",
+            servers=r".*tinker\.api",
+            other_modules=(
+                ("distillation from a teacher", r"tinker_cookbook\.distillation\b.*", NEVER),
+                ("supervised fine-tuning", r"tinker_cookbook\.supervised\b.*", r"tinker_cookbook\.rl\b.*"),
+                ("learning from preferences", r"tinker_cookbook\.preference\b.*", r"tinker_cookbook\.rl\b.*"),
+            ),
         ),
         Signature(
             name="tunix",
@@ -215,6 +241,10 @@ SIGNATURES: dict[str, Signature] = {
     )
 }
 """How the files of every framework are known, by name."""
+
+
+COMMANDS = {name: below for each in SIGNATURES.values() for name, below in each.commands.items()}
+"""Commands of frameworks, with their subcommands."""
 
 
 class _Dialects(Mapping[str, "Dialect"]):

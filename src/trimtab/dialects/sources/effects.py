@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from trimtab.dialects.sources.expansion import Scope, expand_to_text, or_hole, words
+from trimtab.dialects.sources.formats import SHELL
 from trimtab.dialects.sources.grammar import Assignment, Script, ShellError, Simple, Substitution
 from trimtab.dialects.sources.unknown import HOLE, Holes
 
@@ -81,7 +82,7 @@ def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
 
 
 def _writes_script(command: Simple, scope: Scope) -> bool:
-    return any(expand_to_text(each, scope).endswith((".sh", ".sbatch", ".slurm")) for each in command.outputs)
+    return any(expand_to_text(each, scope).endswith(SHELL.endings) for each in command.outputs)
 
 
 def written_scripts(found: Started, command: Simple, scope: Scope) -> Iterable[str]:

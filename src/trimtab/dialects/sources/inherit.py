@@ -1,31 +1,132 @@
-"""A file with the files it builds on: `defaults` of Hydra and NeMo-RL, `toml_files` of prime-rl. Only those within reach."""
+"""The files that settings build on: which a name means, how far away it may lie, and the settings of one file over those of its parents.
+
+Only files beside the settings or below the root of their repository are read: a file of settings that somebody else wrote may name any
+other, whose values would then be printed.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.sources.beneath import SUFFIXES as ENDINGS
-from trimtab.dialects.sources.beneath import Elsewhere, Reach, is_file, real_path
-from trimtab.errors import ConfigFileError
+from trimtab.dialects.registry import SIGNATURES
+from trimtab.dialects.sources.formats import TREES, YAML
+from trimtab.errors import ConfigError, ConfigFileError
 
 DEEPEST, MOST = 10, 60
 MOST_VALUES = 200_000
 """Values of all files of a family, those of one that is named again counted anew."""
 SUFFIXES = ("", ".yaml", ".yml", ".toml")
 SELF = "_self_"
-OWN = {
-    "ppo_trainer", "ppo_megatron_trainer", "ppo_base_config", "skyrl_base_config", "base_config", "ppo_config", "traj_envs",
-    "step_envs", "envs",
-}  # fmt: skip
-"""A framework's own whole defaults: without them the defaults that are known here hold."""
+OWN_DEFAULTS = {name for each in SIGNATURES.values() for name in each.own_defaults}
+"""Without them the defaults that are known here hold."""
 KNOWN = "The file builds on {name}, defaults of the framework's own, which are not beside it; those known here hold."
 Tree = Callable[[Path], Mapping[str, Any]]
 Nested = dict[str, Any]
+
+
+# ── where a file lies ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+HIGHEST = 5
+"""Folders above the script's own in which a relative name is looked for: the root of a repository, mostly."""
+MOST_PARTS = 12
+MISSING = "which is not beside it"
+
+
+@dataclass(frozen=True)
+class MissingParent:
+    """A file that settings build on and that is not read; a framework's own whole defaults are none."""
+
+    name: str
+    package: str = ""
+    """The section that it fills; the whole where left out."""
+    why: str = MISSING
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where files may lie that a file of settings builds on: its own folder, and below a root."""
+
+    own: Path
+    root: Path
+
+    def holds(self, file: Path) -> bool:
+        """Whether a file, links followed, lies there."""
+        real = real_path(file)
+        return real.is_relative_to(self.own) or real.is_relative_to(self.root)
+
+    def outside(self, name: str, package: str = "") -> MissingParent:
+        """A file that is there and out of reach."""
+        return MissingParent(name, package, f"which lies outside of {self.root} and is not read (--root DIR allows it)")
+
+
+def reach_of(file: Path, root: str | os.PathLike[str] | None = None) -> Reach:
+    """The folder of a file, and a root said for it; else the repository that it is in, as `.git` shows."""
+    own = real_path(file.parent)
+    if root is not None:
+        if not os.path.isdir(root):
+            raise ConfigError(f"--root needs a folder, got {os.fspath(root)!r}. Name one above the file.")
+        return Reach(own, real_path(Path(root)))
+    return Reach(own, next((each for each in (own, *own.parents) if os.path.lexists(each / ".git")), own))
+
+
+def real_path(path: Path) -> Path:
+    """A path with its links followed as far as they go."""
+    return Path(os.path.realpath(path))
+
+
+def file_beneath(script: Path, name: str, folder: str, reach: Reach) -> Path | MissingParent:
+    """The file that a name in a script means; what is known of it where it is elsewhere, or its folder is not known."""
+    found = MissingParent(name)
+    for written in _names(name, folder):
+        for place in _places(script, written):
+            if is_file(place) and reach.holds(place):
+                return place
+            found = reach.outside(name) if is_file(place) else found
+    return found
+
+
+def _names(name: str, folder: str) -> Iterator[PurePosixPath]:
+    """The name as written, in the folder named for it where there is one, with the ending it may lack."""
+    joined = [f"{folder}/{name}", name] if folder else [name]
+    for each in joined:
+        path = PurePosixPath(each)
+        yield from (
+            (path,) if path.suffix in TREES else (path.with_name(f"{path.name}{end}") for end in YAML.endings[:1])
+        )
+
+
+def _places(script: Path, written: PurePosixPath) -> Iterator[Path]:
+    """Where it may stand: what is known of it, beside the script first, then below the folders above."""
+    known: list[str] = []
+    for part in reversed(written.parts):
+        if any(mark in part for mark in "$`*~/") or part == ".." or len(known) == MOST_PARTS:
+            break
+        known.insert(0, part)
+    known = [part for part in known if part != "."]
+    if not known:
+        return
+    above = [script.parent, *script.parent.parents][: HIGHEST + 1]
+    for start in range(len(known)):
+        yield script.parent.joinpath(*known[start:])
+    for folder in above[1:] if len(known) > 1 else ():
+        yield folder.joinpath(*known)
+
+
+def is_file(path: Path) -> bool:
+    """Whether an ordinary file is there; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+# ── its settings over those of its parents ───────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -51,7 +152,7 @@ class Family:
     values: int = 0
     choices: dict[str, str] = field(default_factory=dict[str, str])
     findings: list[Finding] = field(default_factory=list[Finding])
-    missing: list[Elsewhere] = field(default_factory=list[Elsewhere])
+    missing: list[MissingParent] = field(default_factory=list[MissingParent])
 
     def read(self, path: Path, real: Path) -> Nested:
         """What a file says by itself, parsed once however often it is named."""
@@ -67,7 +168,7 @@ class Family:
         return dict(tree)
 
 
-def with_parents(path: Path, tree: Tree, reach: Reach) -> tuple[Nested, tuple[Finding, ...], tuple[Elsewhere, ...]]:
+def with_parents(path: Path, tree: Tree, reach: Reach) -> tuple[Nested, tuple[Finding, ...], tuple[MissingParent, ...]]:
     """The settings of a file over those of its parents, what there is to say of them, and which were not read."""
     family = Family(path.parent, tree, reach)
     whole = _whole(path, "", (), family)
@@ -163,17 +264,17 @@ def _parent_tree(parent: Parent, above: tuple[Path, ...], family: Family) -> Nes
     out_of_reach = False
     for suffix in SUFFIXES:
         file = parent.path.with_name(parent.path.name + suffix)
-        if not absolute and file.suffix in ENDINGS and is_file(file):
+        if not absolute and file.suffix in TREES and is_file(file):
             if family.reach.holds(file):
                 return _whole(file, parent.package, above, family)
             out_of_reach = True
     if out_of_reach:
         family.missing.append(family.reach.outside(written, parent.package))
     elif not parent.optional:
-        if parent.path.name.removesuffix(".yaml") in OWN or "deepspeed" in parent.path.name:
+        if parent.path.name.removesuffix(".yaml") in OWN_DEFAULTS or "deepspeed" in parent.path.name:
             family.findings.append(Finding("defaults", "note", KNOWN.format(name=written)))
         else:
-            family.missing.append(Elsewhere(written, parent.package))
+            family.missing.append(MissingParent(written, parent.package))
     return None
 
 

@@ -6,42 +6,31 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.settings import flag_name
+from trimtab.dialects.registry import COMMANDS, SIGNATURES
 from trimtab.dialects.sources.effects import Started, Walk
-from trimtab.dialects.sources.json_words import handed_by_ray, settings_within
+from trimtab.dialects.sources.flags import adds_words, flag_name, handed_by_ray, keys_of
+from trimtab.dialects.sources.formats import SHELL
 from trimtab.dialects.sources.purpose import DISTILLATION, answers_clients, purpose_of
-from trimtab.dialects.sources.unknown import HOLE, Holes, Unknown, without_marks
+from trimtab.dialects.sources.unknown import Holes, Unknown, without_marks
 from trimtab.dialects.sources.walk import walk_script
 
-PROGRAMS = re.compile(
-    r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|uvx|swift|megatron|trl|srun|sbatch|rl|sft|mason\.py|nohup|env"
-    r"|time|timeout|numactl|nsys|mpirun|horovodrun|torch\.distributed\.(?:run|launch)|pipenv|poetry|conda|docker|kubectl|xargs"
-    r"|modal|sky|gcloud|bash|sh|exec|command|stdbuf|script|tmux|screen|\.?/?\S+\.py)"
+LAUNCHER = re.compile(
+    rf"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|srun|{'|'.join(name for name, below in COMMANDS.items() if below)})"
 )
-LAUNCHER = re.compile(r"(?:.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|ray|uv|swift|megatron|trl|srun)")
+PROGRAMS = re.compile(
+    rf"{LAUNCHER.pattern}|(?:.*/)?({'|'.join(COMMANDS)}|uvx|sbatch|nohup|env|time|timeout|numactl|nsys|mpirun|horovodrun"
+    r"|torch\.distributed\.(?:run|launch)|pipenv|poetry|conda|docker|kubectl|xargs|modal|sky|gcloud|bash|sh|exec|command|stdbuf"
+    r"|script|tmux|screen|\.?/?\S+\.py)"
+)
 MARK = "\0"
 MOST_ARRAYS, LONGEST = 60, 2_000_000
 """Arrays, and characters of commands, beyond which it is not looked up which command takes which."""
 PYTHON_FILE = re.compile(r"[^\s=]*\.py")
-SUBCOMMANDS = {
-    ("swift", "rlhf"),
-    ("swift", "sft"),
-    ("megatron", "rlhf"),
-    ("trl", "grpo"),
-    ("trl", "rloo"),
-    ("trl", "dpo"),
-    ("trl", "sft"),
-}
-KEY = re.compile(r"^(?:--?)?\+{0,2}([A-Za-z_][\w.-]*)$")
-ARGUMENTS = re.compile(r"args|opts|options|flags|extra|overrides|params|cmd|command", re.IGNORECASE)
 PARENTS = ("config", "config_name", "config_path", "config_file", "custom_config_path", "config_yaml")
 """Flags that name a file of settings the command builds on."""
-SETTLED = re.compile(r"config|grpo_trainer|\w*ppo\w*_trainer")
-"""What `--config-name` says for a framework's own whole defaults, which are the defaults already."""
-Scalar = Callable[[str], Any]
 Score = Callable[[Mapping[str, Any]], int]
 
 
@@ -72,7 +61,7 @@ class Launch:
     """Variables that it is given and that the script uses nowhere itself."""
 
 
-def launches(text: str, scalar: Scalar, holes: Holes | None = None) -> list[Launch]:
+def launches(text: str, holes: Holes | None = None) -> list[Launch]:
     """Every command of a script that carries settings; and the flags of arrays and words that no command is seen to take.
 
     `holes`: those of the file that the text comes from, which may have some of them.
@@ -83,16 +72,14 @@ def launches(text: str, scalar: Scalar, holes: Holes | None = None) -> list[Laun
     unused = _unused_arrays(walk)
     commands = [each for each in unused.values() if _is_command(each)]
     walk.exported = {name: value for name, value in walk.exported.items() if not _is_used(name, text)}
-    found = [
-        _launch(each, walk, scalar) for each in (*walk.started, *commands) if each in commands or _is_program(each)
-    ]
+    found = [_launch(each, walk) for each in (*walk.started, *commands) if each in commands or _is_program(each)]
     found = [each for each in found if each.keys or each.program]
     listed = [word for each in unused.values() if each not in commands for word in each.words]
-    arrays = keys_of(listed, holes, scalar)
+    arrays = keys_of(listed, holes)
     if any(each.keys for each in found):
         return [*found, *([_loose(arrays, unused)] if arrays else [])]
     loose = keys_of(
-        [word for each in walk.started for word in each.words if "=" in word or word.startswith("-")], holes, scalar
+        [word for each in walk.started for word in each.words if "=" in word or word.startswith("-")], holes
     )
     return [
         *found,
@@ -165,9 +152,9 @@ def _is_program(each: Started) -> bool:
     )
 
 
-def _launch(each: Started, walk: Walk, scalar: Scalar) -> Launch:
+def _launch(each: Started, walk: Walk) -> Launch:
     program, rest = _arguments(each.words)
-    keys = keys_of(rest, walk.holes, scalar)
+    keys = keys_of(rest, walk.holes)
     parents = _parents(rest, keys, walk.holes)
     findings = (*_findings(each, rest, walk), *_said_of(walk.holes.with_names(program)))
     environment = {**walk.exported, **handed_by_ray(each.words), **each.values}
@@ -183,48 +170,12 @@ def _arguments(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
             return words[place + 1], words[place + 2 :]
         if PYTHON_FILE.fullmatch(word) and place:
             return word, words[place + 1 :]
-        if place + 1 < len(words) and (word.rpartition("/")[2], words[place + 1]) in SUBCOMMANDS:
+        below = COMMANDS.get(word.rpartition("/")[2])
+        if below and place + 1 < len(words) and words[place + 1] in below:
             return f"{word} {words[place + 1]}", words[place + 2 :]
-        if word == "rl" and place and words[place - 1] in ("run", "--"):
+        if word in COMMANDS and not below and place and words[place - 1] in ("run", "--"):
             return word, words[place + 1 :]
     return words[0], words[1:]
-
-
-def keys_of(words: Iterable[str], holes: Holes, scalar: Scalar) -> dict[str, Any]:
-    """Words as settings: `--some-flag 0.5 5.0`, `--flag=value`, `a.b=value`; what is unknown by name."""
-    found: dict[str, Any] = {}
-    name: str | None = None
-    for word in words:
-        head, sign, tail = word.partition("=")
-        if re.match(r"^--?[A-Za-z]", word) and not HOLE.search(head):
-            name = flag_name(head)
-            found[name] = _value(tail, holes, scalar) if sign else True
-            found |= settings_within(tail, holes)
-            name = None if sign else name
-        elif sign and (key := KEY.match(head)):  # Hydra, OmegaConf
-            found[key[1]] = _value(tail, holes, scalar)
-            name = None
-        elif name is not None and not _adds_words(word, holes):
-            earlier, value = found[name], _value(word, holes, scalar)
-            listed = cast("list[Any]", earlier) if isinstance(earlier, list) else [earlier]
-            found[name] = value if earlier is True else [*listed, value]
-            found |= settings_within(word, holes)
-        else:
-            name = None
-            unknown = holes.of(word) if HOLE.fullmatch(word) else None
-            found |= dict.fromkeys(keys_of(unknown.maybe, holes, scalar), unknown) if unknown else {}
-    return found
-
-
-def _adds_words(word: str, holes: Holes) -> bool:
-    """Whether a word stands for arguments of its own rather than for one value."""
-    unknown = holes.of(word) if HOLE.fullmatch(word) else None
-    return unknown is not None and (unknown.several or bool(ARGUMENTS.search(unknown.name)))
-
-
-def _value(text: str, holes: Holes, scalar: Scalar) -> Any:
-    unknown = holes.of(text)
-    return scalar(text) if unknown is None else unknown
 
 
 def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Finding]:
@@ -236,7 +187,7 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
             "The command ends here for the shell, which passes nothing that follows: a backslash is missing, or a comment or a blank "
             "comes after it. The rest is read as it was meant.",
         )
-    holes = [unknown for word in words if _adds_words(word, walk.holes) and (unknown := walk.holes.of(word))]
+    holes = [unknown for word in words if adds_words(word, walk.holes) and (unknown := walk.holes.of(word))]
     adds = [unknown for unknown in holes if not unknown.maybe]
     if adds:
         named = ", ".join(dict.fromkeys(f"{one.name}{f' (line {one.line})' if one.line else ''}" for one in adds))
@@ -270,15 +221,20 @@ def _parents(words: tuple[str, ...], keys: Mapping[str, Any], holes: Holes) -> t
     named = [(flag, keys[flag]) for flag in PARENTS if flag in keys and (flag != "config_name" or _is_of_hydra(words))]
     named += [("@", holes.with_names(words[place + 1])) for place, word in enumerate(words[:-1]) if word == "@"]
     named += [("@", holes.with_names(word[1:])) for word in words if word.startswith("@") and len(word) > 1]
-    named += [("script", holes.with_names(word)) for word in words[:1] if word.endswith(".sh")]
+    named += [("script", holes.with_names(word)) for word in words[:1] if word.endswith(SHELL.endings)]
     texts = _texts(words, holes)
     shown = [(flag, texts.get(flag, value.name) if isinstance(value, Unknown) else str(value)) for flag, value in named]
     folder = texts.get("config_path", texts.get("config_dir", ""))
     return tuple(
         NamedFile(flag, name, folder if flag == "config_name" else "")
         for flag, name in shown
-        if flag != "config_path" and not (flag == "config_name" and SETTLED.fullmatch(name.partition(".")[0]))
+        if flag != "config_path" and not (flag == "config_name" and _is_default(name.partition(".")[0]))
     )
+
+
+def _is_default(name: str) -> bool:
+    """Whether `--config-name` names a framework's own whole defaults, which are the defaults already."""
+    return any(re.fullmatch(each.default_config, name) for each in SIGNATURES.values())
 
 
 def _is_of_hydra(words: tuple[str, ...]) -> bool:

@@ -6,23 +6,22 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from trimtab.config.safe_yaml import opened
+from trimtab.config.safe_yaml import text_of
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.settings import Source, flag_name, flags, flat_settings, text_of, tree
-from trimtab.dialects.sources.beneath import Elsewhere, Reach, file_beneath, reach_of
-from trimtab.dialects.sources.grammar import ShellError
-from trimtab.dialects.sources.inherit import with_parents
+from trimtab.dialects.sources.flags import flag_name, scalar
+from trimtab.dialects.sources.formats import SHELL, format_of
+from trimtab.dialects.sources.inherit import MissingParent, Reach, file_beneath, reach_of, with_parents
+from trimtab.dialects.sources.settings import Source, flat_settings, tree
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 if TYPE_CHECKING:
     from trimtab.dialects.sources.launch import Launch, NamedFile
 
-SHELL = {".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".ksh"}
-SHEBANG = re.compile(r"#!\s*\S*\b(?:ba|z|k|da)?sh\b")
 Score = Callable[[Mapping[str, Any]], int]
 
 
@@ -33,7 +32,7 @@ class Contents:
     keys: dict[str, Any]
     findings: tuple[Finding, ...] = ()
     programs: tuple[str, ...] = ()
-    parents: tuple[Elsewhere, ...] = ()
+    parents: tuple[MissingParent, ...] = ()
     """Files of settings that this builds on and that are not read."""
     top: tuple[str, ...] = ()
     """The names at the top of a file that nests its settings."""
@@ -52,7 +51,7 @@ class OpenedFile(os.PathLike[str]):
     tree: Mapping[str, Any] | None = None
     """The nested settings of any other file, over those of its parents."""
     findings: tuple[Finding, ...] = ()
-    missing: tuple[Elsewhere, ...] = ()
+    missing: tuple[MissingParent, ...] = ()
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -86,32 +85,16 @@ def open_file(path: str | os.PathLike[str], root: str | os.PathLike[str] | None 
 
 
 def _opened(path: Path, reach: Reach) -> OpenedFile:
-    if path.suffix.lower() == ".py":
-        from trimtab.dialects.sources.python import from_python  # with the grammar of scripts
-
-        commands, findings = from_python(text_of(path), str(path), scalar)
-        return OpenedFile(path, reach, tuple(commands), findings=findings)
-    if path.suffix.lower() in SHELL or (path.suffix.lower() not in READ and _is_shell(path)):
-        try:
-            return OpenedFile(path, reach, tuple(_commands(text_of(path))))
-        except (ShellError, RecursionError) as error:
-            reason = "blocks nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise ConfigFileError(
-                f"{path} needs to be a shell script with balanced quotes, got a problem: {reason}."
-            ) from None
+    commands = format_of(path).commands
+    if commands is not None:
+        return OpenedFile(path, reach, tuple(commands(text_of(path), path)))
     whole, findings, missing = with_parents(path, tree, reach)
     within = _script_within(whole)
-    try:
-        commands = tuple(_commands(within)) if within else ()
-    except (ShellError, RecursionError):
-        commands = ()  # the file is told apart by its names
-    return OpenedFile(path, reach, commands, whole, findings, missing)
-
-
-def _commands(script: str) -> list[Launch]:
-    from trimtab.dialects.sources.launch import launches  # with the grammar of shells
-
-    return launches(script, scalar)
+    started: list[Launch] = []
+    if within and SHELL.commands is not None:
+        with suppress(ConfigFileError):  # the file is told apart by its names
+            started = SHELL.commands(within, path)
+    return OpenedFile(path, reach, tuple(started), whole, findings, missing)
 
 
 def _script_within(whole: Mapping[str, Any]) -> str:
@@ -123,22 +106,6 @@ def _script_within(whole: Mapping[str, Any]) -> str:
     named = cast("Mapping[object, object]", given).items() if isinstance(given, Mapping) else ()
     plain = [(name, value) for name, value in named if isinstance(value, str | int | float)]
     return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in plain) + script
-
-
-READ = {".yaml", ".yml", ".toml", ".json"}
-
-
-def scalar(text: str) -> Any:
-    """A value as a flag would have it: what YAML reads, else the text."""
-    return flags([f"value={text}"])["value"]
-
-
-def _is_shell(path: Path) -> bool:
-    try:
-        with opened(path) as file:
-            return bool(SHEBANG.match(file.read(200).decode(errors="replace")))
-    except OSError:
-        return False
 
 
 def _choose(file: OpenedFile, found: Sequence[Launch], score: Score) -> Contents:
@@ -163,15 +130,17 @@ def _choose(file: OpenedFile, found: Sequence[Launch], score: Score) -> Contents
     )
 
 
-def _beneath(script: OpenedFile, named: Iterable[NamedFile]) -> tuple[Contents, list[Elsewhere]]:
+def _beneath(script: OpenedFile, named: Iterable[NamedFile]) -> tuple[Contents, list[MissingParent]]:
     """The settings that a command builds on, from files beside the script, and those that are elsewhere."""
     keys: dict[str, Any] = {}
     findings: list[Finding] = []
-    missing: list[Elsewhere] = []
+    missing: list[MissingParent] = []
     for each in named:
         is_script = each.flag in ("script", "**")
-        file = Elsewhere(each.name) if is_script else file_beneath(script.path, each.name, each.folder, script.reach)
-        if isinstance(file, Elsewhere):
+        file = (
+            MissingParent(each.name) if is_script else file_beneath(script.path, each.name, each.folder, script.reach)
+        )
+        if isinstance(file, MissingParent):
             missing.append(file)
             continue
         inner = _opened(file, script.reach).contents(len)
@@ -212,4 +181,5 @@ def _pairs(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"--set needs KEY=VALUE, got {each!r}. Write the framework's own key, as --set rollout_is=token."
             )
-    return {flag_name(key): value for each in overrides for key, value in flags([each.lstrip("+")]).items()}
+    pairs = (each.partition("=") for each in overrides)
+    return {flag_name(key.lstrip("+")): scalar(value) for key, _, value in pairs}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trimtab.dialects.registry import SIGNATURES
+
 SUPERVISED, PREFERENCES, REWARD = "supervised fine-tuning", "learning from preferences", "a reward model"
 DISTILLATION, SERVING = "distillation from a teacher", "serving or evaluation"
 EVOLUTION = "evolution strategies"
@@ -24,12 +26,6 @@ POLICY = {"grpo", "ppo", "rloo", "gspo", "dapo", "rl", "rlvr", "rlhf", "agentic"
 """Words beside which those mean something else."""
 TRAINERS = re.compile(r"trl\.(?:.*\.)?(\w+Trainer|[A-Z]{2,}\w*Config)")
 GROUPED = re.compile(r"GRPO|RLOO")
-BY_MODULE = (
-    (DISTILLATION, r"tinker_cookbook\.distillation\b.*", None),
-    (SUPERVISED, r"tinker_cookbook\.supervised\b.*", r"tinker_cookbook\.rl\b.*"),
-    (PREFERENCES, r"tinker_cookbook\.preference\b.*", r"tinker_cookbook\.rl\b.*"),
-)
-"""What a script is for by a module that it imports, and the modules beside which that says nothing."""
 BY_KEY: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("rlhf_type", {**BY_WORD, "ppo": "PPO with a critic, by another trainer"}),
     ("train_dataset.type", BY_WORD),
@@ -72,7 +68,7 @@ def purpose_of(program: str) -> str | None:
 
 def answers_clients(program: str) -> bool:
     """Whether a program trains as its clients ask, request by request."""
-    return program.endswith("tinker.api")
+    return any(re.fullmatch(each.servers, program) for each in SIGNATURES.values())
 
 
 def _words(program: str) -> list[str]:
@@ -95,9 +91,9 @@ def _by_class(programs: list[str]) -> str | None:
 
 def _by_module(programs: list[str]) -> str | None:
     """A script that imports the module of another kind of training."""
-    for kind, module, beside in BY_MODULE:
+    for kind, module, beside in (row for each in SIGNATURES.values() for row in each.other_modules):
         shown = next((each for each in programs if re.fullmatch(module, each)), None)
-        if shown is not None and not (beside and any(re.fullmatch(beside, each) for each in programs)):
+        if shown is not None and not any(re.fullmatch(beside, each) for each in programs):
             return f"{kind} ({shown})"
     return None
 

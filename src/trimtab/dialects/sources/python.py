@@ -5,29 +5,30 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from trimtab.dialects.reading import Finding
-from trimtab.dialects.registry import DIALECTS, SIGNATURES
+from trimtab.dialects.registry import COMMANDS, DIALECTS, SIGNATURES
+from trimtab.dialects.sources.flags import keys_of
 from trimtab.dialects.sources.grammar import ShellError
-from trimtab.dialects.sources.launch import Launch, NamedFile, keys_of, launches
+from trimtab.dialects.sources.launch import Launch, NamedFile, launches
 from trimtab.dialects.sources.python_calls import OTHER_TRAINING, TRAINED, PythonScript
 from trimtab.dialects.sources.python_flow import Flow, Made, MadeConfig, WorkError, alike
 from trimtab.dialects.sources.python_ways import walk
 from trimtab.dialects.sources.unknown import Holes, Unknown, without_marks
 from trimtab.errors import ConfigFileError
 
-Scalar = Callable[[str], Any]
 LINE = re.compile(
-    r"\s*(?:\$ )?((?:[A-Z_]+=\S+ )*)(accelerate launch|python3? |torchrun |deepspeed |trl \w+|uv run |swift |CUDA_VISIBLE_DEVICES)"
+    r"\s*(?:\$ )?((?:[A-Z_]+=\S+ )*)(accelerate launch|python3? |torchrun |deepspeed |uv run |CUDA_VISIBLE_DEVICES"
+    rf"|(?:{'|'.join(name for name, below in COMMANDS.items() if below)}) )"
 )
 ELSEWHERE = "which another place of the script sets differently"
 
 
-def from_python(text: str, path: str, scalar: Scalar) -> tuple[list[Launch], tuple[Finding, ...]]:
+def from_python(text: str, path: str) -> list[Launch]:
     """Every way in which the script says settings, each as a command would; and the modules it imports as programs."""
     try:
         module = ast.parse(without_marks(text))
@@ -37,14 +38,14 @@ def from_python(text: str, path: str, scalar: Scalar) -> tuple[list[Launch], tup
             f"{path} needs to be Python, got a problem{f' at line {line}' if line else ''}: {_reason(error)}."
         ) from None
     try:
-        return _launches(module, scalar), ()
+        return _launches(module)
     except RecursionError:
         raise ConfigFileError(f"{path} needs to be Python, got a problem: nested too deeply.") from None
     except WorkError as error:
         raise ConfigFileError(f"{path} needs to be a script that starts training, got {error}.") from None
 
 
-def _launches(module: ast.Module, scalar: Scalar) -> list[Launch]:
+def _launches(module: ast.Module) -> list[Launch]:
     holes = Holes()
     script = walk(module, holes, by_defaults=True)
     if not script.texts and not script.flow.of("made"):
@@ -52,7 +53,7 @@ def _launches(module: ast.Module, scalar: Scalar) -> list[Launch]:
     own = settings_made(script)
     imports = _imports(module)
     first = module.body[0].lineno if module.body else 1
-    said = _commands(ast.get_docstring(module, clean=False) or "", first, scalar)
+    said = _commands(ast.get_docstring(module, clean=False) or "", first)
     program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
     handed = tuple(NamedFile("**", each) for each in script.flow.of("handed"))
     found: list[Launch] = []
@@ -65,7 +66,7 @@ def _launches(module: ast.Module, scalar: Scalar) -> list[Launch]:
     for command, line in dict.fromkeys(script.texts):
         found += [
             Launch({**own, **each.keys}, line, each.program or program, each.findings)
-            for each in _run(command, holes, line, scalar)
+            for each in _run(command, holes, line)
         ]
     if not found and any(TRAINED.search(each) for each in imports):
         found.append(Launch({}, 1, program))
@@ -180,7 +181,7 @@ def _imports(module: ast.Module) -> list[str]:
 # ── commands in texts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
+def _commands(text: str, first: int) -> list[Launch]:
     """Launch lines in a docstring, each with the lines it is continued on."""
     lines = text.splitlines()
     found: list[Launch] = []
@@ -192,18 +193,18 @@ def _commands(text: str, first: int, scalar: Scalar) -> list[Launch]:
                 place += 1
             source = "\n".join(line.strip() for line in lines[start : place + 1]).removeprefix("$ ")
             with contextlib.suppress(ShellError):
-                found += [replace(each, line=first + start) for each in launches(source, scalar) if each.keys]
+                found += [replace(each, line=first + start) for each in launches(source) if each.keys]
         place += 1
     return found
 
 
-def _run(command: str, holes: Holes, line: int, scalar: Scalar) -> list[Launch]:
+def _run(command: str, holes: Holes, line: int) -> list[Launch]:
     """A text that is a command, or only its flags, as settings."""
     try:
-        found = [each for each in launches(command, scalar, holes) if each.keys and each.program]
+        found = [each for each in launches(command, holes) if each.keys and each.program]
     except ShellError:
         found = []
-    flags = keys_of(command.split(), holes, scalar)
+    flags = keys_of(command.split(), holes)
     return found or ([Launch(flags, line, "")] if flags else [])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.dialects.settings import flag_name
+from trimtab.dialects.sources.flags import flag_name
 from trimtab.dialects.sources.python_flow import GONE, MOST_SIZE, Flow, Made, is_command
 from trimtab.dialects.sources.python_values import REST, TOO_LARGE, Parsed, as_text, dotted_name, value_of
 from trimtab.dialects.sources.unknown import HOLE, Unknown

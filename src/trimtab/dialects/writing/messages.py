@@ -14,7 +14,7 @@ from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Offer, Omission, PartName, Reading
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.dialects.writing.candidates import as_tree, gate_words, settings_for
 from trimtab.dialects.writing.search import key_behind, kinds
 from trimtab.errors import ConfigError

@@ -14,7 +14,7 @@ from trimtab.dialects.framework import Dialect, Given
 from trimtab.dialects.lookup import is_theirs, look_up
 from trimtab.dialects.reader import read
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.settings import documents, flat_settings
+from trimtab.dialects.sources.settings import documents, flat_settings
 from trimtab.dialects.writing.write import write
 from trimtab.dialects.writing.yaml_edits import Document, Edit, rewrite
 from trimtab.errors import ConfigError

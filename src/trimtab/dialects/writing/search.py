@@ -23,7 +23,7 @@ from trimtab.dialects.fields import LIMITS, Fields, agrees, differences, fields_
 from trimtab.dialects.framework import Dialect, Given, Key
 from trimtab.dialects.lookup import look_up
 from trimtab.dialects.parts import as_group_estimator
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.dialects.values import UNSAID, Choice, flag, number, numbers, whole
 from trimtab.dialects.writing.candidates import as_tree
 from trimtab.errors import ConfigError

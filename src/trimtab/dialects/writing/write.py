@@ -18,7 +18,7 @@ from trimtab.dialects.lookup import look_up
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import NOTHING, Finding, Omission, PartName, Reading, Writing
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.settings import flat_settings
+from trimtab.dialects.sources.settings import flat_settings
 from trimtab.dialects.writing.candidates import as_tree, offers, proposals, read_back, settings_for
 from trimtab.dialects.writing.messages import (
     correction_remarks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +15,14 @@ from trimtab.config.safe_yaml import (
     MOST_LEVELS,
     MarkedLoader,
     check_yaml,
-    json_data,
     reason,
     settings_of,
     shape_words,
     text_of,
 )
+from trimtab.dialects.sources.flags import keys_of, scalar
+from trimtab.dialects.sources.formats import YAML, format_of
+from trimtab.dialects.sources.unknown import Holes
 from trimtab.errors import ConfigError, ConfigFileError, NotSettingsError
 
 Source = Mapping[str, Any] | str | os.PathLike[str] | Sequence[str]
@@ -57,7 +59,9 @@ def documents(text: str) -> list[tuple[yaml.Node, object]]:
 def tree(path: Path) -> Mapping[str, Any]:
     """A settings file as plain nested data."""
     text = text_of(path)
-    parse = _PARSERS.get(path.suffix.lower(), settings_of)
+    kind = format_of(path)
+    kind = YAML if kind.parse is None else kind
+    parse = kind.parse or settings_of
     try:
         found = parse(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -65,9 +69,7 @@ def tree(path: Path) -> Mapping[str, Any]:
             raise NotSettingsError(
                 f"{path} is a template ({{{{ … }}}}) that another program fills in. Pass the file that it makes."
             ) from None
-        raise ConfigFileError(
-            f"{path} needs to be {_NAMES.get(parse, 'YAML')}, got a problem: {reason(error)}."
-        ) from None
+        raise ConfigFileError(f"{path} needs to be {kind.name}, got a problem: {reason(error)}.") from None
     if found is None:
         raise ConfigFileError(f"{path} needs `key: value` lines, got an empty file. Check the path.")
     if not isinstance(found, Mapping):
@@ -77,74 +79,12 @@ def tree(path: Path) -> Mapping[str, Any]:
 
 def flags(words: Sequence[str]) -> dict[str, Any]:
     """Command-line words: `--some-flag 0.5 5.0`, `--flag=value`, `a.b=value`; other words are passed over."""
-    found: dict[str, Any] = {}
-    name: str | None = None
     for word in words:
         if not isinstance(word, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"Command-line flags need to be strings, got {excerpt(word)}. Pass a mapping for typed values."
             )
-        head, sign, tail = word.partition("=")
-        if re.match(r"^--?[A-Za-z]", word):
-            name = flag_name(head)
-            found[name] = _scalar(tail) if sign else True
-            name = None if sign else name
-        elif sign and re.match(r"^\+{0,2}[A-Za-z_][\w.]*$", head):  # Hydra, OmegaConf
-            found[head.lstrip("+")] = _scalar(tail)
-            name = None
-        elif name is not None:
-            earlier = found[name]
-            found[name] = _scalar(word) if earlier is True else [*_as_list(earlier), _scalar(word)]
-    return found
-
-
-def flag_name(head: str) -> str:
-    """The key that a flag sets."""
-    return head.lstrip("-").replace("-", "_")
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
-
-
-def _scalar(text: str) -> Any:
-    try:
-        return settings_of(text)
-    except (yaml.YAMLError, ValueError):
-        return text
-
-
-def _toml(text: str) -> Any:
-    import tomllib  # few files are TOML
-
-    if _LONG_KEY.search(text):  # the parser holds every beginning of a key
-        raise ValueError(f"a key of more than {MOST_LEVELS} parts")
-    return tomllib.loads(text)
-
-
-_LONG_KEY = re.compile(
-    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MOST_LEVELS}}}""",
-)
-
-
-def _json(text: str) -> Any:
-    return json_data(text, object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} twice")
-    return found
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": _json}
-_NAMES: dict[Callable[[str], Any], str] = {
-    settings_of: "YAML",
-    _toml: "TOML",
-    _json: "JSON",
-}
+    return keys_of(words, Holes())
 
 
 def _flatten(source: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -223,7 +163,7 @@ def _follow(value: Any, keys: Mapping[str, Any], place: str = "") -> Any:
             break
         otherwise = _OTHERWISE.match(value)
         if otherwise is not None:
-            value = keys[otherwise[1]] if otherwise[1] in keys else _scalar(otherwise[2])
+            value = keys[otherwise[1]] if otherwise[1] in keys else scalar(otherwise[2])
             continue
         match = _REFERENCE.match(value)
         target = match[1] if match is not None else _from_place(value, place)
