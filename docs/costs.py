@@ -22,7 +22,7 @@ from fates import unbounded  # docs/ is on the path
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.presets import PRESETS
 from trimtab.core.correct import correct
 from trimtab.core.head import Head, HeadLogProbs

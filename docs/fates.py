@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Generic, Literal, TypeVar
 
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.presets import PRESETS
 from trimtab.explain.arithmetic import Token, outcome
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file 
 
 from fates import Stretch, cut_where
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.presets import preset
 from trimtab.explain.arithmetic import Token, outcome
 from trimtab.explain.gate_words import inequality, statistic

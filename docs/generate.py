@@ -22,12 +22,12 @@ from tables import cell, table
 
 from trimtab.config import training
 from trimtab.config.advantages import ESTIMATORS, Estimator, Normalise, Overlong, Shaping
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
 from trimtab.config.bounds import BatchBounds
+from trimtab.config.correction import Correction, Gate, Limit, Weight
+from trimtab.config.divergences import DIVERGENCES
 from trimtab.config.files import to_yaml
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
-from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset
 from trimtab.config.rollout import Vllm
 from trimtab.explain.examples import SETTING, examples
@@ -168,7 +168,7 @@ def divergences() -> str:
             as_written(facts.neutral),
             facts.words,
         )
-        for name, facts in METRICS.items()
+        for name, facts in DIVERGENCES.items()
         for direction, formula in facts.formulas.items()
     ]
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimtab.config.algebra import BY_PREFIX, Correction, Gate
+from trimtab.config.correction import BY_PREFIX, Correction, Gate
 
 VALUES, LAWS = "tests/core/test_values.py", "tests/laws/test_corrections.py"
 

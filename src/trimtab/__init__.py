@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from trimtab.config.advantages import ReMax as ReMax
     from trimtab.config.advantages import Rloo as Rloo
     from trimtab.config.advantages import Shaping as Shaping
-    from trimtab.config.algebra import Correction as Correction
-    from trimtab.config.algebra import Gate as Gate
-    from trimtab.config.algebra import Limit as Limit
-    from trimtab.config.algebra import Weight as Weight
+    from trimtab.config.correction import Correction as Correction
+    from trimtab.config.correction import Gate as Gate
+    from trimtab.config.correction import Limit as Limit
+    from trimtab.config.correction import Weight as Weight
     from trimtab.config.losses import Aspo as Aspo
     from trimtab.config.losses import Bapo as Bapo
     from trimtab.config.losses import Cispo as Cispo
@@ -81,7 +81,7 @@ _NAMES = {
     "trimtab.config.advantages": (
         "Distillation Gae Gdpo Gpg Grpo LeaveOneOut MaxRl Normalise Opo OptimalToken Overlong PassK ReMax ReinforcePlusPlus Rloo Shaping"
     ),
-    "trimtab.config.algebra": "Correction Gate Limit Weight",
+    "trimtab.config.correction": "Correction Gate Limit Weight",
     "trimtab.config.losses": (
         "Aspo Bapo Cispo Clip ClipCov DppoKl DppoTv Dro EntropyBonus Fipo Gmpo Gspo ImportancePg KlCov KlPenalty Luspo Reduction Reinforce "
         "Sapo Topr Vespo"

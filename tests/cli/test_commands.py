@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import trimtab
 from trimtab.cli.app import app
-from trimtab.config.metrics import METRICS
+from trimtab.config.divergences import DIVERGENCES
 from trimtab.config.presets import PRESETS, preset_names
 
 ESCAPE = "\x1b"
@@ -114,7 +114,7 @@ def test_explain_of_a_bypass_form_compares_the_current_policy():
 def test_explain_metrics_lists_every_divergence_without_a_name():
     ran = run("explain", "--metrics")
     assert ran.exit_code == 0
-    for name, facts in METRICS.items():
+    for name, facts in DIVERGENCES.items():
         assert name in ran.stdout
         assert facts.words in ran.stdout
         for direction, formula in facts.formulas.items():

@@ -24,7 +24,7 @@ def test_the_help_page_says_of_a_command_what_it_says_of_itself(name: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "absent", "present"),
     [
-        (["--help"], {"pydantic", "trimtab.config.algebra", "trimtab.explain.words"}, {"trimtab.cli.app"}),
+        (["--help"], {"pydantic", "trimtab.config.correction", "trimtab.explain.words"}, {"trimtab.cli.app"}),
         (["explain", "icepop"], {"trimtab.dialects", "trimtab.config.training"}, {"trimtab.explain.words", "pydantic"}),
     ],
 )

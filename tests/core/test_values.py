@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.presets import preset
 from trimtab.core.batch import batch
 from trimtab.core.correct import Corrected, correct, decide

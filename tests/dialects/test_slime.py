@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.config.algebra import Weight
+from trimtab.config.correction import Weight
 from trimtab.dialects import read, write
 from trimtab.dialects.parts import OFF
 from trimtab.dialects.reading import Reading

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from typing import get_args
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.laws.batches import corrections
 from trimtab import Correction, Gate, Weight, correct, preset
-from trimtab.config.metrics import METRICS
+from trimtab.config.divergences import DIVERGENCES, plain_value
+from trimtab.config.gate import Metric
 from trimtab.config.presets import PRESETS
-from trimtab.explain.arithmetic import LENGTH, VALUES, Token, outcome
+from trimtab.explain.arithmetic import LENGTH, Token, outcome
 from trimtab.explain.examples import CASES, examples, setting
 
 probabilities = st.floats(1e-4, 0.9999)
@@ -76,18 +78,37 @@ def test_the_cases_of_the_examples_come_out_of_every_preset_as_the_engine_has_th
         assert list(found.weight) == pytest.approx(expected.weight[0].tolist(), rel=1e-9)
 
 
-def test_every_metric_and_direction_has_a_plain_formula():
-    assert set(VALUES) == {(name, direction) for name, facts in METRICS.items() for direction in facts.formulas}
+KINDS = [(name, direction) for name, each in DIVERGENCES.items() for direction in each.forms]
 
 
-@pytest.mark.parametrize("kind", VALUES)
-def test_a_plain_formula_is_neutral_on_policy_and_stays_in_its_range(kind):
-    facts = METRICS[kind[0]]
-    neutral = math.log(facts.neutral) if kind[0] == "ratio" else facts.neutral
-    assert VALUES[kind](0.0, 0.3, 0.3) == neutral
-    if kind[0] != "ratio":
+def test_every_metric_of_a_gate_has_a_formula():
+    assert set(get_args(Metric)) == set(DIVERGENCES)
+
+
+@pytest.mark.parametrize(("metric", "direction"), KINDS)
+def test_a_formula_is_neutral_on_policy_and_stays_in_its_range(metric, direction):
+    facts = DIVERGENCES[metric]
+    neutral = math.log(facts.neutral) if metric == "ratio" else facts.neutral
+    assert plain_value(metric, direction, 0.0, 0.3, 0.3) == neutral
+    if metric != "ratio":
         for token in (Token(0.3, 0.9), Token(0.9, 0.3), Token(1e-9, 1.0)):
-            assert facts.least <= VALUES[kind](token.log_r, token.target, token.behavior) <= facts.most
+            assert (
+                facts.least <= plain_value(metric, direction, token.log_r, token.target, token.behavior) <= facts.most
+            )
+
+
+@pytest.mark.parametrize(("metric", "direction"), [each for each in KINDS if each[0] != "age"])
+def test_a_formula_gives_the_same_in_plain_numbers_and_on_tensors(metric, direction):
+    target, behavior = (
+        torch.tensor(each, dtype=torch.float64) for each in ([0.9, 0.2, 0.5, 1.0], [0.3, 0.8, 0.5, 1e-9])
+    )
+    log_r = (target / behavior).log()
+    _, formula = DIVERGENCES[metric].forms[direction]
+    tokens = zip(log_r.tolist(), target.tolist(), behavior.tolist(), strict=True)
+    plain = [plain_value(metric, direction, *token) for token in tokens]
+    torch.testing.assert_close(
+        formula(torch, log_r, target, behavior), torch.tensor(plain, dtype=torch.float64), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_a_token_with_ratio_three_is_truncated_at_two():

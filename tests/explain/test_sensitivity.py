@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import trimtab
 from trimtab import Gate, preset
-from trimtab.config.algebra import Metric
+from trimtab.config.correction import Metric
 from trimtab.config.presets import PRESETS
 from trimtab.dialects import read
 from trimtab.dialects.candidate import parse_candidate

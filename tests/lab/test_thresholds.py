@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.lab.mini import OVERRIDES
 from trimtab.cli.app import app
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.presets import preset
 from trimtab.explain.thresholds import gates_of
 from trimtab.lab.thresholds import scan_gate, scan_texts, scans_json, units

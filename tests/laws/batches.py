@@ -10,8 +10,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight, WeightLevel
-from trimtab.config.metrics import HEAD_METRICS, METRICS
+from trimtab.config.correction import Correction, Gate, Limit, Weight, WeightLevel
+from trimtab.config.divergences import DIVERGENCES, HEAD_METRICS
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
 from trimtab.errors import ConfigError, ConfigWarning
@@ -70,7 +70,7 @@ def samples(draw: st.DrawFn, rows: st.SearchStrategy[int] | None = None, spread:
 
 
 def _bounds(draw: st.DrawFn, metric: str, need_upper: bool) -> dict[str, float]:
-    facts = METRICS[metric]
+    facts = DIVERGENCES[metric]
     sizes = st.sampled_from([0.003, 0.02, 0.1, 0.5, 1.5])
     up, down = draw(sizes), draw(sizes)
     if metric in ("ratio", "mult_prob_error"):
@@ -94,9 +94,9 @@ def _varying(draw: st.DrawFn, scale: str | None, keeps: tuple[str, ...] = ("keep
 
 @st.composite
 def gates(draw: st.DrawFn) -> Gate:
-    metric = draw(st.sampled_from(sorted(set(METRICS) - {*HEAD_METRICS, "age"})))
+    metric = draw(st.sampled_from(sorted(set(DIVERGENCES) - {*HEAD_METRICS, "age"})))
     level = draw(st.sampled_from(["token", "segment", "sequence", "batch"]))
-    if level == "batch" and METRICS[metric].least < 0:
+    if level == "batch" and DIVERGENCES[metric].least < 0:
         level = "sequence"
     if level == "batch" and metric in ("ratio", "mult_prob_error"):
         level = "token"
@@ -104,7 +104,7 @@ def gates(draw: st.DrawFn) -> Gate:
     if agg == "sum" and metric == "mult_prob_error":
         agg = "mean"  # a sum of numbers that are at least 1 leaves any bound on-policy
     action = draw(st.sampled_from(["reject", "zero", "observe"]))
-    directions = METRICS[metric].directions
+    directions = DIVERGENCES[metric].directions
     limits = [None, Limit(bound=0.05), Limit(bound=2.0), Limit(bound=20.0)]
     if agg is not None:
         limits.append(Limit(bound=0.3, at="gathered"))

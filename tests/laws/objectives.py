@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.laws.batches import Sample
 from trimtab.config import losses as config
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.config.presets import preset
 from trimtab.losses.policy import policy_loss

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from tests.laws.test_ranks import WIDTH, compare, packed, tensors
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.core.correct import correct
 
 GROUP = torch.tensor([0, 0, 1, 1, 9, 9, 9])

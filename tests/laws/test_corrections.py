@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.batches import Sample, corrections, run, samples
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct
 

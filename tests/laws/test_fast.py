@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.laws.batches import Sample, gates, samples, weights
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.presets import preset, preset_names
 from trimtab.core import correct as correct_module
 from trimtab.core.correct import Corrected, correct

@@ -14,7 +14,7 @@ import trimtab
 from tests.laws.batches import Sample, samples
 from tests.laws.test_corrections import picked, same
 from trimtab import Correction, Weight
-from trimtab.config.algebra import WeightLevel
+from trimtab.config.correction import WeightLevel
 from trimtab.core.correct import correct
 from trimtab.errors import ConfigError, InputError
 from trimtab.plugins.hook import Hook

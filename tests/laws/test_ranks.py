@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip, KlCov
 from trimtab.config.presets import preset, preset_names
 from trimtab.core.correct import Corrected, correct

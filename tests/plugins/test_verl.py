@@ -18,7 +18,7 @@ from tests.plugins.comparison import Step, same_metrics, same_step
 from tests.plugins.recording import RecordStandIn
 from tests.plugins.tiny import Rollouts, rollouts, save_model
 from tests.plugins.verl_worker import Trainer, composed, configuration, reset, start
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.errors import ConfigError
 
 TIS = {"rollout_is": "token", "rollout_is_threshold": 1.1}

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trimtab.advantage import inputs
-from trimtab.advantage.group import Groups
-from trimtab.advantage.normalise import Votes, levels, standardise
+from trimtab.advantage.normalise import Groups, Votes, levels, standardise
 from trimtab.advantage.teacher import known_tokens
 from trimtab.config.advantages import Baseline, Level, Overlong, Shaping
 from trimtab.config.base import of_kind

@@ -12,9 +12,9 @@ from torch.distributed import ProcessGroup
 
 from trimtab.advantage.episodes import RawEpisodes, episodes, shaping_of
 from trimtab.advantage.inputs import check_tokens
-from trimtab.advantage.scan import last_trained
 from trimtab.config.advantages import BASELINE, Baseline, Shaping
 from trimtab.core.inputs import layout_of, takes_arrays
+from trimtab.core.layout import last_trained
 from trimtab.core.ranks import ALONE
 from trimtab.core.ratio import indicator
 

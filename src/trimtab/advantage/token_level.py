@@ -12,9 +12,8 @@ from torch import Tensor
 
 from trimtab.advantage.episodes import Episodes
 from trimtab.advantage.outcome import group_centred, within_bounds
-from trimtab.advantage.scan import after_last, last_trained
 from trimtab.config.advantages import Gae, Gaps, Normalise, OptimalToken, ReinforcePlusPlus, ReMax, Shaping
-from trimtab.core.layout import ends, prefix_sums, reverse_scan
+from trimtab.core.layout import after_last, ends, last_trained, prefix_sums, reverse_scan
 from trimtab.core.ratio import zero_outside
 from trimtab.errors import InputError
 

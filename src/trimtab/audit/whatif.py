@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate
 from trimtab.config.presets import BYPASS, PRESETS, preset
 from trimtab.core.batch import batch as tensors_of
 from trimtab.core.correct import correct, decide

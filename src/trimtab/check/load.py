@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.check.frameworks import areal, openrlhf, plain, skyrl, swift, trimtab, trl, verl
 from trimtab.check.subject import Adapter, Asked, Kind, Setup, Subject
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 FRAMEWORKS: dict[str, Subject] = {

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 
 Kind = Literal["step", "advantages", "ages"]
 KINDS: dict[Kind, str] = {

@@ -15,7 +15,7 @@ from rich.text import Text
 from trimtab.cli import show
 from trimtab.cli.progress import LiveBar
 from trimtab.cli.show import write_file
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.files import correction_from
 from trimtab.config.safe_yaml import settings_of
 from trimtab.errors import ConfigError, UnknownNameError, nearest

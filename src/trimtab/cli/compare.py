@@ -13,7 +13,7 @@ from rich.text import Text
 from trimtab.cli import show
 from trimtab.cli.differences import MOST, smallest_difference
 from trimtab.cli.show import READ_IN_PART
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.files import correction_from, is_file_name, plain_settings
 from trimtab.config.presets import preset_names
 from trimtab.config.training import Train

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trimtab.config.advantages import Distillation, Gae, Gdpo, OptimalToken, ReMax, Shaping
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.dialects import Reading
 from trimtab.dialects.equivalence import canonical
 from trimtab.dialects.parts import OFF

@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
+from trimtab.config.divergences import DIVERGENCES
 from trimtab.config.files import OUR_ENDINGS, correction_from, is_file_name, to_yaml
-from trimtab.config.metrics import METRICS
 from trimtab.config.presets import BYPASS, PRESETS, Preset, preset_names
 from trimtab.errors import ConfigError
 from trimtab.explain.examples import examples, setting
@@ -209,7 +209,7 @@ def _examples(rule: Correction) -> list[RenderableType]:
 def metric_rows() -> list[tuple[str, str, str, str, str]]:
     """One row per divergence and direction."""
     rows: list[tuple[str, str, str, str, str]] = []
-    for name, facts in METRICS.items():
+    for name, facts in DIVERGENCES.items():
         for place, (direction, formula) in enumerate(facts.formulas.items()):
             shown = f"{formula},  {facts.where}" if facts.where and place == 0 else formula
             first = (name, facts.words, as_written(facts.neutral)) if place == 0 else ("", "", "")

@@ -10,7 +10,7 @@ import typer
 
 from trimtab.cli import show
 from trimtab.cli.show import write_file
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 
 
 def schema(

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time names load when used
-    from trimtab.config.algebra import Correction, Gate, Limit, Weight
+    from trimtab.config.correction import Correction, Gate, Limit, Weight
     from trimtab.config.presets import PRESETS, Preset, preset, preset_names
 
 __all__ = ["PRESETS", "Correction", "Gate", "Limit", "Preset", "Weight", "preset", "preset_names"]

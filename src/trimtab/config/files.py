@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 from yaml import YAMLError
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, excerpt
+from trimtab.config.correction import Correction
 from trimtab.config.interpolation import escape_references, step_into, steps, without_references
 from trimtab.config.presets import preset_names, preset_with
 from trimtab.config.safe_yaml import MOST_BYTES, MOST_LEVELS, reason, settings_of, shape_words, text_of, yaml_of

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from trimtab.config.base import Config, Number
 from trimtab.config.bounds import BatchBounds, BoundScale, Limit, Scope, batch_bounds_problem, scale_problem, side
-from trimtab.config.metrics import HEAD_METRICS, METRICS
+from trimtab.config.divergences import DIVERGENCES, HEAD_METRICS
 from trimtab.errors import ConfigError
 
 Pair = Literal["proximal/behavior", "current/behavior", "current/proximal"]
@@ -109,7 +109,7 @@ class Gate(Config):
         filled = dict(given)
         if filled.get("agg") is None and implied:
             filled["agg"] = implied
-        facts = METRICS.get(str(given.get("metric", "")))
+        facts = DIVERGENCES.get(str(given.get("metric", "")))
         if filled.get("direction") is None and facts and facts.directions:
             filled["direction"] = "forward"
         return filled
@@ -123,7 +123,7 @@ class Gate(Config):
         return self
 
     def _shape_problem(self) -> str | None:
-        facts = METRICS[self.metric]
+        facts = DIVERGENCES[self.metric]
         if self.level == "token" and self.agg is not None:
             return f"Gate at token level needs no agg, got {self.agg!r}. Drop agg, or set level to segment or sequence."
         if self.level == "batch" and self.agg != "budget":
@@ -146,7 +146,7 @@ class Gate(Config):
         return None
 
     def _bounds_problem(self) -> str | None:
-        facts = METRICS[self.metric]
+        facts = DIVERGENCES[self.metric]
         low, high = self.lower, self.upper
         if low is None and high is None and self.bounds is None and self.action != "observe":
             return "Gate needs a lower or an upper bound, got neither. Set one, or action: observe to only report."
@@ -185,7 +185,7 @@ class Gate(Config):
     @property
     def _excludes_neutral(self) -> bool:
         """Whether on-policy data lies outside the bounds. Nothing on-policy moves away, so such a gate never meets it."""
-        neutral = METRICS[self.metric].neutral
+        neutral = DIVERGENCES[self.metric].neutral
         outside = (self.lower is not None and self.lower > neutral) or (self.upper is not None and self.upper < neutral)
         return outside and self.when != "moving_away"
 
@@ -212,7 +212,7 @@ class Gate(Config):
         if self._excludes_neutral:
             found.append(
                 f"Gate on {self.metric} with [{side(self.lower)}, {side(self.upper)}] turns on-policy data away: "
-                f"it sits at {METRICS[self.metric].neutral:g}. Widen the bounds to contain it."
+                f"it sits at {DIVERGENCES[self.metric].neutral:g}. Widen the bounds to contain it."
             )
         found += [*self._out_of_range(), *self._beyond_limit()]
         wide = self.metric == "ratio" and self.agg == "mean" and self.action in ("reject", "zero")
@@ -225,7 +225,7 @@ class Gate(Config):
 
     def _out_of_range(self) -> Iterator[str]:
         """Bounds that the metric never reaches."""
-        facts, summed = METRICS[self.metric], self.agg == "sum" and self.metric != "ratio"
+        facts, summed = DIVERGENCES[self.metric], self.agg == "sum" and self.metric != "ratio"
         least = -math.inf if summed and facts.least != 0 else facts.least
         most = math.inf if summed else facts.most
         if self.lower is not None and self.lower <= least:

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 from pydantic import Field, field_validator
 
 from trimtab.config.advantages import AnyEstimator, Shaping
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, excerpt, kind_of_name, term_of_coefficient, with_named_keys
+from trimtab.config.correction import Correction
 from trimtab.config.files import is_file_name, plain_settings
 from trimtab.config.losses import EntropyBonus, KlPenalty, Loss, Objective, Reduction, reduction_of_mode
 from trimtab.config.presets import correction_of_name

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimtab.config.advantages import AnyEstimator, Distillation, Grpo, Shaping
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Count, Number, Share, Whole, kind_of_name, term_of_coefficient
+from trimtab.config.correction import Correction
 from trimtab.config.learner import LearnerSettings as LearnerSettings
 from trimtab.config.learner import Lora as Lora
 from trimtab.config.learner import Model as Model

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trimtab.config.algebra import Limit
+from trimtab.config.correction import Limit
 from trimtab.core.cached import cached
 from trimtab.core.head import HeadLogProbs, buckets_of, head_divergence
 from trimtab.core.inputs import (

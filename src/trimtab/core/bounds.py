@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Gate, Weight
 from trimtab.config.bounds import BatchBounds, BoundScale
-from trimtab.config.metrics import METRICS
+from trimtab.config.correction import Gate, Weight
+from trimtab.config.divergences import DIVERGENCES
 from trimtab.core.batch import Batch
 from trimtab.core.quantiles import nearest_share, upper_for_ess
 from trimtab.core.ranks import Ranks
@@ -70,7 +70,7 @@ def bounds_of_gate(gate: Gate, batch: Batch, low: Tensor, high: Tensor, counted:
     if is_fixed(gate):
         return UnitBounds(lower, upper)
     if gate.bounds is not None:
-        one_sided = METRICS[gate.metric].least == METRICS[gate.metric].neutral
+        one_sided = DIVERGENCES[gate.metric].least == DIVERGENCES[gate.metric].neutral
         return _nearest(gate.bounds, low, high, counted, batch.layout.ranks, one_sided=one_sided)
     scale = _scale(gate.bound_scale, batch, counted)
     if gate.metric == "mult_prob_error":  # a factor, whose logarithm is scaled too

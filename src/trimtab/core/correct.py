@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.utils._python_dispatch import _get_current_dispatch_mode  # pyright: ignore[reportPrivateUsage]
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.presets.named import as_correction
 from trimtab.core.batch import Batch, batch
 from trimtab.core.bounds import is_fixed
@@ -82,11 +82,11 @@ class Corrected:
         tokens, given = batch({}, (), mask, layout, advantages=None), weight.detach()
         given = given.to(working_type(given))
         valid = tokens.valid.to(given.dtype).mul_(is_finite(given))
-        stays = valid if kept is None else valid * indicator(kept, valid.dtype)
-        held, tokens = zero_outside(given, stays), replace(tokens, valid=valid)
+        kept_tokens = valid if kept is None else valid * indicator(kept, valid.dtype)
+        weights, tokens = zero_outside(given, kept_tokens), replace(tokens, valid=valid)
         asked = as_correction("off") if rule is None else rule
-        made = Decisions(rule=asked, batch=tokens, results=(), weighing=None, kept=stays, weight=held)
-        return cls(held, stays.bool(), valid.bool(), torch.zeros_like(held), WeightMetrics(made), rule)
+        decisions = Decisions(rule=asked, batch=tokens, results=(), weighing=None, kept=kept_tokens, weight=weights)
+        return cls(weights, kept_tokens.bool(), valid.bool(), torch.zeros_like(weights), WeightMetrics(decisions), rule)
 
     def part(self, index: slice | Tensor | tuple[Tensor | slice, ...]) -> Corrected:
         """The same decisions for some rows (padded; a second index cuts their width) or tokens (packed), the metrics of the whole.
@@ -129,8 +129,8 @@ def correct(
     """
     rule = as_correction(rule)
     given = {"behavior": behavior, "proximal": proximal, "current": current}
-    found = required_log_probs(rule, given, advantages, context_group)
-    layout = checked_layout(found, mask, cu_seqlens, groups(process_group, context_group))
+    policies = required_log_probs(rule, given, advantages, context_group)
+    layout = checked_layout(policies, mask, cu_seqlens, groups(process_group, context_group))
     check_head(rule, head, mask)
     check_further(rule, age=age, entropy=entropy, group=group)
 
@@ -142,21 +142,20 @@ def correct(
             "entropy": entropy,
             "group": group,
         }
-        return decide(rule, batch(found, rule.pairs, mask, layout, **beside))
+        return decide(rule, batch(policies, rule.pairs, mask, layout, **beside))
 
-    fast = (
-        fast_decisions(rule, found, mask, layout) if advantages is None else None
-    )  # the same in one pass, where it fits
-    out = None if fast is None else fast.found
-    if fast is not None and out is not None:
+    # the same in one pass, where it fits
+    fast = fast_decisions(rule, policies, mask, layout) if advantages is None else None
+    run = None if fast is None else fast.run
+    if fast is not None and run is not None:
         metrics = fast.metrics(plain, aged=age is not None)
-        corrected = Corrected(out.weight, out.kept, out.trained, out.log_r, metrics, rule)
+        corrected = Corrected(run.weight, run.kept, run.trained, run.log_r, metrics, rule)
     else:
-        made = plain(mask)
-        kept, trained = made.kept.bool(), made.batch.valid.bool()
-        metrics = Metrics(rule, lambda: made, valued=advantages is not None, aged=age is not None)
-        centered = None if made.centered is None else made.centered.bool()
-        corrected = Corrected(made.weight, kept, trained, made.log_r, metrics, rule, centered)
+        decisions = plain(mask)
+        kept, trained = decisions.kept.bool(), decisions.batch.valid.bool()
+        metrics = Metrics(rule, lambda: decisions, valued=advantages is not None, aged=age is not None)
+        centered = None if decisions.centered is None else decisions.centered.bool()
+        corrected = Corrected(decisions.weight, kept, trained, decisions.log_r, metrics, rule, centered)
     if (
         is_whole_batch(rule, corrected.kept, layout)
         and not bool(corrected.kept.any())
@@ -232,9 +231,9 @@ def required_log_probs(
 ) -> dict[str, Tensor]:
     """The log-probs a rule reads, or an error that names what is missing."""
     needs = needs_of(rule)
-    found = {name: log_probs for name in needs.policies if (log_probs := given[name]) is not None}
+    policies = {name: log_probs for name in needs.policies if (log_probs := given[name]) is not None}
     for name in needs.policies:
-        if name not in found:
+        if name not in policies:
             raise InputError(
                 f"This correction ({rule.policies}) needs {name} log-probs, got None. It compares {', '.join(rule.pairs)}."
             )
@@ -246,7 +245,7 @@ def required_log_probs(
         raise InputError(
             "A segment or prefix level needs whole sequences, got a context_group. Gather the sequence, or judge by sequence."
         )
-    return found
+    return policies
 
 
 def decide(rule: Correction, tokens: Batch) -> Decisions:
@@ -254,12 +253,12 @@ def decide(rule: Correction, tokens: Batch) -> Decisions:
     trained = kept = not_zeroed = tokens.valid
     results: list[GateResult] = []
     for gate in rule.gates:
-        found = gate_result(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else trained)
-        results.append(found)
+        result = gate_result(gate, gate.pair or rule.pair, tokens, kept if gate.scope == "kept" else trained)
+        results.append(result)
         if gate.action == "reject":
-            kept = kept * found.passes
+            kept = kept * result.passes
         elif gate.action == "zero":
-            not_zeroed = not_zeroed * found.passes
+            not_zeroed = not_zeroed * result.passes
     weight, weighed = kept * not_zeroed, None
     if rule.weight is not None and rule.weight.level != "one":
         weighed = weighing(rule.weight, rule.pair, tokens, kept if rule.weight.scope == "kept" else trained)
@@ -269,18 +268,18 @@ def decide(rule: Correction, tokens: Batch) -> Decisions:
 
 def _clamp(per_token: Float[Tensor, "*#tokens"], results: list[GateResult]) -> Float[Tensor, "*#tokens"]:
     """The weight over the tokens, held at the bounds of the clamp gates that fired."""
-    for found in results:
-        if found.gate.action == "clamp":
-            per_token = torch.where(found.passes > 0, per_token, _at_bounds(per_token, found))
+    for result in results:
+        if result.gate.action == "clamp":
+            per_token = torch.where(result.passes > 0, per_token, _at_bounds(per_token, result))
     return per_token
 
 
-def _at_bounds(per_token: Float[Tensor, "*#tokens"], found: GateResult) -> Float[Tensor, "*#tokens"]:
+def _at_bounds(per_token: Float[Tensor, "*#tokens"], result: GateResult) -> Float[Tensor, "*#tokens"]:
     """The weight at the bounds of a gate on the ratio."""
-    if is_fixed(found.gate):
-        return per_token.clamp(min=found.gate.lower, max=found.gate.upper)
-    for bound, hold in zip(found.bounds.of_ratio(per_token), (torch.maximum, torch.minimum), strict=True):
+    if is_fixed(result.gate):
+        return per_token.clamp(min=result.gate.lower, max=result.gate.upper)
+    for bound, hold in zip(result.bounds.of_ratio(per_token), (torch.maximum, torch.minimum), strict=True):
         if bound is not None:
-            whole = bound if bound.ndim == 0 or found.units is None else found.units.spread(bound)
-            per_token = hold(per_token, whole)
+            over_tokens = bound if bound.ndim == 0 or result.units is None else result.units.spread(bound)
+            per_token = hold(per_token, over_tokens)
     return per_token

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.core.batch import Batch
 from trimtab.core.cached import cached
 from trimtab.core.gate import GateResult

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Gate
-from trimtab.config.metrics import HEAD_METRICS
+from trimtab.config.correction import Gate
+from trimtab.config.divergences import DIVERGENCES
 from trimtab.core.batch import Batch
 from trimtab.core.bounds import UnitBounds, bounds_of_gate
-from trimtab.core.divergence import FROM_LOG_RATIO, FROM_PROBABILITIES
 from trimtab.core.layout import Layout
 from trimtab.core.quantiles import within_budget
 from trimtab.core.ratio import above, at_most, below, saturating_cast
@@ -57,16 +56,17 @@ def gate_result(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*toke
 
 def token_values(gate: Gate, pair: str, batch: Batch, scope: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
     """The metric of each token, 0 outside `scope`. Log-ratios are masked before anything that can overflow."""
-    kind = (gate.metric, gate.direction)
-    if gate.metric == "age":
+    divergence = DIVERGENCES[gate.metric]
+    _, formula = divergence.forms[gate.direction]
+    if divergence.of == "age":
         assert batch.age is not None
         return batch.age * scope
-    if gate.metric in HEAD_METRICS:
+    if divergence.of == "head":
         return batch.over_head(gate.metric, gate.direction, pair) * scope
-    if kind in FROM_PROBABILITIES:
+    if divergence.of == "probabilities":
         target, base = pair.split("/")
-        return FROM_PROBABILITIES[kind](batch.probability(target), batch.probability(base)) * scope
-    value = FROM_LOG_RATIO[kind](batch.log_r_over(scope, pair, gate.limit))
+        return formula(torch, None, batch.probability(target), batch.probability(base)) * scope
+    value = formula(torch, batch.log_r_over(scope, pair, gate.limit), None, None)
     return value * scope if gate.metric == "mult_prob_error" else value  # which is 1 where log r is 0
 
 

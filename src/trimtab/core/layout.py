@@ -237,3 +237,21 @@ def ends(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*t
     found = torch.zeros_like(trained)
     found[..., -1:] = 1.0
     return found
+
+
+def last_trained(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """1 at the last trained token of each sequence."""
+    place, last = _places(layout, trained)
+    return (place == last).to(trained.dtype)
+
+
+def after_last(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:
+    """1 at the slots after the last trained token of each sequence."""
+    place, last = _places(layout, trained)
+    return (place > last).to(trained.dtype)
+
+
+def _places(layout: Layout, trained: Tensor) -> tuple[Tensor, Tensor]:
+    """Each slot's place from 1, and that of its sequence's last trained token (0: none); exact beyond float32's 2^24."""
+    place = torch.arange(1, trained.numel() + 1, dtype=torch.float64, device=trained.device).view(trained.shape)
+    return place, layout.spread(layout.peak(place * trained).clamp(min=0.0))

@@ -51,63 +51,69 @@ from trimtab.core.sums import (
 Measure = Callable[[Decisions], dict[str, Tensor]]
 
 
-def counts(made: Decisions) -> dict[str, Tensor]:
+def counts(decisions: Decisions) -> dict[str, Tensor]:
     """How many tokens and sequences there are, lack log-probs, and stay."""
-    batch, lengths = made.batch, made.batch.layout.count(made.kept)
-    rows, some_kept = (sum_of_rows(made.ranks, has_tokens(each)) for each in (batch.lengths, lengths))
+    batch, lengths = decisions.batch, decisions.batch.layout.count(decisions.kept)
+    rows, some_kept = (sum_of_rows(decisions.ranks, has_tokens(each)) for each in (batch.lengths, lengths))
     masked = batch.mask.view(torch.uint8).sum(dtype=torch.int32).double()
     local = {
         "masked": masked,
-        "tokens": made.number,
-        "kept": number_of(made.kept),
+        "tokens": decisions.number,
+        "kept": number_of(decisions.kept),
         "kept_rows": some_kept,
         "rows": rows,
     }
-    sums = total_sums(made.ranks, local)
+    sums = total_sums(decisions.ranks, local)
     numbers = {"tokens": sums["tokens"].float(), "sequences": sums["rows"].float()}
     sums |= {"missing": sums["masked"] - sums["tokens"]}
     return numbers | means(MEANS, sums) | {"all_rejected": (sums["kept"] == 0).float()}
 
 
-def drift(made: Decisions) -> dict[str, Tensor]:
+def drift(decisions: Decisions) -> dict[str, Tensor]:
     """How far the two policies lie apart on the tokens."""
-    log_r = made.log_r
+    log_r = decisions.log_r
     held = log_r.clamp(-LIMIT, LIMIT)
     excess = held.expm1()  # r − 1: 0 on masked tokens, so nothing needs masking here
     square, linear = small_sum_of(excess.square()), small_sum_of(excess)  # at most e^40: far from the ends of float32
     weighted = small_sum_of(torch.addcmul(held, excess, held))  # r·ℓ = ℓ + (r − 1)·ℓ
     estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
     distances = torch.abs(log_r, out=held)
-    total = sum_of_rows(made.ranks, made.total_log_r)
-    local = {"tokens": made.number, "log_r": total, "r_log_r": weighted, "excess_squares": square, "excess": linear}
-    sums = total_sums(made.ranks, local | {"k3": estimate, "abs_log_r": sum_of(distances)})
+    total = sum_of_rows(decisions.ranks, decisions.total_log_r)
+    local = {
+        "tokens": decisions.number,
+        "log_r": total,
+        "r_log_r": weighted,
+        "excess_squares": square,
+        "excess": linear,
+    }
+    sums = total_sums(decisions.ranks, local | {"k3": estimate, "abs_log_r": sum_of(distances)})
     sums |= {"minus_log_r": 0.0 - sums["log_r"], "chi2_token": sums["excess_squares"] + 2 * sums["excess"]}
-    peak = made.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
+    peak = decisions.ranks.greatest(distances.amax() if log_r.numel() else log_r.new_zeros(()))
     return means(MEANS, sums) | {"drift/abs_log_r_max": as_metric(peak)}
 
 
-def reverse(made: Decisions) -> dict[str, Tensor]:
+def reverse(decisions: Decisions) -> dict[str, Tensor]:
     """k3 in the other direction."""
-    estimate = small_sum_of(k3(made.log_r.clamp(-LIMIT, LIMIT).neg_()))
-    return means(MEANS, total_sums(made.ranks, {"k3_reverse": estimate, "tokens": made.number}))
+    estimate = small_sum_of(k3(decisions.log_r.clamp(-LIMIT, LIMIT).neg_()))
+    return means(MEANS, total_sums(decisions.ranks, {"k3_reverse": estimate, "tokens": decisions.number}))
 
 
-def probabilities(made: Decisions) -> dict[str, Tensor]:
+def probabilities(decisions: Decisions) -> dict[str, Tensor]:
     """How far the probabilities lie apart."""
-    target, base = made.rule.pair.split("/")
-    apart = (made.batch.probability(target) - made.batch.probability(base)).abs_()
-    sums = total_sums(made.ranks, {"prob_diff": sum_of(apart), "tokens": made.number})
-    peak = made.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
+    target, base = decisions.rule.pair.split("/")
+    apart = (decisions.batch.probability(target) - decisions.batch.probability(base)).abs_()
+    sums = total_sums(decisions.ranks, {"prob_diff": sum_of(apart), "tokens": decisions.number})
+    peak = decisions.ranks.greatest(apart.amax() if apart.numel() else apart.new_zeros(()))
     return means(MEANS, sums) | {"drift/prob_diff_max": as_metric(peak)}
 
 
-def perplexity(made: Decisions) -> dict[str, Tensor]:
+def perplexity(decisions: Decisions) -> dict[str, Tensor]:
     """How surprised each policy is, sequence by sequence."""
-    batch = made.batch
+    batch = decisions.batch
     lengths = batch.lengths.clamp(min=1.0)
     present = has_tokens(batch.lengths)
     behavior = batch.layout.sums(zero_outside(batch.log_probs("behavior"), batch.valid)) / lengths
-    apart = made.total_log_r / lengths  # log perplexity of behavior less that of the target
+    apart = decisions.total_log_r / lengths  # log perplexity of behavior less that of the target
     most = math.log(MOST)
     rows = {
         "perplexity_behavior": (-behavior).clamp(max=most).exp(),
@@ -115,23 +121,23 @@ def perplexity(made: Decisions) -> dict[str, Tensor]:
         "perplexity_ratio": (-apart).clamp(max=most).exp(),
         "log_diff": -apart,
         "log_diff_abs": apart.abs(),
-        "chi2_sequence": (2 * made.total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
+        "chi2_sequence": (2 * decisions.total_log_r.clamp(-LIMIT, LIMIT)).expm1(),
     }
-    local = {name: sum_of_rows(made.ranks, each * present) for name, each in rows.items()}
-    sums = total_sums(made.ranks, {"rows": sum_of_rows(made.ranks, present)} | local)
+    local = {name: sum_of_rows(decisions.ranks, each * present) for name, each in rows.items()}
+    sums = total_sums(decisions.ranks, {"rows": sum_of_rows(decisions.ranks, present)} | local)
     apart = saturating_cast(apart, torch.float32).clamp(-MOST, MOST).to(present.dtype)
-    ends = describe(-apart * present, present, sum_of(present), made.ranks, made.ranks.row_share)
+    ends = describe(-apart * present, present, sum_of(present), decisions.ranks, decisions.ranks.row_share)
     return means(MEANS, sums) | {
         "perplexity/log_diff_max": as_metric(ends.greatest),
         "perplexity/log_diff_min": as_metric(ends.least),
     }
 
 
-def raw_ratio(made: Decisions) -> dict[str, Tensor]:
+def raw_ratio(decisions: Decisions) -> dict[str, Tensor]:
     """The raw ratio before any bound."""
-    valid = made.batch.valid
-    value = made.log_r.clamp(-LIMIT, LIMIT).exp_().mul_(valid)
-    return describe(value, valid, made.number, made.ranks, least=0.0).as_metrics("ratio/")
+    valid = decisions.batch.valid
+    value = decisions.log_r.clamp(-LIMIT, LIMIT).exp_().mul_(valid)
+    return describe(value, valid, decisions.number, decisions.ranks, least=0.0).as_metrics("ratio/")
 
 
 def quantile_points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, Tensor]:
@@ -139,29 +145,29 @@ def quantile_points(value: Tensor, counted: Tensor, ranks: Ranks) -> dict[str, T
     return dict(zip(POINTS, quantiles(value, counted, list(POINTS.values()), ranks).unbind(), strict=True))
 
 
-def ratio_quantiles(made: Decisions) -> dict[str, Tensor]:
+def ratio_quantiles(decisions: Decisions) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
-    ratio = made.log_r.clamp(-LIMIT, LIMIT).exp_()
-    middle = quantiles(made.log_r.abs(), made.batch.valid, [0.5], made.ranks)
-    found = with_prefix("ratio/", quantile_points(ratio, made.batch.valid, made.ranks))
+    ratio = decisions.log_r.clamp(-LIMIT, LIMIT).exp_()
+    middle = quantiles(decisions.log_r.abs(), decisions.batch.valid, [0.5], decisions.ranks)
+    found = with_prefix("ratio/", quantile_points(ratio, decisions.batch.valid, decisions.ranks))
     return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
-def weight(made: Decisions) -> dict[str, Tensor]:
+def weight(decisions: Decisions) -> dict[str, Tensor]:
     """The weight of the kept tokens, and the effective share of the trained ones: a rejected token weighs 0."""
-    return _weights(made, made.weight.clamp(max=MOST), "weight/")
+    return _weights(decisions, decisions.weight.clamp(max=MOST), "weight/")
 
 
-def raw_weight(made: Decisions) -> dict[str, Tensor]:
+def raw_weight(decisions: Decisions) -> dict[str, Tensor]:
     """The same before bounds, zeroing gates and normalisation."""
-    assert made.weighing is not None
-    raw = made.weighing.log_raw.clamp(max=math.log(MOST)).exp_()
-    return _weights(made, made.weighing.spread(raw) * made.kept, "weight/raw_")
+    assert decisions.weighing is not None
+    raw = decisions.weighing.log_raw.clamp(max=math.log(MOST)).exp_()
+    return _weights(decisions, decisions.weighing.spread(raw) * decisions.kept, "weight/raw_")
 
 
-def _weights(made: Decisions, held: Tensor, prefix: str) -> dict[str, Tensor]:
-    found = describe(held, made.kept, number_of(made.kept), made.ranks, least=0.0)
-    (trained,) = over_ranks(made.ranks, made.number)
+def _weights(decisions: Decisions, held: Tensor, prefix: str) -> dict[str, Tensor]:
+    found = describe(held, decisions.kept, number_of(decisions.kept), decisions.ranks, least=0.0)
+    (trained,) = over_ranks(decisions.ranks, decisions.number)
     square = found.variance + found.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
     ess = quotient(found.number * found.mean.square(), square * trained)
@@ -172,17 +178,17 @@ AGES = {"0": (0.0, 0.0), "1": (1.0, 1.0), "2-3": (2.0, 3.0), "4-7": (4.0, 7.0), 
 """Bands of ages, in versions: the least and the greatest of each. A token whose age is not known is in none."""
 
 
-def ess_by_age(made: Decisions) -> dict[str, Tensor]:
+def ess_by_age(decisions: Decisions) -> dict[str, Tensor]:
     """The effective share of the tokens of each age."""
-    age, valid = made.batch.age, made.batch.valid
+    age, valid = decisions.batch.age, decisions.batch.valid
     assert age is not None
-    held = made.weight.clamp(max=MOST)
+    held = decisions.weight.clamp(max=MOST)
     sums: list[Tensor] = []
     for least, most in AGES.values():
         here = is_inside(age, least, most).mul_(valid)
         part = held * here
         sums += [sum_of(part), squares_of(part), number_of(here)]
-    found = over_ranks(made.ranks, *sums)
+    found = over_ranks(decisions.ranks, *sums)
     totals, squares, numbers = found[0::3], found[1::3], found[2::3]
     return {
         f"weight/ess_age/{name}": quotient(total.square(), square * number)
@@ -190,14 +196,14 @@ def ess_by_age(made: Decisions) -> dict[str, Tensor]:
     }
 
 
-def weight_quantiles(made: Decisions) -> dict[str, Tensor]:
+def weight_quantiles(decisions: Decisions) -> dict[str, Tensor]:
     """The weight where one token cannot own the figure."""
-    return with_prefix("weight/", quantile_points(made.weight.clamp(max=MOST), made.kept, made.ranks))
+    return with_prefix("weight/", quantile_points(decisions.weight.clamp(max=MOST), decisions.kept, decisions.ranks))
 
 
-def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
+def beyond_bounds(decisions: Decisions) -> dict[str, Tensor]:
     """The fraction of tokens whose raw ratio lies beyond a bound of the weight, each side apart."""
-    weighed = made.weighing
+    weighed = decisions.weighing
     assert weighed is not None
     counted = weighed.counted.flatten()
     number = small_sum_of(counted)
@@ -212,14 +218,14 @@ def beyond_bounds(made: Decisions) -> dict[str, Tensor]:
         "below": beyond(weighed.bounds.lower, None),
         "weighed": number,
     }
-    sums = total_sums(made.ranks, local)  # of sequences, each as often as it has ranks: shares are the same
+    sums = total_sums(decisions.ranks, local)  # of sequences, each as often as it has ranks: shares are the same
     return means(TOUCHED, sums)
 
 
-def found_weight_bound(made: Decisions) -> dict[str, Tensor]:
+def found_weight_bound(decisions: Decisions) -> dict[str, Tensor]:
     """The upper bound of the weight that was found in the batch."""
-    assert made.weighing is not None
-    return {"weight/upper": bound_figure(made.weighing.bounds.upper, of_ratio=True)}
+    assert decisions.weighing is not None
+    return {"weight/upper": bound_figure(decisions.weighing.bounds.upper, of_ratio=True)}
 
 
 def bound_figure(bound: Bound, *, of_ratio: bool) -> Tensor:
@@ -228,14 +234,14 @@ def bound_figure(bound: Bound, *, of_ratio: bool) -> Tensor:
     return as_metric((bound.double().exp() if of_ratio else bound.double()).clamp(max=MOST))
 
 
-def advantage_gaps(made: Decisions) -> dict[str, Tensor]:
+def advantage_gaps(decisions: Decisions) -> dict[str, Tensor]:
     """How much of what is trained came without a usable advantage."""
-    return missing_advantages(made.batch)
+    return missing_advantages(decisions.batch)
 
 
-def doubtful(made: Decisions) -> dict[str, Tensor]:
+def doubtful(decisions: Decisions) -> dict[str, Tensor]:
     """How much of what is trained came with something else than log-probs, or with a mask of neither 0 nor 1."""
-    return doubtful_tokens(made.batch)
+    return doubtful_tokens(decisions.batch)
 
 
 def doubtful_tokens(tokens: Batch) -> dict[str, Tensor]:
@@ -253,16 +259,16 @@ def missing_advantages(tokens: Batch) -> dict[str, Tensor]:
     return means(GAPS, total_sums(tokens.layout.ranks, local))
 
 
-def selection(made: Decisions) -> dict[str, Tensor]:
+def selection(decisions: Decisions) -> dict[str, Tensor]:
     """Does the filter keep right answers as often as wrong ones? A kept set with negative mean advantage only pushes down.
 
     Kept is here what acts: a token that was zeroed is lost to the step like one that was rejected.
     """
-    advantages = made.batch.advantages
+    advantages = decisions.batch.advantages
     assert advantages is not None
-    kept, valid = above(made.weight, 0.0), made.batch.valid
+    kept, valid = above(decisions.weight, 0.0), decisions.batch.valid
     up, down = above(advantages, 0.0), below(advantages, 0.0)
     marks = {"positive": up, "positive_acting": up * kept, "negative": down, "negative_acting": down * kept}
     local = {name: small_sum_of(each) for name, each in (marks | {"tokens": valid, "acting": kept}).items()}
     local |= {"advantage": sum_of(advantages), "acting_advantage": sum_of(advantages * kept)}
-    return means(SELECTION, total_sums(made.ranks, local))
+    return means(SELECTION, total_sums(decisions.ranks, local))

@@ -19,11 +19,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.core import gate_measures, measures
 from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.decisions import Decisions
 from trimtab.core.measures import Measure
+from trimtab.core.sums import GAPS, OF_GATE, POINTS, SELECTION
 from trimtab.errors import UnknownMetricError, nearest
 
 _LOG = logging.getLogger("trimtab.rejected")
@@ -90,7 +91,7 @@ class Metrics(LazyMetrics):
         aged: bool = False,
         known: Known | None = None,
     ) -> None:
-        super().__init__(_measures(rule) | (_VALUED if valued else {}) | (_AGED if aged else {}))
+        super().__init__(measures_of(rule) | (_VALUED if valued else {}) | (_AGED if aged else {}))
         self._decide, self._known = decide, known
 
     @cached
@@ -140,20 +141,16 @@ def say_all_rejected(rule: Correction, metrics: Metrics) -> None:
     )
 
 
+_WEIGHTED = Correction(weight=Weight(level="token"))
+
+
 class WeightMetrics(LazyMetrics):
     """What can be said where only weights and masks are known: counts, and the weight."""
 
     def __init__(self, decisions: Decisions) -> None:
-        names = {
-            "tokens sequences missing_fraction kept_fraction kept_sequence_fraction all_rejected": measures.counts,
-            "weight/mean weight/std weight/min weight/max weight/ess": measures.weight,
-            "weight/p01 weight/p50 weight/p99": measures.weight_quantiles,
-        }
-        super().__init__({name: partial(how, decisions) for group, how in names.items() for name in group.split()})
-
-
-RAW = "raw_mean raw_std raw_min raw_max raw_ess"
-"""What is said of a weight before its bounds."""
+        known = (measures.counts, measures.weight, measures.weight_quantiles)
+        names = measures_of(_WEIGHTED).items()
+        super().__init__({name: partial(measure, decisions) for name, measure in names if measure in known})
 
 
 def gate_name(index: int, gate: Gate) -> str:
@@ -161,9 +158,13 @@ def gate_name(index: int, gate: Gate) -> str:
     return f"gate/{index}-{gate.metric}-{gate.level}"
 
 
+SUMMARY = "mean std min max"
+QUANTILES = " ".join(POINTS)
+
+
 @cache_by_identity
-def _measures(rule: Correction) -> dict[str, Measure]:
-    """Each metric's name and the section it is worked out in; known from the rule alone."""
+def measures_of(rule: Correction) -> dict[str, Measure]:
+    """Each metric's name and what works it out, with the others of its section; known from the rule alone."""
     table: dict[str, Measure] = {}
 
     def add(names: str, section: Measure, prefix: str = "") -> None:
@@ -176,37 +177,29 @@ def _measures(rule: Correction) -> dict[str, Measure]:
     add("prob_diff prob_diff_max", measures.probabilities, "drift/")
     add("drift/chi2_sequence perplexity/behavior perplexity/target perplexity/ratio", measures.perplexity)
     add("log_diff log_diff_abs log_diff_max log_diff_min", measures.perplexity, "perplexity/")
-    add("mean std min max", measures.raw_ratio, "ratio/")
-    add("p01 p50 p99", measures.ratio_quantiles, "ratio/")
+    add(SUMMARY, measures.raw_ratio, "ratio/")
+    add(QUANTILES, measures.ratio_quantiles, "ratio/")
     add("abs_log_r_p50", measures.ratio_quantiles, "drift/")
-    add("mean std min max ess", measures.weight, "weight/")
+    add(f"{SUMMARY} ess", measures.weight, "weight/")
     if rule.weighs:
         add("touched_high touched_low", measures.beyond_bounds, "weight/")
-        add(RAW, measures.raw_weight, "weight/")
-        add("p01 p50 p99", measures.weight_quantiles, "weight/")
+        add(f"{SUMMARY} ess", measures.raw_weight, "weight/raw_")
+        add(QUANTILES, measures.weight_quantiles, "weight/")
     if rule.weight is not None and rule.weight.bounds is not None:
         add("upper", measures.found_weight_bound, "weight/")
     for index, gate in enumerate(rule.gates):
         name = f"{gate_name(index, gate)}/"
-        add("mean std min max", gate_measures.gate_statistic(index, name), name)
-        add("p01 p50 p99", gate_measures.gate_quantiles(index, name), name)
-        add(
-            "rejected_tokens rejected_sequences high_tokens low_tokens",
-            gate_measures.gate_rejections(index, name),
-            name,
-        )
+        add(SUMMARY, partial(gate_measures.gate_statistic, index, name), name)
+        add(QUANTILES, partial(gate_measures.gate_quantiles, index, name), name)
+        add(" ".join(OF_GATE), partial(gate_measures.gate_rejections, index, name), name)
         if gate.bounds is not None:
-            add("upper", gate_measures.found_gate_bound(index, name), name)
+            add("upper", partial(gate_measures.found_gate_bound, index, name), name)
     return table
 
 
-_VALUED: dict[str, Measure] = {
-    "advantage/missing_fraction": measures.advantage_gaps,
-    "selection/kept_given_positive": measures.selection,
-    "selection/kept_given_negative": measures.selection,
-    "selection/net_advantage": measures.selection,
-    "selection/mean_advantage": measures.selection,
-}
+_VALUED: dict[str, Measure] = dict.fromkeys(GAPS, measures.advantage_gaps) | dict.fromkeys(
+    SELECTION, measures.selection
+)
 """What is known where there are advantages."""
 _AGED: dict[str, Measure] = {f"weight/ess_age/{name}": measures.ess_by_age for name in measures.AGES}
 """What is known where there are ages."""

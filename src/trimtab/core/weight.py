@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Weight
+from trimtab.config.correction import BY_PREFIX, BY_SEGMENT, Weight
 from trimtab.core.batch import Batch
 from trimtab.core.bounds import UnitBounds, bounds_of_weight, is_fixed
 from trimtab.core.layout import Layout, least_before, prefix_sums

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate
 from trimtab.config.losses import Gspo, Luspo, Objective
 from trimtab.config.losses.clipped import OF_TOKENS, PAPER
 from trimtab.dialects.equivalence import canonical

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.files import correction_from, is_file_name
 from trimtab.dialects import DIALECTS, read
 from trimtab.errors import ConfigError

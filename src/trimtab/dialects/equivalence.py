@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from trimtab.config.advantages import Grpo, Shaping
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip, ImportancePg
 from trimtab.dialects.reading import Reading
 

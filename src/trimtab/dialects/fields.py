@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from trimtab.config.advantages import Shaping
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Config
+from trimtab.config.correction import Correction
 from trimtab.dialects.equivalence import FAR, OPEN, agreement, canonical, leaves_whole, nearest_limit
 from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import PartName, Reading

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.dialects.given import FullNames, Given, parents
 from trimtab.dialects.parts import AdvantagePart, LossPart
 from trimtab.dialects.reading import Finding, Level

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trimtab.config.advantages import Estimator, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.given import Given
 from trimtab.dialects.reading import NOTHING

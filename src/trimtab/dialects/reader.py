@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.dialects.bounds import bound_findings, clip_findings
 from trimtab.dialects.framework import Dialect, Given, Remark
 from trimtab.dialects.given import Unreadable

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trimtab.config.advantages import Estimator, Normalise, Shaping
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 
 NOTHING = Correction(weight=Weight(level="one"))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trimtab.config.algebra import BY_PREFIX, Correction, Gate, Limit, Weight
-from trimtab.config.metrics import BINARY_EPS, METRICS
+from trimtab.config.correction import BY_PREFIX, Correction, Gate, Limit, Weight
+from trimtab.config.divergences import DIVERGENCES, plain_value
 
 LENGTH = 1000
 Sides = tuple[float | None, float | None]
@@ -79,39 +79,6 @@ def outcome(rule: Correction, tokens: Sequence[Token], advantage: float = 1.0) -
     )
 
 
-def _k3(log_r: float) -> float:
-    return math.expm1(log_r) - log_r
-
-
-def _binary(p: float, q: float) -> float:
-    p, q = (min(max(each, BINARY_EPS), 1 - BINARY_EPS) for each in (p, q))
-    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
-
-
-VALUES: dict[tuple[str, str | None], Callable[[float, float, float], float]] = {
-    ("ratio", None): lambda log_r, p, q: log_r,  # gathered in log space
-    ("k1", "forward"): lambda log_r, p, q: -log_r,
-    ("k1", "reverse"): lambda log_r, p, q: log_r,
-    ("k2", None): lambda log_r, p, q: log_r**2 / 2,
-    ("k3", "forward"): lambda log_r, p, q: _k3(log_r),
-    ("k3", "reverse"): lambda log_r, p, q: _k3(-log_r),
-    ("k3", "max"): lambda log_r, p, q: max(_k3(log_r), _k3(-log_r)),
-    ("binary_kl", "forward"): lambda log_r, p, q: _binary(q, p),
-    ("binary_kl", "reverse"): lambda log_r, p, q: _binary(p, q),
-    ("binary_kl", "max"): lambda log_r, p, q: max(_binary(p, q), _binary(q, p)),
-    ("tv", None): lambda log_r, p, q: abs(p - q),
-    ("prob_diff", None): lambda log_r, p, q: p - q,
-    ("abs_log_ratio", None): lambda log_r, p, q: abs(log_r),
-    ("ratio_deviation", None): lambda log_r, p, q: abs(math.expm1(log_r)),
-    ("mult_prob_error", None): lambda log_r, p, q: math.exp(abs(log_r)),
-    ("second_moment", None): lambda log_r, p, q: log_r**2,
-    ("age", None): lambda log_r, p, q: 0.0,  # the tokens of an example are fresh
-    # of an example no more is known than this token or another
-    ("head_tv", None): lambda log_r, p, q: abs(p - q),
-    ("head_kl", "forward"): lambda log_r, p, q: _binary(q, p),
-    ("head_kl", "reverse"): lambda log_r, p, q: _binary(p, q),
-    ("head_kl", "max"): lambda log_r, p, q: max(_binary(p, q), _binary(q, p)),
-}
 _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": lambda values: math.fsum(values) / len(values),
     "sum": math.fsum,
@@ -123,7 +90,7 @@ _GATHERED: dict[str, Callable[[Sequence[float]], float]] = {
 def _finding(gate: Gate, tokens: Sequence[Token], scope: Sequence[bool], advantage: float) -> GateOutcome:
     def value(token: Token) -> float:
         log_r = _limit(token.log_r, gate.limit, "token")
-        return VALUES[gate.metric, gate.direction](log_r, token.target, token.behavior)
+        return plain_value(gate.metric, gate.direction, log_r, token.target, token.behavior)
 
     values = _map(value, tokens)
     judged = [each for each, counts in zip(values, scope, strict=True) if counts]
@@ -268,7 +235,7 @@ def scale_of(scale: str, behavior: float, length: int) -> float:
 def gate_sides(gate: Gate, units: Sequence[float], scales: Sequence[float]) -> list[Sides]:
     """What the statistic has to lie within, for each scale; `units` are the statistics of the whole batch."""
     if gate.bounds is not None:
-        facts = METRICS[gate.metric]
+        facts = DIVERGENCES[gate.metric]
         if facts.least == facts.neutral:
             return [(None, nearest_distance(units, gate.bounds.keep or 1.0))] * len(scales)
         return [_both_sides(units, gate.bounds.keep or 1.0)] * len(scales)

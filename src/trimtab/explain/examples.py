@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trimtab.config.algebra import Correction
 from trimtab.config.bounds import BY_TOKEN
-from trimtab.config.metrics import HEAD_METRICS
+from trimtab.config.correction import Correction
+from trimtab.config.divergences import HEAD_METRICS
 from trimtab.explain.arithmetic import LENGTH, Outcome, Token, outcome
 from trimtab.explain.gate_words import PROBABILITY_METRICS, as_written
 

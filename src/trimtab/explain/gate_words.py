@@ -5,10 +5,10 @@ Bounds are numbers, numbers that are scaled, or found in the batch; those of a w
 
 from __future__ import annotations
 
-from trimtab.config.algebra import BY_SEGMENT, Correction, Gate, Limit, Weight
-from trimtab.config.metrics import HEAD_METRICS, METRICS
+from trimtab.config.correction import BY_SEGMENT, Correction, Gate, Limit, Weight
+from trimtab.config.divergences import DIVERGENCES, HEAD_METRICS
 
-PROBABILITY_METRICS = ("binary_kl", "tv", "prob_diff")
+PROBABILITY_METRICS = tuple(name for name, each in DIVERGENCES.items() if each.of == "probabilities")
 UNITS = {"token": "each token", "segment": "each turn", "sequence": "each sequence", "batch": "the batch"}
 _UNIT = {"token": "the token", "segment": "the turn", "sequence": "the sequence", "batch": "the token"}
 _RATIO_AGGS = {
@@ -71,11 +71,11 @@ def statistic(gate: Gate) -> str:
 
 def token_formula(gate: Gate) -> str:
     """The formula of the metric for one token."""
-    return METRICS[gate.metric].formulas[gate.direction]
+    return DIVERGENCES[gate.metric].formulas[gate.direction]
 
 
 def _test(gate: Gate) -> str:
-    one = METRICS[gate.metric].words if gate.metric != "ratio" else "the ratio"
+    one = DIVERGENCES[gate.metric].words if gate.metric != "ratio" else "the ratio"
     if gate.agg is None:
         return f"{one}, for each token"
     if gate.agg == "budget":
@@ -97,8 +97,8 @@ def _where(gate: Gate, rule: Correction) -> list[tuple[str, str]]:
         parts.append(f"p and q are the probabilities under {target} and {base}")
     if gate.metric in HEAD_METRICS:
         parts.append(f"p_b and q_b are the probabilities of b under {target} and {base}")
-    if METRICS[gate.metric].where:
-        parts.append(METRICS[gate.metric].where)
+    if DIVERGENCES[gate.metric].where:
+        parts.append(DIVERGENCES[gate.metric].where)
     return [("where", "; ".join(parts))] if parts else []
 
 
@@ -145,7 +145,7 @@ def gate_formula(gate: Gate, rule: Correction) -> str:
         sentence = f"{fall} the tokens with the largest {token_formula(gate)} until {test}"
     pair = f"  [ℓ of {gate.pair}]" if gate.pair is not None and gate.pair != rule.pair else ""
     when = "" if gate.when == "always" else f"  [{_when(gate)}]"
-    where = "; ".join(filter(None, [METRICS[gate.metric].where, *meanings(gate)]))
+    where = "; ".join(filter(None, [DIVERGENCES[gate.metric].where, *meanings(gate)]))
     return f"{sentence}{pair}{when}{f',  {where}' if where else ''}"
 
 
@@ -191,7 +191,7 @@ def _found_texts(part: Gate | Weight) -> tuple[str | None, str | None]:
         return None if part.lower is None else as_written(part.lower), "u"
     if isinstance(part, Weight) or part.metric == "ratio":
         return "1/d", "d"
-    facts = METRICS[part.metric]
+    facts = DIVERGENCES[part.metric]
     return (None if facts.least == facts.neutral else "−d"), "d"
 
 

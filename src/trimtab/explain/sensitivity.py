@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from trimtab.config.algebra import Gate
-from trimtab.explain.arithmetic import LENGTH, VALUES
+from trimtab.config.correction import Gate
+from trimtab.config.divergences import plain_value
+from trimtab.explain.arithmetic import LENGTH
 from trimtab.explain.gate_words import as_written
 
 FAR = {"token": 5.0, "mean": 1.5}
@@ -85,9 +86,9 @@ def _value(gate: Gate, log_factor: float, sign: float, share: float = 1.0) -> fl
     """The metric where that share of the tokens rose to `LIKELY`, or fell from it, by a factor."""
     other = LIKELY * math.exp(-log_factor)
     target, behavior = (LIKELY, other) if sign > 0 else (other, LIKELY)
-    metric = VALUES[gate.metric, gate.direction]
-    rest = metric(0.0, LIKELY, LIKELY)
-    value = rest + share * (metric(math.log(target / behavior), target, behavior) - rest)
+    rest = plain_value(gate.metric, gate.direction, 0.0, LIKELY, LIKELY)
+    moved = plain_value(gate.metric, gate.direction, math.log(target / behavior), target, behavior)
+    value = rest + share * (moved - rest)
     return math.exp(value) if gate.metric == "ratio" else value
 
 

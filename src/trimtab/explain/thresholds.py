@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.errors import ConfigWarning
 
 SHARES = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.config.algebra import BY_PREFIX, BY_SEGMENT, Correction, Weight
+from trimtab.config.correction import BY_PREFIX, BY_SEGMENT, Correction, Weight
 from trimtab.explain.gate_words import (
     UNITS,
     bounds_lines,

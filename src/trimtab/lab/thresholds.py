@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate
 from trimtab.config.kept_shares import IDLE, STARVING
 from trimtab.dialects.candidate import Candidate, parse_candidate
 from trimtab.errors import RunError

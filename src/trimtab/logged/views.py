@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate
 from trimtab.config.losses import Cispo, Gspo, Luspo, Objective, Sapo
 from trimtab.core.bounds import Bound
 from trimtab.core.decisions import Decisions

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.losses import Objective
 from trimtab.core.batch import batch
 from trimtab.core.correct import decide

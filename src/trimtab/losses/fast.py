@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.losses import Clip, Objective
 from trimtab.config.presets import preset
 from trimtab.core.batch import edits
@@ -38,11 +38,10 @@ from trimtab.core.fast.metrics import as_numbers, as_tensors, per
 from trimtab.core.inputs import per_token, rounding
 from trimtab.core.metrics import Metrics
 from trimtab.core.reduce import Denominator, common_factor
-from trimtab.core.sums import GAPS, MEANS, SELECTION
+from trimtab.core.sums import GAPS, SELECTION
 from trimtab.errors import InputError
 from trimtab.losses.call import LossCall
-from trimtab.losses.metrics import Measured, PolicyMetrics
-from trimtab.losses.terms import Surrogate, Terms
+from trimtab.losses.metrics import DOUBTFUL, DRIFT, Measured, PolicyMetrics
 
 NOTHING = preset("off")
 """Without a correction every token that has its log-probs is kept, at weight 1."""
@@ -51,15 +50,7 @@ CLIPPED = {
     "policy/clip_low": ("clipped_low", "kept"),
     "policy/clip_dual": ("clipped_dual", "kept"),
 }
-DOUBTFUL = {name: MEANS[name] for name in ("positive_fraction", "partial_fraction")}
-DRIFT = {
-    "policy/k1": ("minus_log_rho", "kept"),
-    "policy/k3": ("k3", "kept"),
-    "policy/ratio_mean": ("rho", "kept"),
-    "policy/ratio_min": ("min_rho", "some"),
-    "policy/ratio_max": ("max_rho", "some"),
-}
-"""Metrics that are a sum over a sum of `FastLoss.sums`."""
+"""Metrics of the clip that are a sum over a sum of `FastLoss.sums`."""
 _BY_ROW = ("seq-mean-token-mean", "prompt-mean")
 
 
@@ -116,7 +107,7 @@ class FastLoss:
                 "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
                 "Read them before, or pass a copy."
             )
-        run = self.decided.found
+        run = self.decided.run
         if run is None:
             return None
         current, anchor, advantages = self.arrays
@@ -203,24 +194,6 @@ def _settings(loss: Objective) -> Any:
     return records.clip_record(1.0 - loss.low, 1.0 + loss.high, dual, rounding(torch.float32))
 
 
-class FastPolicyMetrics(PolicyMetrics):
-    """The metrics of a loss from the sums of its pass; what the plain form works out on its way is made, once, when it is read."""
-
-    def __init__(self, sections: dict[str, Measured], correction: Any, plain: Callable[[], PolicyMetrics]) -> None:
-        super(PolicyMetrics, self).__init__(sections)
-        self.correction, self._plain = correction, plain
-
-    @property
-    def terms(self) -> Terms:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The tokens of the call, after the correction."""
-        return self._plain().terms
-
-    @property
-    def surrogate(self) -> Surrogate:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The loss of each token."""
-        return self._plain().surrogate
-
-
 class _Written(torch.autograd.Function):
     """A loss whose gradient was written beside it. Who asks for it again, or for a second derivative, gets it from the plain form."""
 
@@ -267,14 +240,14 @@ def _with_gradient(call: LossCall, value: Tensor, written: list[Tensor], plain: 
     return _Written.apply(call.policies["current"], [value], written, plain_value)  # pyright: ignore[reportReturnType]
 
 
-def _metrics(call: LossCall, found: FastLoss, plain: Plain) -> PolicyMetrics:
+def _metrics(call: LossCall, fast: FastLoss, plain: Plain) -> PolicyMetrics:
     """Every metric of the call, from the sums of its pass, under the names and in the order of the plain form."""
     assert isinstance(call.loss, Clip)
-    decided, value = found.decided, found.loss / found.averaged_over
+    decided, value = fast.decided, fast.loss / fast.averaged_over
 
     @cache
     @torch.no_grad()
-    def made() -> PolicyMetrics:
+    def plain_metrics() -> PolicyMetrics:
         decided.check_unchanged()
         decided.check_mask()
         return plain(replace(call, mask=decided.masked), call.policies["current"].detach())[1]
@@ -283,16 +256,14 @@ def _metrics(call: LossCall, found: FastLoss, plain: Plain) -> PolicyMetrics:
     means |= GAPS | DOUBTFUL | DRIFT
 
     def section(table: dict[str, tuple[str, str]]) -> dict[str, Tensor]:
-        sums = found.sums
+        sums = fast.sums
         if sums is None:
-            return {name: made()[name] for name in table}
+            return {name: plain_metrics()[name] for name in table}
         return as_tensors({name: per(sums[part], sums[whole]) for name, (part, whole) in table.items()})
 
-    def own() -> dict[str, Tensor]:
-        return section(means)
-
-    table: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}} | dict.fromkeys(means, own)
-    out = FastPolicyMetrics(table, {}, made)
+    sections: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}}
+    sections |= dict.fromkeys(means, partial(section, means))
+    correction: Any = {}
     if isinstance(call.correction, Correction):
         selected = GAPS | SELECTION
 
@@ -300,9 +271,10 @@ def _metrics(call: LossCall, found: FastLoss, plain: Plain) -> PolicyMetrics:
             return section(selected) if name in selected else decided.known_section(name)
 
         def decisions() -> Decisions:
-            correction = made().correction
-            assert isinstance(correction, Metrics)
-            return correction.decisions
+            made = plain_metrics().correction
+            assert isinstance(made, Metrics)
+            return made.decisions
 
-        out.correction = Metrics(call.correction, decisions, valued=True, aged=call.age is not None, known=known)
-    return out
+        correction = Metrics(call.correction, decisions, valued=True, aged=call.age is not None, known=known)
+    by_token = lambda: (plain_metrics().terms, plain_metrics().surrogate)  # noqa: E731
+    return PolicyMetrics(sections, correction, by_token, by_pass=True)

@@ -16,7 +16,7 @@ from trimtab.core.measures import doubtful_tokens, missing_advantages
 from trimtab.core.metrics import LazyMetrics, Metrics, WeightMetrics, unknown_metric
 from trimtab.core.ranks import Ranks
 from trimtab.core.ratio import sum_of
-from trimtab.core.sums import LIMIT, as_metric
+from trimtab.core.sums import GAPS, LIMIT, MEANS, as_metric, means
 from trimtab.losses.terms import Surrogate, Terms
 
 Measured = Callable[[], dict[str, Tensor]]
@@ -28,10 +28,26 @@ class PolicyMetrics(LazyMetrics):
     """The metrics of one loss, and those of its correction under the names it does not use itself."""
 
     def __init__(
-        self, sections: dict[str, Measured], correction: CorrectionMetrics, terms: Terms, surrogate: Surrogate
+        self,
+        sections: dict[str, Measured],
+        correction: CorrectionMetrics,
+        by_token: Callable[[], tuple[Terms, Surrogate]],
+        *,
+        by_pass: bool = False,
     ) -> None:
         super().__init__(sections)
-        self.correction, self.terms, self.surrogate = correction, terms, surrogate
+        self.correction, self._by_token = correction, by_token
+        self.by_pass = by_pass  # from the sums of a pass; what it holds of tokens is worked out when it is read
+
+    @property
+    def terms(self) -> Terms:
+        """The tokens of the call, after the correction."""
+        return self._by_token()[0]
+
+    @property
+    def surrogate(self) -> Surrogate:
+        """The loss of each token."""
+        return self._by_token()[1]
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self.sections:
@@ -51,6 +67,17 @@ class PolicyMetrics(LazyMetrics):
         return len({*self.correction, *self.sections})
 
 
+DRIFT = {
+    "policy/k1": ("minus_log_rho", "kept"),
+    "policy/k3": ("k3", "kept"),
+    "policy/ratio_mean": ("rho", "kept"),
+    "policy/ratio_min": ("min_rho", "some"),
+    "policy/ratio_max": ("max_rho", "some"),
+}
+"""How far the current policy has moved from the anchor: a sum over a sum; `some` is 1 where tokens are kept."""
+DOUBTFUL = {name: MEANS[name] for name in ("positive_fraction", "partial_fraction")}
+
+
 def policy_metrics(
     terms: Terms,
     surrogate: Surrogate,
@@ -68,12 +95,11 @@ def policy_metrics(
         table[f"policy/{name}"] = partial(_fraction, f"policy/{name}", mark, kept, ranks)
     for name, (value, counted) in means.items():
         table[f"policy/{name}"] = partial(_mean, f"policy/{name}", value.detach(), counted, ranks)
-    table["advantage/missing_fraction"] = partial(missing_advantages, terms.batch)
-    table |= dict.fromkeys(("positive_fraction", "partial_fraction"), partial(doubtful_tokens, terms.batch))
+    table |= dict.fromkeys(GAPS, partial(missing_advantages, terms.batch))
+    table |= dict.fromkeys(DOUBTFUL, partial(doubtful_tokens, terms.batch))
     if terms.anchor != "current":
-        names = ("k1", "k3", "ratio_mean", "ratio_min", "ratio_max")
-        table |= dict.fromkeys([f"policy/{name}" for name in names], partial(_drift, terms))
-    return PolicyMetrics(table, correction, terms, surrogate)
+        table |= dict.fromkeys(DRIFT, partial(_drift, terms))
+    return PolicyMetrics(table, correction, lambda: (terms, surrogate))
 
 
 def _sums(ranks: Ranks, *values: Tensor) -> tuple[Tensor, ...]:
@@ -109,10 +135,6 @@ def _drift(terms: Terms) -> dict[str, Tensor]:
         ends = [(held + outside).amax(), (outside - held).amax()]
     high, low = ranks.greatest(torch.stack(ends)).unbind()
     some = number > 0
-    return {
-        "policy/k1": _per(-first, number),
-        "policy/k3": _per(third, number),
-        "policy/ratio_mean": _per(rho, number),
-        "policy/ratio_max": torch.where(some, high.exp().float(), 0.0),
-        "policy/ratio_min": torch.where(some, (-low).exp().float(), 0.0),
-    }
+    sums = {"kept": number, "minus_log_rho": -first, "k3": third, "rho": rho, "some": some.to(number.dtype)}
+    ends = {"min_rho": torch.where(some, (-low).exp(), 0.0), "max_rho": torch.where(some, high.exp(), 0.0)}
+    return means(DRIFT, sums | ends)

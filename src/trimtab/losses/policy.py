@@ -15,10 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
+from trimtab.config.correction import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
-from trimtab.config.losses.named import loss_named
 from trimtab.config.presets.named import as_correction
 from trimtab.core.batch import Batch, batch
 from trimtab.core.correct import Corrected, check_further, check_head, decide, is_whole_batch
@@ -44,7 +43,7 @@ from trimtab.losses.centering import check_centering, score_mean
 from trimtab.losses.fast import fast_policy_loss
 from trimtab.losses.kl import UNIT, kl_term
 from trimtab.losses.metrics import CorrectionMetrics, PolicyMetrics, policy_metrics
-from trimtab.losses.table import OBJECTIVES
+from trimtab.losses.table import OBJECTIVES, loss_named
 from trimtab.losses.terms import Surrogate, Terms, attach, gathered, term_and_coefficient, total
 
 BONUS = EntropyBonus(coefficient=1.0)

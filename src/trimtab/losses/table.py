@@ -1,4 +1,4 @@
-"""Which function works out which loss."""
+"""Which function works out which loss, and losses by name."""
 
 from __future__ import annotations
 
@@ -40,3 +40,10 @@ OBJECTIVES: dict[type[config.Objective], Callable[[Any, Terms], Surrogate]] = {
     config.Aspo: aspo,
     config.Fipo: fipo,
 }
+NAMED = {kind: each() for kind, each in config.LOSSES.items()}
+"""Made beforehand: nothing is validated while a step is compiled."""
+
+
+def loss_named(name: str) -> config.Objective:
+    """The loss of that name with its defaults."""
+    return NAMED[name] if name in NAMED else config.loss_from(name)

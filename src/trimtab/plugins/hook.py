@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.losses import Mode, Objective, Reduction
 from trimtab.config.plan import Plan
 from trimtab.errors import ConfigError

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.plan import Plan
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Reading

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trimtab.advantage.estimate import advantages
 from trimtab.config.advantages import ReMax
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.plan import Plan
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.reduce import Denominator

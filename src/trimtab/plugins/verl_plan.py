@@ -11,7 +11,7 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 
 from trimtab.config.advantages import ReinforcePlusPlus, ReMax
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.plan import Plan
 from trimtab.dialects.frameworks.verl_correction import FORCED
 from trimtab.errors import ConfigError

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.presets import preset, preset_names
 from trimtab.errors import ConfigError, ConfigWarning
 from trimtab.report.charts.panels import chart_span

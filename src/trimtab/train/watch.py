@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate
+from trimtab.config.correction import Correction, Gate
 from trimtab.config.kept_shares import IDLE, STARVING
 from trimtab.core.batch import batch
 from trimtab.core.correct import decide

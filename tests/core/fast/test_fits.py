@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.losses import Cispo, Clip, KlPenalty
 from trimtab.core.correct import correct
 from trimtab.core.fast import fits
 from trimtab.core.fast.fits import form_in_use, misfit, pass_fits
 from trimtab.core.layout import Packed, Padded
 from trimtab.errors import ConfigWarning, InputError
-from trimtab.losses.fast import FastPolicyMetrics
 from trimtab.losses.policy import policy_loss
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
@@ -153,7 +152,7 @@ def test_which_losses_it_takes(monkeypatch: pytest.MonkeyPatch, settings: dict[s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfigWarning)
         found = policy_loss(current=log_probs, proximal=log_probs, behavior=log_probs, mask=mask, **given)
-    assert isinstance(found.metrics, FastPolicyMetrics) is taken
+    assert found.metrics.by_pass is taken
 
 
 def test_a_number_too_far_out_is_left_to_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:

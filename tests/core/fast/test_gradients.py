@@ -13,12 +13,12 @@ from torch import Tensor
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip
 from trimtab.core.fast import decide
 from trimtab.errors import InputError
 from trimtab.losses import fast as fast_module
-from trimtab.losses.fast import FastLoss, FastPolicyMetrics
+from trimtab.losses.fast import FastLoss
 from trimtab.losses.policy import PolicyLoss, policy_loss
 
 GATES = (Gate(metric="ratio", level="sequence", lower=0.99, upper=1.01), Gate(metric="ratio", upper=1.2, scope="kept"))
@@ -63,7 +63,7 @@ def test_one_sweep_gives_loss_and_gradient_of_the_plain_form(
     tensors, rule = batch(missing), RULES[name]
     plain, wanted = step(tensors, rule, "0", monkeypatch)
     fast, found = step(tensors, rule, "1", monkeypatch)
-    assert isinstance(fast.metrics, FastPolicyMetrics)
+    assert fast.metrics.by_pass
     assert 0 < float(plain.metrics["kept_fraction"]) < 1
     torch.testing.assert_close(fast.loss, plain.loss, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-9)
@@ -92,8 +92,8 @@ def clipped_with(look: Callable[[FastLoss], None], tensors: dict[str, Tensor], m
 def test_decisions_are_made_only_when_a_metric_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(clipped: FastLoss) -> None:
         assert "found" not in vars(clipped.decided)
-        assert clipped.decided.found is not None
-        assert clipped.decided.found.total["tokens"] == float(clipped.decided.found.trained.sum())
+        assert clipped.decided.run is not None
+        assert clipped.decided.run.total["tokens"] == float(clipped.decided.run.trained.sum())
 
     clipped_with(look, batch(), monkeypatch)
 
@@ -104,7 +104,7 @@ def test_metrics_read_after_the_mask_was_changed_are_an_error(monkeypatch: pytes
     def look(clipped: FastLoss) -> None:
         tensors["mask"][0, 0] = False
         with pytest.raises(InputError, match="Metrics need the mask"):
-            _ = clipped.decided.found
+            _ = clipped.decided.run
         raise KeyError("looked")
 
     with pytest.raises(KeyError, match="looked"):
@@ -118,7 +118,7 @@ def test_what_the_pass_cannot_decide_again_the_plain_form_answers(monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(decide, "_run", lambda decided: None)
         fast, _ = step(tensors, TRUNCATED, "1", patched)
-        assert isinstance(fast.metrics, FastPolicyMetrics)
+        assert fast.metrics.by_pass
         assert list(fast.metrics) == list(plain.metrics)
         for metric, value in plain.metrics.items():
             torch.testing.assert_close(fast.metrics[metric], value, rtol=1e-5, atol=1e-6, msg=metric)

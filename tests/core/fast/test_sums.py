@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip
 from trimtab.config.presets import preset
 from trimtab.core.correct import correct

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.train.batches import batch, policy
 from tests.train.engines.models import VOCABULARY, finished, model_of
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.training import Train
 from trimtab.errors import ConfigError
 from trimtab.records.rollouts import Rollouts

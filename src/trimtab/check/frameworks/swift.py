@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trimtab.check.subject import Asked, Setup, Subject
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.presets import preset
 
 

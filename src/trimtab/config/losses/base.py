@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_serializer, model_validator
 
-from trimtab.config.algebra import Correction, Scope
 from trimtab.config.base import Config, Number
+from trimtab.config.correction import Correction, Scope
 from trimtab.errors import ConfigError
 
 Mode = Literal[

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Number
+from trimtab.config.correction import Correction
 from trimtab.config.losses.base import AdvantageOf, Cap, Dual, High, LogLimit, Low, Mode, Objective, Over, Reduction
 from trimtab.errors import ConfigError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import excerpt
+from trimtab.config.correction import Correction
 from trimtab.config.presets.preset import Preset as Preset
 from trimtab.config.presets.sequences import SEQUENCES
 from trimtab.config.presets.tokens import CENTERING, PREFIXES, TOKENS

@@ -5,8 +5,8 @@ Importing this makes all of them, which what only reads settings has no use for.
 
 from __future__ import annotations
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import of_kind
+from trimtab.config.correction import Correction
 from trimtab.config.presets import preset, preset_names
 
 NAMED = {name: preset(name) for name in preset_names()}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import excerpt
+from trimtab.config.correction import Correction
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.presets.preset import Preset
 
 

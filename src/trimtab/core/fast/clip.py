@@ -13,7 +13,7 @@ from typing import Any, no_type_check
 
 import numpy as np
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.core.fast.decide import scratch
 from trimtab.core.fast.loops import (
     BLOCK,

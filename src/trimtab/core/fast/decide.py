@@ -11,15 +11,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
+from trimtab.core import gate_measures, measures
 from trimtab.core.batch import as_mask, check_unchanged, edits
 from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.decisions import Decisions
 from trimtab.core.fast import metrics
 from trimtab.core.fast.fits import ON_TOKENS, TOKEN, pass_fits
 from trimtab.core.layout import Layout, Packed
-from trimtab.core.metrics import Metrics, gate_name
-from trimtab.core.sums import POINTS
+from trimtab.core.measures import Measure
+from trimtab.core.metrics import Metrics, measures_of
 from trimtab.errors import InputError
 
 SMALL = 4096
@@ -97,8 +98,8 @@ class FastDecisions:
     """Where a mask is neither 0 nor 1; None: it is boolean."""
 
     @cached
-    def found(self) -> FastRun | None:
-        """What the pass found, run when it is first read; None: the batch is left to the plain form."""
+    def run(self) -> FastRun | None:
+        """The run of the pass, made when it is first read; None: the batch is left to the plain form."""
         self.check_unchanged()
         self.check_mask()
         return _run(self)
@@ -106,7 +107,7 @@ class FastDecisions:
     @cached
     def partial(self) -> float:
         """How many trained tokens have a mask that is neither 0 nor 1."""
-        return 0.0 if self.odd is None or self.found is None else float((self.found.trained & self.odd).sum())
+        return 0.0 if self.odd is None or self.run is None else float((self.run.trained & self.odd).sum())
 
     def metrics(self, plain: Callable[[Tensor], Decisions], *, aged: bool = False) -> Metrics:
         """The metrics; `plain` makes the decisions of the plain form from a mask, for what the sums of the pass do not hold.
@@ -137,17 +138,16 @@ class FastDecisions:
     def known_section(self, name: str) -> dict[str, Tensor] | None:
         """A metric and the others of its section, from the sums and the decisions of the pass; of a small batch, all at once.
 
-        None: it is left to the plain form.
+        None: the pass does not give it, and the plain form has to.
         """
-        sections = _sections(self.rule)
-        if name not in sections or self.found is None:
+        sections, run = _sections(self.rule), self.run
+        if name not in sections or run is None:
             return None
-        if self.masked.numel() > SMALL:
-            return metrics.as_tensors(sections[name](self, self.found))
+        asked = sections.values() if self.masked.numel() <= SMALL else [sections[name]]
         values: dict[str, float] = {}
-        for section in dict.fromkeys(sections.values()):
-            values |= section(self, self.found)
-        return metrics.as_tensors(values)
+        for section in dict.fromkeys(asked):
+            values |= section(self, run)
+        return metrics.as_tensors(values) if name in values else None
 
 
 Section = Callable[[FastDecisions, FastRun], dict[str, float]]
@@ -155,33 +155,30 @@ Section = Callable[[FastDecisions, FastRun], dict[str, float]]
 
 @cache_by_identity
 def _sections(rule: Correction) -> dict[str, Section]:
-    """Metrics by name that are worked out from the sums and the decisions of the pass."""
+    """What works out each metric of the plain form from the sums and the decisions of the pass."""
+    table = measures_of(rule)
+    sections = {measure: _section(measure) for measure in dict.fromkeys(table.values())}
+    return {name: sections[measure] for name, measure in table.items()}
+
+
+def _section(measure: Measure) -> Section:
+    """The fast form of a section: quantiles and raw weights have one of their own, all others are among the moments."""
     from trimtab.core.fast import quantiles
 
-    found: dict[str, Section] = dict.fromkeys(metrics.moment_names(rule), _moments)
-    ratios: Section = lambda _, run: quantiles.ratio_quantiles(run)  # noqa: E731
-    found |= dict.fromkeys([*_points("ratio"), "drift/abs_log_r_p50"], ratios)
-    if rule.weighs:
-        found |= dict.fromkeys(_points("weight"), lambda _, run: quantiles.weight_quantiles(run))
-        found |= dict.fromkeys(metrics.RAW_NAMES, lambda _, run: metrics.raw_weights(run))
-    for index, gate in enumerate(rule.gates):
-        name = gate_name(index, gate)
-        found |= dict.fromkeys(_points(name), partial(_gate_quantiles, index, name))
-    return found
-
-
-def _points(prefix: str) -> list[str]:
-    return [f"{prefix}/{point}" for point in POINTS]
+    known: dict[Measure, Callable[[FastRun], dict[str, float]]] = {
+        measures.ratio_quantiles: quantiles.ratio_quantiles,
+        measures.weight_quantiles: quantiles.weight_quantiles,
+        measures.raw_weight: metrics.raw_weights,
+    }
+    if isinstance(measure, partial) and measure.func is gate_measures.gate_quantiles:
+        known[measure] = partial(quantiles.gate_quantiles, *measure.args)
+    if measure not in known:
+        return _moments
+    return lambda _, run: known[measure](run)
 
 
 def _moments(decided: FastDecisions, run: FastRun) -> dict[str, float]:
     return metrics.moments(decided.rule, run, decided.partial)
-
-
-def _gate_quantiles(index: int, name: str, _: FastDecisions, run: FastRun) -> dict[str, float]:
-    from trimtab.core.fast import quantiles
-
-    return quantiles.gate_quantiles(run, index, name)
 
 
 def fast_decisions(
@@ -192,7 +189,7 @@ def fast_decisions(
         return None
     masked = readable_mask(mask, layout)
     decided = later_decisions(rule, policies, rule.pair, (mask, masked, masked), layout)
-    return None if decided.found is None else decided
+    return None if decided.run is None else decided
 
 
 def later_decisions(

@@ -12,8 +12,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import Config
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.core.cached import cache_by_identity
 from trimtab.core.layout import Layout, Packed, Padded
 

@@ -8,32 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trimtab.config.algebra import Correction
-from trimtab.core.cached import cache_by_identity
-from trimtab.core.metrics import RAW, gate_name
+from trimtab.config.correction import Correction
+from trimtab.core.metrics import SUMMARY, gate_name
 from trimtab.core.sums import MEANS, OF_GATE, TOUCHED
 
 if TYPE_CHECKING:
     from trimtab.core.fast.decide import FastRun
 
-SUMMARY = ("mean", "std", "min", "max")
-_COUNTS = ("tokens", "sequences", "all_rejected")
-_ENDS = ("drift/abs_log_r_max", "drift/prob_diff_max", "perplexity/log_diff_max", "perplexity/log_diff_min")
-RAW_NAMES = tuple(f"weight/{name}" for name in RAW.split())
-
 
 def per(total: float, number: float) -> float:
     """A mean that is 0 where there is nothing to average."""
     return total / number if number else 0.0
-
-
-@cache_by_identity
-def moment_names(rule: Correction) -> tuple[str, ...]:
-    """The metrics that the sums of a pass say."""
-    prefixes = ["ratio", "weight", *(gate_name(index, gate) for index, gate in enumerate(rule.gates))]
-    names = [*MEANS, *_COUNTS, *_ENDS, "weight/ess", *(f"{prefix}/{name}" for prefix in prefixes for name in SUMMARY)]
-    names += TOUCHED if rule.weighs else []
-    return (*names, *(f"{prefix}/{name}" for prefix in prefixes[2:] for name in OF_GATE))
 
 
 def moments(rule: Correction, run: FastRun, partial: float) -> dict[str, float]:
@@ -86,7 +71,7 @@ def _summary(prefix: str, number: float, total: float, squares: float, ends: tup
     mean = per(total, number)
     deviation = math.sqrt(max(per(squares, number) - mean * mean, 0.0))
     least, greatest = ends if number else (0.0, 0.0)
-    return dict(zip((f"{prefix}/{name}" for name in SUMMARY), (mean, deviation, least, greatest), strict=True))
+    return dict(zip((f"{prefix}/{name}" for name in SUMMARY.split()), (mean, deviation, least, greatest), strict=True))
 
 
 def weight_moments(

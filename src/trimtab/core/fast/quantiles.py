@@ -13,10 +13,10 @@ from typing import Any, no_type_check
 import numpy as np
 
 from trimtab.core.fast.decide import FastRun, flat, flat_marks
-from trimtab.core.fast.fits import ABS_LOG_RATIO, K1_FORWARD, K2, ON_TOKENS, RATIO, REJECT, SECOND_MOMENT, TOKEN
+from trimtab.core.fast.fits import ON_TOKENS, RATIO, REJECT, TOKEN
+from trimtab.core.fast.gate import divergence
 from trimtab.core.fast.loops import (
     BLOCK,
-    HALF,
     SIGN,
     compiled,
     count_bytes,
@@ -26,7 +26,7 @@ from trimtab.core.fast.loops import (
     i32,
     one_of,
 )
-from trimtab.core.fast.stages import shown
+from trimtab.core.fast.stages import SCRATCH, shown
 from trimtab.core.sums import MOST, POINTS
 
 SHARES = tuple(POINTS.values())
@@ -222,40 +222,6 @@ def _row_weights(rows, ranks, found):
             place += 1
 
 
-@compiled()
-@no_type_check
-def _measure_again(g, log_r, trained, offsets, judged, gates, value, scope):
-    """What a gate on tokens measured and which of them it looked at: every trained one, or those that earlier gates kept."""
-    for r in range(len(judged)):
-        is_open = True
-        for before in range(g):
-            gate = gates[before]
-            if gates[g].of_kept and gate.by_row and gate.action == REJECT and judged[r, before].lost > 0:
-                is_open = False
-        for i in range(offsets[r], offsets[r + 1]):
-            counts = is_open and trained[i]
-            for before in range(g):
-                gate = gates[before]
-                if counts and gates[g].of_kept and gate.by_row == 0 and gate.action == REJECT:
-                    counts = gate.lower <= token_value(gate, log_r[i]) <= gate.upper
-            scope[i] = counts
-            value[i] = token_value(gates[g], log_r[i])
-
-
-@compiled()
-@no_type_check
-def token_value(gate, x):
-    """A divergence of one token that needs no exponential, by its code: the log-ratio and those made of its square or magnitude."""
-    x = min(max(x, -gate.limit), gate.limit) if gate.limit_at == ON_TOKENS else x
-    if gate.metric == K1_FORWARD:
-        return -x
-    if gate.metric == K2:
-        return x * x * HALF
-    if gate.metric == SECOND_MOMENT:
-        return x * x
-    return abs(x) if gate.metric == ABS_LOG_RATIO else x
-
-
 def ratio_quantiles(run: FastRun) -> dict[str, float]:
     """The raw ratio where one token cannot own the figure, and the middle of |ℓ|."""
     values = run.log_r_quantiles
@@ -285,9 +251,9 @@ def _weights(run: FastRun, number: int) -> list[float]:
     return [min(max(float(exponential_of(f32(log))), lower), upper) for log in run.kept_log_r_quantiles]
 
 
-def gate_quantiles(run: FastRun, index: int, name: str) -> dict[str, float]:
-    """What a gate measured, where one unit cannot own the figure."""
-    gate = run.program.gates[index]
+def gate_quantiles(index: int, prefix: str, run: FastRun) -> dict[str, float]:
+    """What a gate measured, where one unit cannot dominate."""
+    gate, name = run.program.gates[index], prefix.removesuffix("/")
     if gate["by_row"]:
         values = np.empty(len(SHARES), np.float32)
         _gate_values(run.judged, index, gate, SHARES, values)
@@ -303,10 +269,29 @@ def _token_gate_values(run: FastRun, index: int) -> list[float]:
             return run.log_r_quantiles[:3]
         if number == run.total["kept"]:  # no gate takes what was taken before: those it looked at are all that are kept
             return run.kept_log_r_quantiles
-    value, scope = np.empty(run.log_r.numel(), np.float32), np.empty(run.log_r.numel(), np.uint8)
-    given = flat(run.log_r), flat_marks(run.trained), run.offsets, run.judged, run.program.gates
-    _measure_again(index, *given, value, scope)
-    return _found(value, scope, int(number), 0)
+    return _shares(_token_values(run, gate), _tokens_before(run, index), int(number), 0)
+
+
+def _token_values(run: FastRun, gate: Any) -> Any:
+    """What a gate on tokens measures in each token, worked out again."""
+    x = flat(run.log_r)
+    limit = gate["limit"] if gate["limit_at"] == ON_TOKENS else np.float32(np.inf)
+    out = np.empty_like(x)
+    divergence(gate["metric"], x, limit, np.empty((SCRATCH, len(x)), np.float32), out)
+    return out
+
+
+def _tokens_before(run: FastRun, index: int) -> Any:
+    """The tokens a gate on tokens looked at: every trained one, or those that earlier gates kept."""
+    gates, tokens = run.program.gates, flat_marks(run.trained)
+    for before in range(index if gates[index]["of_kept"] else 0):
+        gate = gates[before]
+        if gate["action"] == REJECT and gate["by_row"]:
+            tokens = tokens & np.repeat(run.judged["lost"][:, before] == 0, np.diff(run.offsets))
+        elif gate["action"] == REJECT:
+            value = _token_values(run, gate)
+            tokens = tokens & (value >= gate["lower"]) & (value <= gate["upper"])
+    return tokens
 
 
 def _ranks(number: int) -> tuple[int, ...]:
@@ -316,7 +301,7 @@ def _ranks(number: int) -> tuple[int, ...]:
 def log_r_quantiles(run: FastRun) -> list[float]:
     """The shares of the trained log-ratios, then the middle of their magnitudes; none where none counts."""
     number = int(run.total["tokens"])
-    return _found(flat(run.log_r), flat_marks(run.trained), number, max(math.ceil(number / 2), 1), run.log_r_counts)
+    return _shares(flat(run.log_r), flat_marks(run.trained), number, max(math.ceil(number / 2), 1), run.log_r_counts)
 
 
 def kept_log_r_quantiles(run: FastRun) -> list[float]:
@@ -329,12 +314,12 @@ def kept_log_r_quantiles(run: FastRun) -> list[float]:
         count_bins(
             flat(run.log_r).view(np.int32), flat_marks(run.trained) ^ kept, np.empty(BLOCK, np.int32), -1, counts
         )
-    return _found(flat(run.log_r), kept, number, 0, counts)
+    return _shares(flat(run.log_r), kept, number, 0, counts)
 
 
 def values_at_shares(value: Any, counted: Any, number: int) -> list[float]:
     """The shares of so many counted values; none where none counts."""
-    return _found(flat(value), flat_marks(counted), number, 0)
+    return _shares(flat(value), flat_marks(counted), number, 0)
 
 
 def counts_of(values: Any, marks: Any) -> Any:
@@ -346,7 +331,7 @@ def counts_of(values: Any, marks: Any) -> Any:
     return counts
 
 
-def _found(values: Any, marks: Any, number: int, middle: int, counts: Any = None) -> list[float]:
+def _shares(values: Any, marks: Any, number: int, middle: int, counts: Any = None) -> list[float]:
     """The shares of so many marked values, whose counts by bins may be known. `middle`: a rank among magnitudes, or 0."""
     if number == 0:
         return []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.core.bounds import gate_bounds
 from trimtab.core.cached import cache_by_identity, cached
 from trimtab.core.fast.fits import ACTIONS, AGGS, DIVERGENCES, LEVELS, LIMITS

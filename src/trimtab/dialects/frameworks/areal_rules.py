@@ -12,7 +12,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Estimator, Gae, Normalise, Overlong, ReinforcePlusPlus, Shaping
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, ratio_gate, refuse, weight_of

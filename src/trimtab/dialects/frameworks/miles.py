@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, remark, surprise
 from trimtab.dialects.frameworks import slime, slime_rules
 from trimtab.dialects.frameworks.slime_rules import BEFORE, EstimatorName, is_mis

@@ -17,7 +17,7 @@ from trimtab.config.advantages import (
     Normalise,
     ReinforcePlusPlus,
 )
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, remark, surprise
 from trimtab.dialects.parts import ALL, AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Estimator, Grpo, MaxRl
-from trimtab.config.algebra import Correction, Gate, Limit
+from trimtab.config.correction import Correction, Gate, Limit
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, remark, surprise
 from trimtab.dialects.parts import OFF, AdvantagePart, Gates, LossPart, alone, ratio_gate, refuse, weight_of

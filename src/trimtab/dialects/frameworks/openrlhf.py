@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Gae, Grpo, Normalise, Overlong, ReinforcePlusPlus, Rloo, Shaping
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import EntropyBonus, KlPenalty, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, remark, surprise
 from trimtab.dialects.parts import (

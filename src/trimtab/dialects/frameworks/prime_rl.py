@@ -12,7 +12,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Distillation, Estimator, Grpo, MaxRl, Opo
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Version, remark, surprise
 from trimtab.dialects.parts import AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of

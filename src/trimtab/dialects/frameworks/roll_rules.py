@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Normalise, ReinforcePlusPlus, Shaping
-from trimtab.config.algebra import Correction, Gate, Weight
 from trimtab.config.base import excerpt
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config import advantages as adv
 from trimtab.config import losses as ours
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, remark, surprise
 from trimtab.dialects.parts import (

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import WHITEN, Distillation, Estimator, Gae, Grpo, Normalise, ReinforcePlusPlus
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Distillation, Estimator, Gdpo, Grpo, Normalise, ReinforcePlusPlus, Rloo, Shaping
-from trimtab.config.algebra import Correction, Limit, Weight
+from trimtab.config.correction import Correction, Limit, Weight
 from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Dialect, Given, Key, remark, surprise
 from trimtab.dialects.frameworks.trl import REDUCTIONS, SCALES, caps_below_the_clip, clip_bounds, scale

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Grpo
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, defect, remark, surprise
 from trimtab.dialects.parts import ALL, AdvantagePart, LossPart, refuse

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import Estimator, Gdpo, Grpo, Normalise, Rloo, Shaping
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Part, Version, remark, surprise
 from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, alone, bonus, opsm, reduction_of, refuse, weight_of

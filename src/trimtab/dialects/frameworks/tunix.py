@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from trimtab.config import losses as ours
 from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Part, Version, defect, remark, surprise
 from trimtab.dialects.parts import ALL, OFF, AdvantagePart, LossPart, bonus, limit, reduction_of, refuse, weight_of

@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from trimtab.config.algebra import Correction, Gate, Limit, Weight
 from trimtab.config.base import excerpt
+from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, refuse, weight_of
 from trimtab.dialects.values import choice, flag, number, positive, raw, text

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
-from trimtab.config.algebra import Correction, Gate, Weight
+from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.dialects.equivalence import Agreement, agreement, as_gate, canonical, is_same, rejecting, remember, zeroing
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.reader import read

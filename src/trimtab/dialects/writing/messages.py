@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.dialects.bounds import bound_findings
 from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.fields import SOFT, Fields, Gravity, heads, in_words, rule_gravity

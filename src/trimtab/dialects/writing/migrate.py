@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.dialects.equivalence import agreement
 from trimtab.dialects.framework import Dialect, Given
 from trimtab.dialects.lookup import is_theirs, look_up

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.config.advantages import Estimator
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 from trimtab.dialects.equivalence import agreement, with_idle_clip, with_plain_rewards
 from trimtab.dialects.fields import Fields, fields_of, goal_fields, is_soft, part_gravity

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from trimtab.config.algebra import Correction
 from trimtab.config.base import Config, Number
+from trimtab.config.correction import Correction
 from trimtab.config.files import load
 from trimtab.dialects.candidate import Candidate, parse_candidate
 from trimtab.errors import ConfigError, ConfigWarning, UnknownNameError, nearest

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from trimtab.advantage.estimate import Advantages
-from trimtab.config.algebra import Correction, Weight
+from trimtab.config.correction import Correction, Weight
 from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.head import HeadLogProbs

@@ -13,7 +13,7 @@ from torch.nn import functional as nnf
 from torch.nn.parallel import DistributedDataParallel
 
 from trimtab.advantage.estimate import Advantages
-from trimtab.config.algebra import Correction
+from trimtab.config.correction import Correction
 from trimtab.config.training import Train
 from trimtab.core.correct import Corrected, correct
 from trimtab.core.head import HeadLogProbs

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 from trimtab.config.base import Config
 from trimtab.config.bounds import Limit as Limit
 from trimtab.config.bounds import Scope as Scope
+from trimtab.config.divergences import HEAD_METRICS
 from trimtab.config.gate import Gate as Gate
 from trimtab.config.gate import Metric as Metric
 from trimtab.config.gate import Pair as Pair
-from trimtab.config.metrics import HEAD_METRICS
 from trimtab.config.weight import BY_PREFIX as BY_PREFIX
 from trimtab.config.weight import BY_SEGMENT as BY_SEGMENT
 from trimtab.config.weight import Weight as Weight
