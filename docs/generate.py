@@ -1,4 +1,5 @@
-"""Write what the docs take from the code: docs/corrections.md, and the marked tables of pages written by hand.
+"""Write what the docs take from the code: docs/corrections.md, docs/logged-names.md, and the marked tables of pages
+written by hand.
 
 `python docs/generate.py` writes them, `--check` says whether they are up to date. In a page written by hand, whatever stands
 between `<!-- NAME: written by docs/generate.py -->` and `<!-- end of NAME -->` is renewed: `lab`, `claims`,
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file 
 
 import numpy as np
 import theory
+from logged_names import logged_page
 from tables import cell, table
 
 from trimtab.config import training
@@ -415,7 +417,8 @@ def pages() -> dict[Path, str]:
         if any(claim_labs().values())
         else {}
     )
-    return {PAGE: page()} | lab | shown | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
+    made = {PAGE: page(), PAGE.with_name("logged-names.md"): logged_page()}
+    return made | lab | shown | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
 def main(arguments: list[str]) -> int:

@@ -143,7 +143,7 @@ def navigation() -> list[Any]:
             "Reference": [
                 {"Public names": parts("reference")},
                 {"Commands": [*there("cli.md"), *parts("commands")]},
-                *there("metrics.md", "records.md", "errors.md"),
+                *there("metrics.md", "logged-names.md", "records.md", "errors.md"),
             ]
         },
         {"Project": there("testing.md", "contributing.md", "changes.md", "security.md", "conduct.md", "licence.md")},

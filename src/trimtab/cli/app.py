@@ -56,7 +56,9 @@ COMMANDS = {
   trimtab explain kpop --yaml > rule.yaml
   trimtab explain --from skyrl rule.yaml
   trimtab explain --from verl run.yaml --set kl_loss_coef=0.001
-  trimtab explain --metrics""",
+  trimtab explain --metrics
+  trimtab explain --metric verl:rollout_corr/k3_kl
+  trimtab explain --metric train/ois""",
         is_brief=True,
     ),
     "schema": CommandRow(

@@ -49,6 +49,14 @@ def explain(
     ] = None,
     yaml: Annotated[bool, typer.Option("--yaml", help="Print only the YAML of the correction.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="List the divergences a gate can test.")] = False,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="[FRAMEWORK:]NAME",
+            help="Explain a name in a framework's log: formula, policies, mask, what it hides, ours.",
+        ),
+    ] = None,
     framework: Annotated[
         str | None,
         typer.Option(
@@ -101,6 +109,11 @@ def explain(
             "ℓ = log_r, r = e^ℓ; p and q: probability under the target and under the base of the pair, by default "
             "proximal/behavior.",
         )
+        return
+    if metric is not None:
+        from trimtab.cli.explain_metric import metric_page  # with the table of names
+
+        show.put(*metric_page(metric))
         return
     if name is None:
         raise ConfigError("explain needs a preset or a FILE.yaml, got neither. `trimtab presets` lists the names.")
