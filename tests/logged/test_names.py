@@ -17,7 +17,7 @@ from tests.logged.test_logged import SETTINGS, batch
 from trimtab.dialects import read
 from trimtab.errors import ConfigError, UnknownNameError
 from trimtab.logged import logged
-from trimtab.logged.names import FRAMEWORKS, ask, framework_of, logged_names, rows_of
+from trimtab.logged.names import ask, framework_of, logged_names, rows_of
 
 MISLEADING = [
     "slime:tis",
@@ -104,7 +104,7 @@ def test_a_name_that_is_said_to_be_ours_has_our_value(framework: str, settings: 
 def test_every_row_says_what_a_reader_needs() -> None:
     names = [(row.framework, row.name) for row in logged_names()]
     assert len(set(names)) == len(names)
-    assert {row.framework for row in logged_names()} == set(FRAMEWORKS)
+    assert {row.framework for row in logged_names()} == {*SETTINGS, "trl-async"}
     for row in logged_names():
         assert all((row.formula, row.hides, row.pair, row.mask, row.when, row.source)), row.name
         for part in row.metric.removesuffix(" + 1").split(" + ") if row.ours else ():

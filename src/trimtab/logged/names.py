@@ -58,7 +58,10 @@ class LoggedName:
     @property
     def relation(self) -> Relation:
         """How the name is related to the metric of ours."""
-        return next((SIGNS[sign] for sign in SIGNS if self.ours.startswith(sign)), "same")
+        for sign, relation in SIGNS.items():
+            if self.ours.startswith(sign):
+                return relation
+        return "same"
 
     @property
     def metric(self) -> str:
@@ -157,16 +160,13 @@ def _families() -> tuple[LoggedName, ...]:
     return tuple(sorted((row for row in logged_names() if "*" in row.name), key=lambda row: -len(row.name)))
 
 
-FRAMEWORKS = ("verl", "ms-swift", "trl", "trl-async", "areal", "skyrl", "openrlhf", "slime", "miles", "nemo-rl", "roll")
-FRAMEWORKS += ("open-instruct", "prime-rl", "tinker", "tunix")
-"""In the order of names.txt; TRL's asynchronous trainer has names of its own."""
-
-
 def ask(text: str) -> list[LoggedName]:
     """The rows for `[FRAMEWORK:]NAME`; an error that offers the nearest where there is none."""
     first, colon, rest = text.partition(":")
     framework = {"swift": "ms-swift"}.get(first, first)
-    framework, name = (framework, rest) if colon and framework in FRAMEWORKS else (None, text)
+    framework, name = (
+        (framework, rest) if colon and framework in {row.framework for row in logged_names()} else (None, text)
+    )
     if not name.strip("/: "):
         raise ConfigError(f"--metric needs [FRAMEWORK:]NAME, got {text!r}. As in verl:rollout_corr/kl.")
     rows = rows_of(name, framework)
