@@ -50,6 +50,7 @@ from trimtab.report.html import percent
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "corrections.md", ROOT / "README.md"
+LOGGED_PAGE = ROOT / "docs" / "logged-names.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
 TRAINING_PAGE, LAB_PAGE = ROOT / "docs" / "training.md", ROOT / "docs" / "lab.md"
 CHOOSE_PAGE = ROOT / "docs" / "choose.md"
@@ -417,7 +418,7 @@ def pages() -> dict[Path, str]:
         if any(claim_labs().values())
         else {}
     )
-    made = {PAGE: page(), PAGE.with_name("logged-names.md"): logged_page()}
+    made = {PAGE: page(), LOGGED_PAGE: logged_page()}
     return made | lab | shown | {path: renewed(path.read_text(encoding="utf-8")) for path in by_hand}
 
 
