@@ -1,6 +1,6 @@
 """Time and memory of an audit: a million trained tokens in under 20 s and 2 GB on one core, and the cost linear in tokens.
 
-Each size runs in a process of its own, so that its peak memory is its own. Reading is not counted; ladder, what-if with every
+Each size runs in a process of its own, so that its peak memory is its own. Reading is not counted; causes, what-if with every
 preset, and the page are.
 """
 
@@ -65,7 +65,7 @@ def one(tokens: int) -> None:
     page = audit_html(judged)
     spent, wall = time.process_time() - started, time.perf_counter() - clock
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    found = [step.rung.name for step in judged.with_verdict("found")]
+    found = [step.cause.name for step in judged.with_verdict("found")]
     print(
         json.dumps(
             {"tokens": len(judged.gap), "cpu": spent, "wall": wall, "gb": peak, "page": len(page), "found": found}

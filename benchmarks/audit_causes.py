@@ -1,4 +1,4 @@
-"""The confusion matrix of `trimtab audit`: every cause planted for real, and which one the ladder found first.
+"""The confusion matrix of `trimtab audit`: every cause planted for real, and which one the audit found first.
 
     python benchmarks/audit_causes.py                         ten seeds that nothing was tuned on, about five minutes of one core
     python benchmarks/audit_causes.py --seeds 1 --only top-p   one of them
@@ -25,16 +25,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted.causes import PLANTS, plant
 from planted.model import World, make_world
 
+from trimtab.audit.causes.precision import SIZES, precision_fingerprint
+from trimtab.audit.diagnose import CAUSES, diagnose
 from trimtab.audit.gap import gap_of
-from trimtab.audit.ladder import RUNGS, climb
-from trimtab.audit.rungs.precision import SIZES, precision_fingerprint
 
 MARKS = "<!-- matrix: written by benchmarks/audit_causes.py -->", "<!-- end of matrix -->"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the ladder made of a batch: the rung that found something first, if any did, and the precision it would name."""
+    """The first cause found in a batch, if any, and the precision it would name."""
 
     first: str | None
     named: str | None
@@ -43,8 +43,8 @@ class Seen:
 def see(name: str, world: World) -> Seen:
     """What is seen of a batch with this cause."""
     made = plant(name, world)
-    first = next((step.rung.name for step in climb(made.batch, made.second) if step.verdict == "found"), None)
-    return Seen(first, precision_fingerprint(gap_of(made.batch)).nearest if PLANTS[name].rung == "precision" else None)
+    first = next((step.cause.name for step in diagnose(made.batch, made.second) if step.verdict == "found"), None)
+    return Seen(first, precision_fingerprint(gap_of(made.batch)).nearest if PLANTS[name].cause == "precision" else None)
 
 
 def one_seed(seed: int, names: list[str]) -> list[Seen]:
@@ -60,9 +60,9 @@ Counts = dict[str, Counter[str | None]]
 
 
 def matrix(names: list[str], seeds: int, jobs: int) -> tuple[Counts, Counts]:
-    """By planted cause, how often each rung was the first to find something, and how often each precision was named."""
+    """By planted cause, how often each cause was the first found, and how often each precision was named."""
     found: Counts = {name: Counter() for name in names}
-    named: Counts = {name: Counter() for name in names if PLANTS[name].rung == "precision"}
+    named: Counts = {name: Counter() for name in names if PLANTS[name].cause == "precision"}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for row in pool.map(one_seed, range(seeds), [names] * seeds):
             for name, seen in zip(names, row, strict=True):
@@ -74,10 +74,10 @@ def matrix(names: list[str], seeds: int, jobs: int) -> tuple[Counts, Counts]:
 
 def summary(found: Counts) -> str:
     """The two numbers that are asked for."""
-    planted = [(name, count) for name, count in found.items() if PLANTS[name].rung is not None]
-    right = sum(count[PLANTS[name].rung] for name, count in planted)
+    planted = [(name, count) for name, count in found.items() if PLANTS[name].cause is not None]
+    right = sum(count[PLANTS[name].cause] for name, count in planted)
     every = sum(sum(count.values()) for _, count in planted)
-    clean = [count for name, count in found.items() if PLANTS[name].rung is None]
+    clean = [count for name, count in found.items() if PLANTS[name].cause is None]
     quiet, all_clean = sum(count[None] for count in clean), sum(sum(count.values()) for count in clean)
     parts = (
         [f"The planted cause is the first found in {right} of {every} batches ({right / every:.1%})"] if every else []
@@ -103,12 +103,12 @@ def precisions(named: Counts) -> str:
 
 
 def table(found: Counts) -> str:
-    """The matrix as Markdown: a row per planted cause, a column per rung."""
-    names = [rung.name for rung in RUNGS]
+    """The matrix as Markdown: a row per planted fault, a column per cause found."""
+    names = [cause.name for cause in CAUSES]
     head = f"| planted | {' | '.join(names)} | nothing |"
     lines = [head, f"| --- |{' ---: |' * (len(names) + 1)}"]
     for name, count in found.items():
-        wanted = PLANTS[name].rung
+        wanted = PLANTS[name].cause
         cells = [
             f"**{count[each]}**" if each == wanted and count[each] else str(count[each] or "")
             for each in (*names, None)

@@ -1,4 +1,4 @@
-"""Every cause that the ladder knows, planted for real; the name of the rung that should find it beside it."""
+"""Every cause that the audit knows, planted for real, with its name."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Planted:
 
 @dataclass(frozen=True)
 class Plant:
-    """A cause: the rung that should be the first to find it, None where nothing should, and how the batch is made."""
+    """A planted fault: the cause that should be found first, None where none should, and how the batch is made."""
 
-    rung: str | None
+    cause: str | None
     make: Callable[[World, np.random.Generator], Planted]
 
 

@@ -13,7 +13,7 @@ from trimtab.audit.audit import Audit, audit_batch
 from trimtab.audit.charts import gap_charts
 from trimtab.audit.gap import gap_of
 from trimtab.audit.page import audit_html
-from trimtab.audit.tables import FEW, RULES, json_of, markdown_of, rule_table
+from trimtab.audit.tables import NARROW, RULE_HEADS, json_of, markdown_of, rule_table
 from trimtab.records.saved import Origin
 from trimtab.report.draw.axis import Axis
 from trimtab.report.draw.bars import bars_svg
@@ -35,7 +35,7 @@ def hostile() -> Audit:
 def test_the_page_holds_causes_rules_charts_and_the_worst_sequences(hostile: Audit):
     page = audit_html(hostile)
     for step in hostile.steps:
-        assert step.rung.title.replace("'", "&#x27;") in page
+        assert step.cause.title.replace("'", "&#x27;") in page
     for each in hostile.rules.outcomes:
         assert each.label in page
     for name in ("by-probability", "by-position", "by-age", "by-length", "by-source", "keeps-0"):
@@ -57,8 +57,8 @@ def test_responses_of_one_length_are_one_band_of_that_length():
 
 def test_an_audit_of_a_clean_batch_has_a_page_too():
     page = audit_html(audit_batch(made.batch()))
-    assert "nothing found" in page
-    assert "None needed" in page
+    assert "no cause found" in page
+    assert "No correction needed" in page
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def page(hostile: Audit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 def test_the_browser_draws_every_chart_and_the_page_is_quiet(page: Page):
     assert page.value("document.title") == "trimtab audit"
     assert page.value("[...document.querySelectorAll('figure svg')].every(svg => svg.querySelector('rect.bar'))")
-    assert page.value("document.querySelectorAll('.ladder tr').length") == 16
+    assert page.value("document.querySelectorAll('.causes tr').length") == 16
     is_quiet(page)
 
 
@@ -103,15 +103,15 @@ def test_a_column_that_no_rule_has_a_value_for_is_left_out_everywhere():
     full, few = audit_batch(whole), audit_batch(bare)
     gone = {"of right", "of wrong", "net advantage"}
     assert set(rule_table(full)[0]) - set(rule_table(few)[0]) == gone
-    assert rule_table(full)[0] == list(RULES)
+    assert rule_table(full)[0] == list(RULE_HEADS)
     for shown in (audit_html(few), markdown_of(few)):
         assert not any(name in shown.partition("What each rule would do")[2].partition("agreement")[0] for name in gone)
     head, rows = rule_table(few)
     assert all(len(row) == len(head) for row in rows)
     assert rows[0][0] == few.rules.outcomes[0].label
     narrow = rule_table(few, few=True)
-    assert narrow[0] == [name for name in head if name in FEW]
-    assert narrow[1][0] == [cell for name, cell in zip(head, rows[0], strict=True) if name in FEW]
+    assert narrow[0] == [name for name in head if name in NARROW]
+    assert narrow[1][0] == [cell for name, cell in zip(head, rows[0], strict=True) if name in NARROW]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The ladder against causes that a small model really had: a part of the matrix in docs/audit.md, on a seed of its own."""
+"""The audit against causes that a small model really had: a part of the matrix in docs/audit.md, on a seed of its own."""
 
 import sys
 from pathlib import Path
@@ -11,9 +11,9 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # planted: the m
 from planted.causes import PLANTS, plant
 from planted.model import World, make_world
 
+from trimtab.audit.causes.precision import precision_fingerprint
+from trimtab.audit.diagnose import CAUSES, diagnose
 from trimtab.audit.gap import gap_of
-from trimtab.audit.ladder import RUNGS, climb
-from trimtab.audit.rungs.precision import precision_fingerprint
 
 SEED = 200
 """Not one of those that the page counts (from 0). It showed that filled values can pass for a lag, so it is not held out either."""
@@ -32,9 +32,9 @@ def world() -> World:
 @pytest.mark.parametrize("name", list(PLANTS))
 def test_the_planted_cause_is_the_first_found(world: World, name: str):
     made = plant(name, world)
-    steps = climb(made.batch, made.second)
-    first = next((step.rung.name for step in steps if step.verdict == "found"), None)
-    assert first == PLANTS[name].rung, [(step.rung.name, step.statistic) for step in steps if step.verdict == "found"]
+    steps = diagnose(made.batch, made.second)
+    first = next((step.cause.name for step in steps if step.verdict == "found"), None)
+    assert first == PLANTS[name].cause, [(step.cause.name, step.statistic) for step in steps if step.verdict == "found"]
     assert sum(step.share or 0.0 for step in steps if step.verdict == "found") <= 1.0 + 1e-6
 
 
@@ -48,6 +48,6 @@ def test_the_page_counts_every_planted_cause_and_names_every_rung():
     matrix = page.partition("<!-- matrix")[2].partition("<!-- end of matrix")[0]
     for name in PLANTS:
         assert f"\n| {name} |" in matrix
-    for rung in RUNGS:
-        assert f"\n| {rung.name} |" in page
-        assert f" {rung.name} |" in matrix.partition("---")[0]
+    for cause in CAUSES:
+        assert f"\n| {cause.name} |" in page
+        assert f" {cause.name} |" in matrix.partition("---")[0]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.audit import made
+from trimtab.audit.causes import precision
+from trimtab.audit.causes.precision import precision_fingerprint, repeated_share
 from trimtab.audit.gap import Gap, gap_of
-from trimtab.audit.rungs import precision
-from trimtab.audit.rungs.precision import precision_fingerprint, repeated_share
 from trimtab.records.saved import SavedBatch
 
 

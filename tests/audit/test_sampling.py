@@ -14,9 +14,7 @@ from planted.causes import _batch, _rows
 from planted.model import make_world
 from planted.sampling import Way
 
-from trimtab.audit.gap import gap_of
-from trimtab.audit.ladder import CausedStep, climb
-from trimtab.audit.rungs.sampling import (
+from trimtab.audit.causes.sampling import (
     GRID,
     MARGIN,
     DrawnTemperature,
@@ -24,6 +22,8 @@ from trimtab.audit.rungs.sampling import (
     shared_power,
     temperature_fit,
 )
+from trimtab.audit.diagnose import Diagnosis, diagnose
+from trimtab.audit.gap import gap_of
 from trimtab.records.saved import Origin, SavedBatch
 
 
@@ -60,8 +60,8 @@ def test_the_temperature_of_the_tokens_is_found_where_both_sides_leave_it_out(te
     assert found.drawn == pytest.approx(temperature, rel=0.06)
     assert found.reported == 1.0
     assert found.is_apart
-    assert next(step.verdict for step in climb(batch) if step.rung.name == "temperature") == "ruled out"
-    step = next(step for step in climb(batch, drawn=found) if step.rung.name == "temperature")
+    assert next(step.verdict for step in diagnose(batch) if step.cause.name == "temperature") == "ruled out"
+    step = next(step for step in diagnose(batch, drawn=found) if step.cause.name == "temperature")
     assert (step.verdict, step.share) == ("found", None)
 
 
@@ -106,8 +106,8 @@ def sampled_at(world: object, temperature: float, *, raw: bool = False, noise: f
     return replace(made, behavior=np.minimum(made.behavior + apart, 0).astype(np.float32))
 
 
-def step_of(batch: SavedBatch, name: str) -> CausedStep:
-    return next(step for step in climb(batch) if step.rung.name == name)
+def step_of(batch: SavedBatch, name: str) -> Diagnosis:
+    return next(step for step in diagnose(batch) if step.cause.name == name)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def step_of(batch: SavedBatch, name: str) -> CausedStep:
     [(0.5, False), (0.7, False), (0.9, False), (1.5, False), (0.6, True), (0.9, True), (1.2, True), (1.5, True)],
 )
 def test_samples_that_begin_alike_show_the_temperature_itself(world: object, temperature: float, raw: bool):
-    steps = climb(sampled_at(world, temperature, raw=raw))
-    assert [step.rung.name for step in steps if step.verdict == "found"] == ["raw" if raw else "temperature"]
+    steps = diagnose(sampled_at(world, temperature, raw=raw))
+    assert [step.cause.name for step in steps if step.verdict == "found"] == ["raw" if raw else "temperature"]
     step = next(step for step in steps if step.verdict == "found")
     assert f"by samples that begin alike the power is {temperature:g}." in step.statistic
     assert f"temperature{' ' if raw else ', '}{temperature:g} times" in step.remedy

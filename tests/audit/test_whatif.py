@@ -122,11 +122,11 @@ def test_a_rule_whose_log_probs_are_partly_missing_says_on_how_many_tokens_it_wa
 
 def test_a_bug_is_mended_first_a_small_gap_is_left_alone_and_a_real_one_is_corrected():
     batch = made.batch(noise=0.2)
-    assert audit_batch(made.batch(noise=1e-3)).advice.title == "None needed"
+    assert audit_batch(made.batch(noise=1e-3)).advice.title == "No correction needed"
     assert audit_batch(batch).advice.rule is not None
     late = np.roll(batch.behavior.reshape(64, -1)[:, 5:], 1, axis=1)
     spoilt = batch.behavior.reshape(64, -1).copy()
     spoilt[:, 5:] = late
     advice = audit_batch(replace(batch, behavior=spoilt.ravel())).advice
-    assert advice.title.startswith("Mend first: shift")
+    assert advice.title.startswith("Fix first: shift")
     assert advice.rule is None

@@ -78,13 +78,13 @@ def test_the_fault_of_a_sampler_is_found_in_its_framework_s_file(
     found, told = found_in(spoilt)
     assert found == [cause]
     assert told["origin"]["framework"] == framework
-    assert told["advice"]["title"].startswith("Mend first")
+    assert told["advice"]["title"].startswith("Fix first")
     assert found_in(writer(tmp_path / "sound", made.same, sound))[0] == []
 
     page = tmp_path / "audit.html"
     ran = run("audit", tmp_path / "spoilt", "--fail-on", "found", "--html", page)
     assert ran.exit_code == 1
-    assert "Mend first" in ran.stdout
+    assert "Fix first" in ran.stdout
     assert page.read_text().endswith("</html>")
     assert run("audit", tmp_path / "sound", "--fail-on", "suspected").exit_code == 0
 
@@ -170,7 +170,7 @@ def test_a_terminal_shows_a_bar_and_nothing_of_the_loader_s(
     printed = on_a_terminal("audit", str(file), "--model", str(models[0]), columns=100)
     assert "Scoring with A" in printed
     assert "Loading weights" not in printed
-    assert "None needed" in printed
+    assert "No correction needed" in printed
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     rows = [line.split() for line in plain.splitlines()]
     assert ["off", *["100", "%"] * 6, "×", "1"] in rows  # on one line, with the columns that fit
@@ -211,7 +211,7 @@ def test_a_growing_folder_is_followed_until_it_is_interrupted(
     assert ran.exit_code == 130
     lines = ran.stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["step 1", "step 2"]
-    assert "nothing found" in lines[0]
+    assert "no cause found" in lines[0]
     assert "shift by a token" in lines[1]
 
 

@@ -17,7 +17,7 @@ from tests.waiting import until
 from trimtab.errors import ConfigError, InputError, RecordError
 from trimtab.records import recorder as module
 from trimtab.records.dumps import load
-from trimtab.records.trained_batch import TrainedBatch
+from trimtab.records.recorder import TrainedBatch
 
 NAN = float("nan")
 TOKENS = np.array([[9, 1, 2, 3], [4, 5, 6, 9]])

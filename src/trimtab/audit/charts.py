@@ -137,7 +137,7 @@ def keep_charts(audit: Audit) -> Iterator[BarChart]:
 
 def share_chart(audit: Audit) -> BarChart:
     """How much of the gap each cause explains."""
-    found = [(step.rung.title, step.share or 0.0) for step in audit.with_verdict("found")]
+    found = [(step.cause.title, step.share or 0.0) for step in audit.with_verdict("found")]
     rest = audit.unexplained
     parts = [*found, ("not explained", rest)] if rest > 5e-4 else found
     return BarChart(

@@ -28,7 +28,7 @@ def audit_html(audit: Audit, title: str = "trimtab audit") -> str:
     cards, rows = _worst(audit)
     parts = [
         _header(audit, title),
-        _ladder(audit),
+        _causes(audit),
         f'<h2 id="gap">Where the gap sits</h2><div class="charts">{figures_html(charts, data)}</div>',
         _rules(audit),
         f'<h2 id="thresholds">Other thresholds</h2><div class="charts">{figures_html(kept, data)}</div>'
@@ -45,7 +45,7 @@ def audit_html(audit: Audit, title: str = "trimtab audit") -> str:
 
 def _header(audit: Audit, title: str) -> str:
     found = audit.with_verdict("found")
-    word, called = ("found", found[0].rung.title) if found else ("ruled-out", "nothing found")
+    word, called = ("found", found[0].cause.title) if found else ("ruled-out", "no cause found")
     gap = audit.gap
     tiles = [
         (short_number(gap.k3), "mean k3"),
@@ -70,25 +70,25 @@ def _header(audit: Audit, title: str) -> str:
     )
 
 
-def _ladder(audit: Audit) -> str:
+def _causes(audit: Audit) -> str:
     rows: list[str] = []
     for step in audit.steps:
-        quiet = step.verdict in ("ruled out", "cannot be told")
+        quiet = step.verdict in ("ruled out", "inconclusive")
         share = (
             ""
             if quiet or step.share is None
             else f'<meter min="0" max="1" value="{step.share:.3f}"></meter>{escape_html(percent(step.share))}'
         )
-        aside = f"Usual: {step.rung.reference}" + (f" Needs: {step.lacks}." if step.lacks else "")
+        aside = f"Usual: {step.cause.reference}" + (f" Needs: {step.lacks}." if step.lacks else "")
         remedy = "" if quiet else f"<p><b>{escape_html(step.remedy)}</b></p>"
         rows.append(
-            f"<tr{' class=quiet' if quiet else ''}><td>{escape_html(step.rung.title)}</td>"
+            f"<tr{' class=quiet' if quiet else ''}><td>{escape_html(step.cause.title)}</td>"
             f'<td><span class="word {step.verdict.replace(" ", "-")}">{escape_html(step.verdict)}</span></td><td class="n">{share}</td>'
             f'<td>{remedy}<p>{escape_html(step.statistic)}</p><p class="aside">{escape_html(aside)}</p></td></tr>'
         )
     return (
-        '<h2 id="causes">Causes</h2><p class="legend"><span>In the order in which they hide each other; each is judged on what those above '
-        'leave.</span></p><table class="ladder"><tr><th>cause</th><th>verdict</th><th>of the gap</th><th>what was seen</th></tr>'
+        '<h2 id="causes">Causes</h2><p class="legend"><span>In this order, as causes hide each other: each is tested on the gap that those '
+        'above leave.</span></p><table class="causes"><tr><th>cause</th><th>verdict</th><th>share of gap</th><th>evidence</th></tr>'
         f"{''.join(rows)}</table>"
     )
 
@@ -101,8 +101,8 @@ def _rules(audit: Audit) -> str:
         cells = "".join(f'<td class="n">{escape_html(cell)}</td>' for cell in row)
         rows.append(f"<tr{' class=advised' if each.label == audit.advice.rule else ''}>{cells}</tr>")
     return (
-        '<h2 id="rules">What each rule would do</h2><p class="legend"><span>Shares of trained tokens. short, long: kept of the '
-        "shortest and longest third of the sequences. step: what is left of the size of the step.</span></p>"
+        '<h2 id="rules">What each rule would do</h2><p class="legend"><span>Shares of trained tokens. short, long: share kept in the '
+        "shortest and longest third of the sequences. step: the size of the step against that without a rule.</span></p>"
         f'<div class="wide"><table class="rules"><tr>{head}</tr>{"".join(rows)}</table></div>{_agreement(audit)}'
     )
 
@@ -115,7 +115,7 @@ def _agreement(audit: Audit) -> str:
         for name, shares in zip(names, audit.rules.agreement, strict=True)
     )
     return (
-        "<details><summary>Agreement: the share of tokens on which two rules agree whether they count</summary>"
+        "<details><summary>Agreement: share of tokens that two rules both keep or both drop</summary>"
         f'<div class="wide"><table class="rules"><tr>{head}</tr>{rows}</table></div></details>'
     )
 
@@ -149,7 +149,7 @@ def _worst(audit: Audit) -> tuple[str, list[dict[str, Any]]]:
     middle = len(LEGEND) // 2
     scale = "".join(f'<span class="r{place - middle}">{text}</span>' for place, text in enumerate(LEGEND))
     head = (
-        '<h2 id="worst">The sequences furthest apart</h2><p class="legend"><span>ratio trainer / sampler: <span class="scale">'
+        '<h2 id="worst">Sequences with the largest gap</h2><p class="legend"><span>ratio trainer / sampler: <span class="scale">'
         f"{scale}</span></span><span>grey: not trained. Point at a token for its numbers.</span></p>"
     )
     return f'{head}<div class="cards">{"".join(cards)}</div>', rows

@@ -15,8 +15,8 @@ from trimtab.audit.parity import ParityResult, parity_of
 from trimtab.audit.whatif import RuleOutcome
 from trimtab.report.html import percent, short_number
 
-LADDER = ("cause", "verdict", "of the gap", "what was seen")
-RULES = (
+CAUSE_HEADS = ("cause", "verdict", "share of gap", "evidence")
+RULE_HEADS = (
     "rule",
     "kept",
     "sequences",
@@ -30,7 +30,7 @@ RULES = (
     "step",
     "keeps 99 / 90 / 50 % at",
 )
-FEW = ("rule", "kept", "of right", "of wrong", "short", "long", "ess", "step")
+NARROW = ("rule", "kept", "of right", "of wrong", "short", "long", "ess", "step")
 """Those that fit a narrow terminal; pages, Markdown and pipes have all."""
 NONE = "–"
 """A value that is not known."""
@@ -50,7 +50,7 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
             "from",
             f"{batch.origin.framework}: {files[0] if files else 'memory'}{f' and {len(files) - 1} more' if len(files) > 1 else ''}",
         ),
-        ("sequences", f"{len(batch):,}, {len(gap):,} trained tokens with both log-probs"),
+        ("sequences", f"{len(batch):,} with {len(gap):,} trained tokens that have both log-probs"),
         ("compared", f"{gap.target} with behavior"),
         ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
         *([("scored again", said)] if said else []),
@@ -65,15 +65,15 @@ def second_scoring(gap: Gap) -> ParityResult | None:
     return parity_of(gap.scored, gap.second, np.ones(len(gap), bool))
 
 
-def ladder_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
-    """A row per rung, as `LADDER`."""
+def cause_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
+    """A row per cause, as `CAUSE_HEADS`."""
     rows: list[tuple[str, str, str, str]] = []
     for step in audit.steps:
         shown = step.verdict in ("found", "suspected") and step.share is not None
         said = step.statistic if not step.lacks else f"{step.statistic} Needs: {step.lacks}."
         if step.verdict in ("found", "suspected"):
             said = f"{said} {step.remedy}"
-        rows.append((step.rung.title, step.verdict, percent(step.share or 0.0) if shown else "", said))
+        rows.append((step.cause.title, step.verdict, percent(step.share or 0.0) if shown else "", said))
     return rows
 
 
@@ -82,14 +82,14 @@ def rule_table(audit: Audit, *, few: bool = False) -> tuple[list[str], list[list
     rows = [rule_row(each) for each in audit.rules.outcomes]
     shown = [
         place
-        for place, name in enumerate(RULES)
-        if (not few or name in FEW) and (not rows or any(row[place] != NONE for row in rows))
+        for place, name in enumerate(RULE_HEADS)
+        if (not few or name in NARROW) and (not rows or any(row[place] != NONE for row in rows))
     ]
-    return [RULES[place] for place in shown], [[row[place] for place in shown] for row in rows]
+    return [RULE_HEADS[place] for place in shown], [[row[place] for place in shown] for row in rows]
 
 
 def rule_row(each: RuleOutcome) -> tuple[str, ...]:
-    """A rule, as `RULES`."""
+    """A rule, as `RULE_HEADS`."""
 
     def share(value: float | None) -> str:
         return NONE if value is None else percent(value)
@@ -122,7 +122,7 @@ def markdown_of(audit: Audit) -> str:
         "",
         "## Causes",
         "",
-        *_table(LADDER, ladder_rows(audit)),
+        *_table(CAUSE_HEADS, cause_rows(audit)),
         "",
         "## What each rule would do",
         "",
@@ -165,12 +165,12 @@ def json_of(audit: Audit) -> dict[str, Any]:
             "unexplained": audit.unexplained,
             "causes": [
                 {
-                    "cause": step.rung.name,
-                    "title": step.rung.title,
+                    "cause": step.cause.name,
+                    "title": step.cause.title,
                     "verdict": step.verdict,
                     "share": step.share,
                     "statistic": step.statistic,
-                    "reference": step.rung.reference,
+                    "reference": step.cause.reference,
                     "remedy": step.remedy,
                     "lacks": step.lacks,
                 }

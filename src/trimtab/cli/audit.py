@@ -20,12 +20,12 @@ from trimtab.errors import ConfigError, InputError, RecordError
 
 if TYPE_CHECKING:
     from trimtab.audit.audit import Audit
+    from trimtab.audit.causes.sampling import DrawnTemperature
     from trimtab.audit.parity import ParityResult
-    from trimtab.audit.rungs.sampling import DrawnTemperature
     from trimtab.audit.scoring import ModelScorer
     from trimtab.records.saved import SavedBatch
 
-STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "cannot be told": "dim"}
+VERDICT_STYLES = {"found": "bold red", "suspected": "yellow", "ruled out": "green", "inconclusive": "dim"}
 Framework = Annotated[
     str | None,
     typer.Option("--from", metavar="NAME", help="The framework that wrote the files. Recognised if you leave it out."),
@@ -45,13 +45,13 @@ def audit(
     rule: Annotated[
         list[str] | None,
         typer.Option(
-            "--rule", metavar="RULE", help="Also judge by this: NAME(k=v), FILE.yaml or verl:FILE. Repeatable."
+            "--rule", metavar="RULE", help="Also try this rule: NAME(k=v), FILE.yaml or verl:FILE. Repeatable."
         ),
     ] = None,
     model: Annotated[
         list[Path] | None,
         typer.Option(
-            "--model", metavar="DIR", help="Compute the side that is missing with this model; twice: two scorings."
+            "--model", metavar="DIR", help="Compute the missing side with this model; given twice: two scorings."
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one offline page.")] = None,
@@ -65,10 +65,10 @@ def audit(
         bool, typer.Option("--watch", help="Follow one folder that a run writes to, until interrupted.")
     ] = False,
 ) -> None:
-    """Say why the sampler and the trainer of a saved batch disagree, and what each correction would do about it.
+    """Find out why sampler and trainer disagree on a saved batch, and what each correction would do about it.
 
     Reads what NeMo-RL, prime-rl, slime, miles, SkyRL, verl, open-instruct, verifiers and our own runs save, and any parquet, JSONL,
-    npz or safetensors by its columns. Nothing in a file is run. Causes are tested in order; each is judged on what those above leave.
+    npz or safetensors by its columns. Nothing in a file is run. Causes are tested in order, each on the gap that those above leave.
 
     Exit codes: 0 judged. 1 a cause, under --fail-on. 2 an error.
     """
@@ -115,7 +115,7 @@ def _enough_memory(paths: Sequence[Path]) -> Generator[None]:
     except MemoryError:
         named = ", ".join(map(str, paths[:3]))
         raise RecordError(
-            f"{named} needs more memory to be judged than is free here. Audit fewer files or sequences at a time, or where more memory "
+            f"{named} needs more memory for the audit than is free here. Audit fewer files or sequences at a time, or where more memory "
             "is free."
         ) from None
 
@@ -151,15 +151,15 @@ def _put(judged: Audit, as_json: bool, markdown: bool) -> None:
 
 
 def _put_tables(judged: Audit) -> None:
-    from trimtab.audit.tables import LADDER, facts, ladder_rows, rule_table
+    from trimtab.audit.tables import CAUSE_HEADS, cause_rows, facts, rule_table
 
     show.put(show.table(("", ""), facts(judged)))
     rows = [
-        (Text(name), Text(verdict, style=STYLES[verdict]), Text(share), Text(said))
-        for name, verdict, share, said in ladder_rows(judged)
+        (Text(name), Text(verdict, style=VERDICT_STYLES[verdict]), Text(share), Text(said))
+        for name, verdict, share, said in cause_rows(judged)
     ]
-    show.put("", show.heading("Causes, each judged on what those above leave"))
-    show.put(show.table([each.upper() for each in LADDER], rows))
+    show.put("", show.heading("Causes, each tested on the gap that those above leave"))
+    show.put(show.table([each.upper() for each in CAUSE_HEADS], rows))
     show.put("", show.heading("What each rule would do"))
     head, rules = rule_table(judged, few=show.is_narrow())
     show.put(show.table([each.upper() for each in head], [[Text(cell) for cell in row] for row in rules]))
@@ -193,7 +193,7 @@ def _watch(
         except InputError as error:  # one batch that cannot be judged is no reason to stop watching
             show.note(str(error))
             continue
-        found = ", ".join(step.rung.title.lower() for step in judged.with_verdict("found")) or "nothing found"
+        found = ", ".join(step.cause.title.lower() for step in judged.with_verdict("found")) or "no cause found"
         steps = "" if batch.step is None or not len(batch.step) else f"step {int(batch.step.max())}: "
         show.put(f"{steps}{len(batch):,} sequences, k3 {judged.gap.k3:.2g}: {found}. {judged.advice.title}.")
         if html is not None:
@@ -273,7 +273,7 @@ def score(scorer: ModelScorer, batch: SavedBatch, temperatures: Sequence[float] 
                 temperatures, batch, lambda done, total: bar.bar.update(bar.task, completed=done, total=total)
             )
     except KeyboardInterrupt:
-        show.note("What was scored so far is kept: the same command goes on from there.")
+        show.note("Scores so far are kept: run the same command again to continue.")
         raise
 
 
@@ -287,7 +287,7 @@ def with_scores(batch: SavedBatch, scorers: Sequence[ModelScorer]) -> tuple[Save
         return batch, None, None
     import numpy as np
 
-    from trimtab.audit.rungs.sampling import ENOUGH, GRID, drawn_temperature
+    from trimtab.audit.causes.sampling import ENOUGH, GRID, drawn_temperature
     from trimtab.records.saved import part_of
 
     some = np.arange(min(ENOUGH, len(batch)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimtab.records.dumps.fill import FILLS, without_fills
-from trimtab.records.dumps.row import float_column
+from trimtab.records.dumps.row import FILLS, float_column, without_fills
 from trimtab.records.saved import Origin, SavedBatch
 
 ORIGIN = Origin(framework="columns", files=())

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from trimtab.errors import RecordError
 from trimtab.records.dumps import load
 from trimtab.records.dumps.pickles import pickle_content, torch_content
-from trimtab.records.dumps.pickles.machine import NotDataError
 from trimtab.records.dumps.pickles.tensors import plain
+from trimtab.records.dumps.pickles.unpickler import NotDataError
 
 
 class Calls:
@@ -354,7 +354,7 @@ def test_reading_a_file_of_torch_imports_no_torch(tmp_path: Path):
 
 
 def test_every_operation_of_every_protocol_is_either_ours_or_refused():
-    from trimtab.records.dumps.pickles.machine import PlainUnpickler
+    from trimtab.records.dumps.pickles.unpickler import PlainUnpickler
 
     known = {opcode.code.encode("latin1")[0] for opcode in pickletools.opcodes}
     assert known <= PlainUnpickler.dispatch.keys()

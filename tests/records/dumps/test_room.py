@@ -22,7 +22,7 @@ from trimtab.cli.app import app
 from trimtab.errors import RecordError
 from trimtab.records.dumps import columns, jsonl, load, room
 from trimtab.records.dumps.pickles import pickle_content
-from trimtab.records.dumps.pickles.machine import NotDataError
+from trimtab.records.dumps.pickles.unpickler import NotDataError
 
 NAMED = {"behavior": "old"}
 ROW = {"tokens": [1, 2, 3], "behavior": [-0.5, -0.25, -1.0], "proximal": [-0.5, -0.5, -1.0]}

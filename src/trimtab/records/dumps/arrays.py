@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles.tensors import from_bfloat16
+from trimtab.records.dumps.reader import DumpFile
 from trimtab.records.dumps.room import check_room, check_unpacked
 
 _TYPES = {

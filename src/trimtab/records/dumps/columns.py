@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError, nearest
 from trimtab.records.dumps.arrays import named_arrays
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import DumpReader, line_records
+from trimtab.records.dumps.reader import DumpFile, DumpReader, line_records
 from trimtab.records.dumps.room import TOKEN, check_room, free_room
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 from trimtab.records.saved import COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN

@@ -10,17 +10,15 @@ from typing import Any
 
 from trimtab.errors import RecordError, TrimtabError, nearest
 from trimtab.records.dumps.columns import BY_COLUMNS, columns_reader
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.fill import without_fills
 from trimtab.records.dumps.miles import MILES_DASHBOARD, MILES_LOSS
 from trimtab.records.dumps.nemo_rl import NEMO_RL, NEMO_RL_FIRST
 from trimtab.records.dumps.open_instruct import OPEN_INSTRUCT
 from trimtab.records.dumps.own import OWN_RUN, RECORDED
 from trimtab.records.dumps.prime_rl import PRIME_RL_EXPORT, PRIME_RL_TRACES, VERIFIERS
-from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.reader import DumpFile, DumpReader
 from trimtab.records.dumps.roll import ROLL
 from trimtab.records.dumps.room import REMEDY, Meter, RoomError
-from trimtab.records.dumps.row import DumpRow, Gathering
+from trimtab.records.dumps.row import DumpRow, Gathering, without_fills
 from trimtab.records.dumps.skyrl import SKYRL
 from trimtab.records.dumps.slime import SLIME_RANKS, SLIME_ROLLOUT, SLIME_TRAIN
 from trimtab.records.dumps.text_only import AREAL, MS_SWIFT, TRL

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.records.dumps.columns import parquet_rows
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import RECORDER, DumpReader, sample_records
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader, sample_records
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 
 _LOSS = {

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import RECORDER, DumpReader
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader
 from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _LOG_PROBS = {

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import RECORDER, DumpReader
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column
 
 

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.records.dumps.columns import NAMES, group_bytes, parquet_rows
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.reader import DumpFile, DumpReader
 from trimtab.records.dumps.room import check_room
 from trimtab.records.dumps.row import DumpRow, after
 from trimtab.records.rollouts import Rollouts

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.jsonl import json_lines
-from trimtab.records.dumps.reader import RECORDER, DumpReader
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader
 from trimtab.records.dumps.row import DumpRow, float_column, int_column, mask_column
 
 _STREAMS = {"current": "trainer_logprobs", "advantage": "advantages"}

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles import torch_content
-from trimtab.records.dumps.pickles.husk import Husk
-from trimtab.records.dumps.pickles.tensors import plain
-from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
+from trimtab.records.dumps.pickles.tensors import Husk, plain
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader, whole_record
 from trimtab.records.dumps.row import DumpRow, padded_rows
 
 _NAME = "roll.distributed.scheduler.protocol.DataProto"

@@ -1,10 +1,10 @@
-"""One sequence as a file has it, and many of them gathered as a `SavedBatch`."""
+"""One sequence as a file has it, many of them gathered as a `SavedBatch`, and numbers that stand for a log-prob nobody knows."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
-from trimtab.records.saved import COLUMNS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
+from trimtab.records.saved import COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,7 +90,7 @@ class Gathering:
         notes = list(origin.notes)
         if per_sequence["group"] is None and per_token["tokens"] is not None:
             per_sequence["group"] = _groups_of(offsets, per_token["tokens"], per_token["trained"], per_sequence["step"])
-            notes.append("Groups are the sequences of a step with the same prompt tokens: the file names none.")
+            notes.append("The file names no groups: sequences of a step with the same prompt tokens form one.")
         if partly:
             notes.append(f"Only some sequences have {', '.join(partly)}; the others count as unknown.")
         noted = Origin(framework=origin.framework, files=origin.files, notes=tuple(notes), absent=origin.absent)
@@ -195,3 +195,62 @@ def _groups_of(
         key = -1 if steps is None else int(steps[index]), tokens[start : start + first].tobytes()
         groups.append(seen.setdefault(key, len(seen)))
     return np.array(groups, np.int64)
+
+
+FILLS = (1.0, -30.0, -100.0, -999.0, -1e3, -9999.0, -1e4, -1e5, -1e6, -1e9, -1e10, float(np.finfo(np.float32).min))
+"""Written where there is nothing; no log-prob happens to be one of them to the last bit."""
+_IMPOSSIBLE = 0.1
+"""A log-prob above this is of a probability above 1: no rounding does that, a sentinel does."""
+_NEAR = -1e-3
+_FAR = -0.5
+_USUAL = 0.01
+
+
+def without_fills(batch: SavedBatch) -> SavedBatch:
+    """The batch with NaN for what a writer filled in, and a note on each sort."""
+    known = {name: getattr(batch, name) for name in LOG_PROBS if getattr(batch, name) is not None}
+    mended: dict[str, Any] = {}
+    notes: list[str] = []
+    for name, values in known.items():
+        sorts = _sorts(name, known, batch.trained)
+        filled = np.logical_or.reduce(list(sorts.values()))
+        if filled.any():
+            mended[name] = np.where(filled, np.float32(np.nan), values)
+        notes += [_note(name, words, found, batch.trained) for words, found in sorts.items() if found.any()]
+    origin = replace(batch.origin, notes=(*batch.origin.notes, *notes))
+    return replace(batch, origin=origin, **mended)
+
+
+def _sorts(name: str, known: Mapping[str, NDArray[Any]], trained: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
+    values = known[name]
+    with np.errstate(invalid="ignore"):
+        zero = values == 0
+        return {
+            "0.0 outside the mask": zero & ~trained,
+            "0.0 beside a log-prob of the other side that is far from it": _zeros(name, known, zero & trained),
+            "a filler such as -30 or -9999": np.isin(values, np.array(FILLS, np.float32)),
+            "infinite": np.isinf(values),
+            "above 0, which no log-prob is": np.isfinite(values) & (values > _IMPOSSIBLE),
+        }
+
+
+def _zeros(name: str, known: Mapping[str, NDArray[Any]], zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Zeros of trained tokens to which another policy gave less than 0.6.
+
+    A token of probability 1 has a true log-prob of 0.0, and the other side is near it. So are values just below 0: where those
+    are far from the other side too, the columns are shifted or of other tokens, and their zeros are left for an audit to see.
+    """
+    other = next((column for key, column in known.items() if key != name), None)
+    if other is None or not zero.any():
+        return np.zeros_like(zero)
+    far = other < _FAR
+    near = (known[name] < 0) & (known[name] > _NEAR) & np.isfinite(other)
+    if near.any() and float((far & near).sum()) > _USUAL * float(near.sum()):
+        return np.zeros_like(zero)
+    return zero & far
+
+
+def _note(name: str, words: str, found: NDArray[np.bool_], trained: NDArray[np.bool_]) -> str:
+    total, inside = int(found.sum()), int((found & trained).sum())
+    share = f", {inside} of them trained" if 0 < inside < total else ", all of them trained" if inside else ""
+    return f"{name}: {total} values are {words} and count as missing{share}."

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles import torch_content
 from trimtab.records.dumps.pickles.tensors import typed_bytes
-from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader, whole_record
 from trimtab.records.dumps.row import DumpRow, padded_rows
 
 _COLUMNS = {

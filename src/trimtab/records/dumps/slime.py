@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles.tensors import plain
-from trimtab.records.dumps.reader import RECORDER, DumpReader, sample_records
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader, sample_records
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
 
 _TRAINED = {

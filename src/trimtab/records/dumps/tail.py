@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.jsonl import last_line_end
 from trimtab.records.dumps.loading import batch_of, readers_of
-from trimtab.records.dumps.reader import DumpReader
+from trimtab.records.dumps.reader import DumpFile, DumpReader
 from trimtab.records.saved import SavedBatch, part_of
 
 Pair = tuple[DumpFile, DumpReader]

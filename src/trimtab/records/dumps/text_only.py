@@ -10,8 +10,7 @@ import numpy as np
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.columns import parquet_rows
-from trimtab.records.dumps.dump_file import DumpFile
-from trimtab.records.dumps.reader import RECORDER, DumpReader
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader
 from trimtab.records.dumps.row import DumpRow, text_row
 
 _TEXT = ("The file has text only, no tokens and no log-probs.",)

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.dump_file import DumpFile
 from trimtab.records.dumps.pickles import torch_content
-from trimtab.records.dumps.pickles.husk import Husk
-from trimtab.records.dumps.pickles.tensors import plain, typed_bytes
-from trimtab.records.dumps.reader import RECORDER, DumpReader, whole_record
+from trimtab.records.dumps.pickles.tensors import Husk, plain, typed_bytes
+from trimtab.records.dumps.reader import RECORDER, DumpFile, DumpReader, whole_record
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column, padded_rows, text_row
 
 _COLUMNS = {

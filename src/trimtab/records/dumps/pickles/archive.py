@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
-from trimtab.records.dumps.pickles.husk import StandIn
-from trimtab.records.dumps.pickles.machine import NotDataError, unpickle
-from trimtab.records.dumps.pickles.tensors import elements, width
+from trimtab.records.dumps.pickles.tensors import StandIn, elements, width
+from trimtab.records.dumps.pickles.unpickler import NotDataError, unpickle
 
 _HEADER = 30
 """Bytes of a member's header before its name."""

@@ -1,10 +1,10 @@
-"""Tensors out of their bytes, as arrays of numpy: every size is checked against what the file has."""
+"""What a pickle gets in place of the objects it names, tensors as arrays of numpy among them: every size is checked against the file."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,26 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
-from trimtab.records.dumps.pickles.husk import Husk, StandIn
+
+
+class StandIn:
+    """In place of a function or class that a pickle names."""
+
+    __slots__ = ("make", "name")
+
+    def __init__(self, name: str, make: Callable[..., Any]) -> None:
+        self.name, self.make = name, make
+
+
+class Husk:
+    """An object of a foreign class: the class's name, and the state it would have had."""
+
+    __slots__ = ("arguments", "name", "state")
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name, self.arguments = name, arguments
+        self.state: Any = None
+
 
 MOST_REPEATED = 1 << 28
 """Elements of a tensor that repeats its storage (stride 0); more is no batch but an attempt on the memory."""

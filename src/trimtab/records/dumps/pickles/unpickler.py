@@ -1,4 +1,4 @@
-"""The machine that runs a pickle's operations: Python's own, with only those that build plain data left in it."""
+"""The unpickler that runs a pickle's operations: Python's own, with only those that build plain data left in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
-from trimtab.records.dumps.pickles.admitted import ADMITTED
-from trimtab.records.dumps.pickles.husk import Husk, StandIn
+from trimtab.records.dumps.pickles.allow_list import ADMITTED
+from trimtab.records.dumps.pickles.tensors import Husk, StandIn
 from trimtab.records.dumps.room import REMEDY, RoomError, free_room
 
 PersistentLoad = Callable[[Any], Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from trimtab.audit.causes.evidence import CauseResult, inconclusive
 from trimtab.audit.gap import FLOOR, Bools, Floats, Gap, Ints
-from trimtab.audit.result import RungResult, cannot_tell
 from trimtab.records.saved import SavedBatch
 
 SURE = 12.0
@@ -18,10 +18,10 @@ RUN = 3
 MOST_VALUES = 50
 
 
-def mask(gap: Gap, batch: SavedBatch) -> RungResult:
+def mask(gap: Gap, batch: SavedBatch) -> CauseResult:
     """The mask holds tokens that nobody sampled: a beginning that all samples of a group share, an end of one repeated token."""
     if batch.tokens is None:
-        return cannot_tell("token ids")
+        return inconclusive("token ids")
     prompt, groups, shared = _prompt(gap, batch)
     padding, ends = _padding(gap, batch)
     bad = np.zeros(len(batch.trained), np.bool_)
@@ -29,16 +29,16 @@ def mask(gap: Gap, batch: SavedBatch) -> RungResult:
     inside = bad[gap.at]
     share = float((bad & batch.trained).sum() / max(batch.trained.sum(), 1))
     told = (
-        f"In {shared:,} of {groups:,} groups all samples begin with the same trained tokens, beyond chance; {ends:,} of {len(batch):,} "
-        f"sequences end in {RUN} or more equal trained tokens."
+        f"In {shared:,} of {groups:,} groups all samples start with the same trained tokens, beyond chance; {ends:,} of {len(batch):,} "
+        f"sequences end in {RUN} or more identical trained tokens."
     )
     if not share:
         if not groups:
-            return cannot_tell("group of at least two samples", told)
-        return RungResult(verdict="ruled out", statistic=told)
+            return inconclusive("groups of at least two samples", told)
+        return CauseResult(verdict="ruled out", statistic=told)
     rest = gap.where(~inside)
     what = " and ".join(name for name, there in (("the prompt", len(prompt)), ("padding", len(padding))) if there)
-    return RungResult(
+    return CauseResult(
         verdict="found",
         statistic=told,
         rest=rest,
@@ -157,18 +157,18 @@ def _common_values(values: Floats) -> Floats:
     return known[often[np.argsort(-counts[often])]][:MOST_VALUES]
 
 
-def missing(gap: Gap) -> RungResult:
+def missing(gap: Gap) -> CauseResult:
     """Log-probs that were never returned, as NaN or as a number that stands for one."""
     absent = filled(gap)
     every = len(gap) + gap.missing
     values = sorted(set(np.round(gap.behavior[absent][:10_000], 4).tolist()), key=abs)[:3]
     told = (
-        f"{gap.missing:,} of {every:,} trained tokens have no log-prob; {int(absent.sum()):,} have one number for all"
+        f"{gap.missing:,} of {every:,} trained tokens have no log-prob; {int(absent.sum()):,} have one value in common"
         f"{' (' + ', '.join(f'{value:g}' for value in values) + ')' if absent.any() else ''}."
     )
     rest = gap.where(~absent)
     if absent.mean() > 5e-4 if len(gap) else False:
-        return RungResult(verdict="found", statistic=told, share=_share(gap, rest), rest=rest)
+        return CauseResult(verdict="found", statistic=told, share=_share(gap, rest), rest=rest)
     if gap.missing > 0.001 * every:
-        return RungResult(verdict="found", statistic=told, share=0.0)
-    return RungResult(verdict="suspected" if absent.any() or gap.missing else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=told, share=0.0)
+    return CauseResult(verdict="suspected" if absent.any() or gap.missing else "ruled out", statistic=told)

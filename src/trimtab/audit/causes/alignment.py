@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from trimtab.audit.causes.evidence import NOTHING, CauseResult, mean_with_error
+from trimtab.audit.causes.mask import filled
+from trimtab.audit.causes.sampling import leaves_temperature_out, temperature_fit
 from trimtab.audit.gap import Bools, Floats, Gap, Ints
-from trimtab.audit.result import NOTHING, RungResult
-from trimtab.audit.rungs.mask import filled
-from trimtab.audit.rungs.sampling import leaves_temperature_out, temperature_fit
-from trimtab.audit.statistics import mean_with_error
 
 LAGS = (-3, -2, -1, 1, 2, 3)
 APART = 0.3
@@ -25,37 +24,37 @@ JUMP = 1.0
 """|ℓ| of a token that is plainly not the one that was sampled."""
 
 
-def shift(gap: Gap) -> RungResult:
+def shift(gap: Gap) -> CauseResult:
     """Log-probs of one side stand a token or more early or late, in every sequence alike."""
     if not gap.is_open:
         return NOTHING
     lag, judged = _best_lags(gap, np.ones(len(gap), np.bool_))
     if not judged.any():
-        return RungResult(
+        return CauseResult(
             verdict="ruled out",
-            statistic=f"No sequence is {APART:g} apart; the root mean square of ℓ is {gap.rms:.2g}.",
+            statistic=f"No sequence has a root mean square of ℓ above {APART:g}; that of the batch is {gap.rms:.2g}.",
         )
     common = max(LAGS, key=lambda each: int((lag[judged] == each).sum()))
     share = float((lag[judged] == common).mean())
     moved = _at_lag(gap, common)
     told = (
-        f"{share:.0%} of the sequences fit best with behavior moved by {common:+d}: there the root mean square of ℓ is "
-        f"{moved.rms:.2g}, as it stands {gap.rms:.2g}."
+        f"{share:.0%} of the sequences fit best with behavior shifted by {common:+d}: the root mean square of ℓ is then "
+        f"{moved.rms:.2g} instead of {gap.rms:.2g}."
     )
     if share < 0.5 or moved.rms > CLOSER * gap.rms:
         best = min((_at_lag(gap, each).rms, each) for each in (-1, 1))
-        told = f"Moved by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; as it stands, {gap.rms:.2g}."
-        return RungResult(verdict="ruled out", statistic=told)
-    return RungResult(
+        told = f"Shifted by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; unshifted, {gap.rms:.2g}."
+        return CauseResult(verdict="ruled out", statistic=told)
+    return CauseResult(
         verdict="found",
         statistic=told,
         share=1 - moved.size / gap.size,
         rest=moved,
-        remedy=f"Move the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
+        remedy=f"Shift the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
     )
 
 
-def retokenised(gap: Gap) -> RungResult:
+def retokenised(gap: Gap) -> CauseResult:
     """Text was cut into tokens again: indices slip along the sequence, or single tokens got the log-probs of others."""
     if not gap.is_open:
         return NOTHING
@@ -64,8 +63,8 @@ def retokenised(gap: Gap) -> RungResult:
     if slips >= max(3, 0.03 * many) and len(real) and _slips(real)[0] >= max(3, 0.03 * many):
         rest = gap.where(~_drifts(gap))
         rest = replace(rest, blurred=True)
-        told = f"In {slips:,} of {many:,} sequences the two sides agree at the start and later with a lag."
-        return RungResult(
+        told = f"In {slips:,} of {many:,} sequences the two sides line up at the start, and later only with a lag."
+        return CauseResult(
             verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
     return _jumps(gap)
@@ -80,7 +79,7 @@ def _slips(gap: Gap) -> tuple[int, int]:
     return int(slips.sum()), max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
 
 
-def _jumps(gap: Gap) -> RungResult:
+def _jumps(gap: Gap) -> CauseResult:
     """Few tokens far apart, most of them likelier to the trainer: no sampler that drew them would have called them so rare."""
     real = ~filled(gap)
     part = gap.where(real)
@@ -91,9 +90,9 @@ def _jumps(gap: Gap) -> RungResult:
     mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
     edges = float((part.first | part.last)[far].mean()) if far.any() else 0.0
     told = (
-        f"{far.mean():.2%} of the tokens are more than {JUMP:g} apart and hold {held:.0%} of the gap, {edges:.0%} of them at "
-        f"ends of turns; the mean ratio, each cut at {MOST_RATIO:g}, is {mean:.3f} ± {error:.3f}. "
-        "A sampler's own log-probs give at most 1."
+        f"{far.mean():.2%} of the tokens differ by more than {JUMP:g} and make up {held:.0%} of the gap; {edges:.0%} of them are at "
+        f"turn boundaries. The mean ratio, capped at {MOST_RATIO:g} per token, is {mean:.3f} ± {error:.3f}; with the sampler's own "
+        "log-probs it is at most 1."
     )
     positive = float((part.log_r[far] > 0).mean()) if far.any() else 0.0
     likely = held > 0.5 and far.mean() < 0.25 and far.sum() >= 5 and positive > 0.6
@@ -101,10 +100,10 @@ def _jumps(gap: Gap) -> RungResult:
         likely = False  # a high temperature that behavior leaves out moves rare tokens as far, by a rule that other tokens keep too
     if likely and mean - 1 > max(5 * error, 0.02):
         rest = replace(part.where(~far), blurred=True)
-        return RungResult(
+        return CauseResult(
             verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
-    return RungResult(
+    return CauseResult(
         verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=told
     )
 

@@ -7,9 +7,8 @@ from typing import cast
 
 import numpy as np
 
+from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult, inconclusive, rank_correlation, sequence_means
 from trimtab.audit.gap import FLOOR, Floats, Gap, Ints
-from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
-from trimtab.audit.statistics import rank_correlation, sequence_means
 
 MANY = 5.0
 """Standard errors from which a trend is no chance."""
@@ -37,12 +36,12 @@ def _apart(one: Floats, other: Floats) -> float:
     return float((one.mean() - other.mean()) / max(error, 1e-9))
 
 
-def bad_source(gap: Gap) -> RungResult:
+def bad_source(gap: Gap) -> CauseResult:
     """One engine, rank or shard is further apart than all others."""
     if not gap.is_open:
         return NOTHING
     if gap.source is None or len(gap.sources) < 2:
-        return cannot_tell("engine, rank or shard of each sequence")
+        return inconclusive("the engine, rank or shard of each sequence")
     levels, owner = _levels(gap), sequence_means(gap.source.astype(np.float64), gap.sequence)
     names, spreads = [], list[tuple[float, float, int]]()
     for each in np.unique(owner):
@@ -51,7 +50,7 @@ def bad_source(gap: Gap) -> RungResult:
             names.append(int(each))
             spreads.append((float(here.mean()), float(here.var(ddof=1)) / len(here), len(here)))
     if len(names) < 2:
-        return cannot_tell("several sequences of each engine")
+        return inconclusive("several sequences of each engine")
     worst = int(np.argmax([each[0] for each in spreads]))
     others = levels[(owner != names[worst])]
     apart = spreads[worst][0] - float(others.mean())
@@ -61,37 +60,37 @@ def bad_source(gap: Gap) -> RungResult:
     rest = gap.where(gap.source != names[worst])
     told = (
         f"Mean k2 is {gap.where(gap.source == names[worst]).size:.2g} for {gap.sources[names[worst]]} and {rest.size:.2g} for the "
-        f"others ({z:.1f} standard errors of its logarithm)."
+        f"others ({z:.1f} standard errors apart on a log scale)."
     )
     alone = apart > 2 * (max(rivals) - min(rivals)) if len(rivals) > 1 else True
     if z > MANY and apart > np.log(TIMES) and alone and gap.size > TIMES / 1.5 * rest.size:
-        return RungResult(
+        return CauseResult(
             verdict="found",
             statistic=told,
             rest=rest,
             share=1 - rest.size * len(rest) / (gap.size * len(gap)),
             remedy=f"Look at {gap.sources[names[worst]]}: its weights, its precision and its version of the engine.",
         )
-    return RungResult(verdict="suspected" if z > MANY and apart > np.log(1.5) else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if z > MANY and apart > np.log(1.5) else "ruled out", statistic=told)
 
 
-def stale(gap: Gap) -> RungResult:
+def stale(gap: Gap) -> CauseResult:
     """The weights that sampled are older than those that score: the gap grows with the age of the token."""
     if not gap.is_open:
         return NOTHING
     if gap.age is None or not (gap.age >= 0).any():
-        return cannot_tell("version of the weights that sampled each token")
+        return inconclusive("the version of the weights that sampled each token")
     known = gap.where(gap.age >= 0)
     assert known.age is not None
     youngest, oldest = int(known.age.min()), int(known.age.max())
     if youngest == oldest:
         if youngest == 0:
-            return RungResult(
+            return CauseResult(
                 verdict="ruled out", statistic="Every token was sampled by the weights that score it (age 0)."
             )
-        return RungResult(
+        return CauseResult(
             verdict="suspected",
-            statistic=f"Every token is {youngest} versions old; nothing younger to compare with.",
+            statistic=f"Every token is {youngest} versions old; there are no younger ones to compare with.",
             lacks="tokens of several ages",
         )
     size, age = _by_sequence(known, known.age)
@@ -105,21 +104,21 @@ def stale(gap: Gap) -> RungResult:
     )
     if z > MANY and eldest.size > TIMES * fresh.size:
         share = 1 - min(1.0, fresh.size / gap.size)
-        return RungResult(verdict="found", statistic=told, share=share, rest=fresh)
-    return RungResult(verdict="suspected" if z > 3 and eldest.size > 1.3 * fresh.size else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=told, share=share, rest=fresh)
+    return CauseResult(verdict="suspected" if z > 3 and eldest.size > 1.3 * fresh.size else "ruled out", statistic=told)
 
 
-def versions(gap: Gap) -> RungResult:
+def versions(gap: Gap) -> CauseResult:
     """The gap grows from step to step though the tokens say that they are as fresh as ever: weights do not arrive."""
     if not gap.is_open:
         return NOTHING
     if gap.age is None or gap.step is None:
-        return cannot_tell("version of each token and step of each sequence")
+        return inconclusive("the version of each token and the step of each sequence")
     known = _of_commonest_age(gap.where(gap.age >= 0))
     if not len(known) or known.step is None or np.ptp(known.step) == 0:
-        return cannot_tell(
-            "batch of several steps",
-            "Tokens of one age are all of one step; a gap that grows over steps cannot be seen.",
+        return inconclusive(
+            "a batch of several steps",
+            "All tokens of one age come from one step, so that a gap that grows over steps would not show.",
         )
     size, step = _by_sequence(known, known.step)
     low, high = np.quantile(step, [1 / 3, 2 / 3])
@@ -132,8 +131,8 @@ def versions(gap: Gap) -> RungResult:
     )
     if z > MANY and late.size > TIMES * early.size:
         share = 1 - min(1.0, early.size / gap.size)
-        return RungResult(verdict="found", statistic=told, share=share, rest=replace(early, blurred=True))
-    return RungResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=told, share=share, rest=replace(early, blurred=True))
+    return CauseResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
 
 
 def _of_commonest_age(gap: Gap) -> Gap:
@@ -142,7 +141,7 @@ def _of_commonest_age(gap: Gap) -> Gap:
     return gap.where(ages == np.bincount(ages).argmax()) if len(ages) else gap
 
 
-def stale_cache(gap: Gap) -> RungResult:
+def stale_cache(gap: Gap) -> CauseResult:
     """The gap grows or fades along the response among tokens of like probability: old keys and values, or a context that is cut."""
     if not gap.is_open:
         return NOTHING
@@ -151,25 +150,25 @@ def stale_cache(gap: Gap) -> RungResult:
     early, late = _thirds(gap)
     far = (early + late) > 0.1 * (early + late).mean() if len(early) else np.empty(0, np.bool_)
     if far.sum() < 2 * FEWEST:
-        return cannot_tell("sequences of at least 12 tokens")
+        return inconclusive("sequences of at least 12 tokens")
     lean = (late - early)[far] / (late + early)[far]  # −1: all of it early; 1: all of it late
     z = float(lean.mean() / max(lean.std(ddof=1) / np.sqrt(len(lean)), 1e-9))
     first, last = float(early.mean()), float(late.mean())
     grows = last > first
     times = max(first, last) / max(min(first, last), 1e-12)
     told = (
-        f"Squared ℓ among tokens of like probability is {first:.2g} of the usual in the first third of responses and {last:.2g} in the "
-        f"last ({abs(z):.1f} standard errors between them)."
+        f"Against tokens of similar probability, squared ℓ is {first:.2g} times the usual in the first third of responses and "
+        f"{last:.2g} times in the last ({abs(z):.1f} standard errors apart)."
     )
     if abs(z) > MANY and times > TIMES and (z > 0) == grows:
         remedy = (
-            "Look at what changes with length: a window or an evicted cache, positions, a cache of low precision."
+            "Look at what changes with length: a sliding window, cache eviction, position encoding, a cache of low precision."
             if grows
-            else "Reset the prefix cache when weights change: the prompts' keys and values are of older ones."
+            else "Reset the prefix cache when weights change: the prompts' keys and values come from older weights."
         )
         share = float(1 - min(1.0, min(first, last) / np.mean(gap.evened**2)))
-        return RungResult(verdict="found", statistic=told, share=share, remedy=remedy, rest=replace(gap, blurred=True))
-    return RungResult(verdict="suspected" if abs(z) > MANY and times > 1.5 else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=told, share=share, remedy=remedy, rest=replace(gap, blurred=True))
+    return CauseResult(verdict="suspected" if abs(z) > MANY and times > 1.5 else "ruled out", statistic=told)
 
 
 def _thirds(gap: Gap) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""The ladder: verdicts on batches made by hand, what it lacks said, and shares that add up."""
+"""The causes: verdicts on batches made by hand, missing data named, and shares that add up."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.audit import made
+from trimtab.audit.causes import numerics
+from trimtab.audit.causes.evidence import mean_with_error, rank_correlation
+from trimtab.audit.causes.numerics import SURE, bias_measure
+from trimtab.audit.causes.sampling import temperature_shift
+from trimtab.audit.causes.sources import versions
+from trimtab.audit.diagnose import CAUSES, diagnose
 from trimtab.audit.gap import gap_of
-from trimtab.audit.ladder import RUNGS, climb
-from trimtab.audit.rungs import numerics
-from trimtab.audit.rungs.numerics import SURE, bias_measure
-from trimtab.audit.rungs.sampling import temperature_shift
-from trimtab.audit.rungs.sources import versions
-from trimtab.audit.statistics import mean_with_error, rank_correlation
 from trimtab.errors import InputError
 from trimtab.records.saved import SavedBatch
 
@@ -24,11 +24,11 @@ def moved(batch: SavedBatch, by: np.ndarray) -> SavedBatch:
 
 
 def found(batch: SavedBatch, second: np.ndarray | None = None) -> list[str]:
-    return [step.rung.name for step in climb(batch, second) if step.verdict == "found"]
+    return [step.cause.name for step in diagnose(batch, second) if step.verdict == "found"]
 
 
 def verdict(batch: SavedBatch, name: str) -> str:
-    return next(step.verdict for step in climb(batch) if step.rung.name == name)
+    return next(step.verdict for step in diagnose(batch) if step.cause.name == name)
 
 
 def test_nothing_is_found_where_both_sides_agree():
@@ -48,7 +48,9 @@ def test_values_outside_the_mask_change_no_word():
         name: np.where(batch.trained, getattr(batch, name), value).astype(np.float32)
         for name, value in (("behavior", 1e9), ("proximal", -np.inf), ("advantage", np.nan))
     }
-    assert [step.statistic for step in climb(replace(batch, **spoilt))] == [step.statistic for step in climb(batch)]
+    assert [step.statistic for step in diagnose(replace(batch, **spoilt))] == [
+        step.statistic for step in diagnose(batch)
+    ]
 
 
 @pytest.mark.parametrize("by", [-2, -1, 1, 2])
@@ -56,8 +58,8 @@ def test_a_shift_is_found_with_its_size_and_what_is_under_it_is_still_seen(by: i
     batch = made.batch(noise=0.02)
     late = batch.behavior.copy().reshape(64, -1)
     late[:, 5:] = np.roll(late[:, 5:], by, axis=1)
-    steps = climb(replace(batch, behavior=late.ravel()))
-    assert [step.rung.name for step in steps if step.verdict == "found"] == ["shift", "precision"]
+    steps = diagnose(replace(batch, behavior=late.ravel()))
+    assert [step.cause.name for step in steps if step.verdict == "found"] == ["shift", "precision"]
     assert f"{by:+d}" in steps[0].remedy
     shares = [step.share for step in steps if step.verdict == "found"]
     assert sum(shares) == pytest.approx(1.0)
@@ -82,7 +84,7 @@ def test_missing_values_that_are_marked_as_such_are_found_without_a_share_of_the
     spoilt = replace(
         batch, behavior=np.where(np.arange(len(batch.trained)) % 50 == 49, np.nan, batch.behavior).astype(np.float32)
     )
-    step = next(each for each in climb(spoilt) if each.rung.name == "missing")
+    step = next(each for each in diagnose(spoilt) if each.cause.name == "missing")
     assert (step.verdict, step.share) == ("found", 0.0)
 
 
@@ -103,8 +105,8 @@ def test_a_prompt_in_the_mask_is_found_by_what_the_samples_of_a_group_share():
     assert found(replace(shared, trained=whole)) == ["mask"]
     unknown = np.where(batch.trained, shared.behavior, np.nan).astype(np.float32)
     assert found(replace(shared, trained=whole, behavior=unknown))[0] == "mask"
-    assert verdict(replace(shared, trained=whole, group=None), "mask") == "cannot be told"
-    assert verdict(replace(shared, trained=whole, tokens=None), "mask") == "cannot be told"
+    assert verdict(replace(shared, trained=whole, group=None), "mask") == "inconclusive"
+    assert verdict(replace(shared, trained=whole, tokens=None), "mask") == "inconclusive"
 
 
 def test_ratios_on_a_plateau_below_one_are_truncated_sampling():
@@ -126,11 +128,11 @@ def test_one_engine_of_four_is_found_and_named_and_needs_engines():
     bad = np.repeat(np.array([name == "engine-2" for name in batch.source]), 45)
     noise = np.random.default_rng(3).normal(size=len(bad)) * 0.2
     spoilt = moved(batch, np.where(bad, noise, 0.0))
-    step = next(each for each in climb(spoilt) if each.rung.name == "source")
+    step = next(each for each in diagnose(spoilt) if each.cause.name == "source")
     assert step.verdict == "found"
     assert "engine-2" in step.statistic
     assert step.share > 0.99
-    assert verdict(replace(spoilt, source=None), "source") == "cannot be told"
+    assert verdict(replace(spoilt, source=None), "source") == "inconclusive"
 
 
 def test_a_gap_that_grows_with_age_is_staleness_and_one_that_does_not_is_none():
@@ -140,7 +142,7 @@ def test_a_gap_that_grows_with_age_is_staleness_and_one_that_does_not_is_none():
     stale = replace(moved(batch, noise), versions=np.repeat(7 - age, 45), source=None)
     assert found(stale) == ["stale"]
     assert verdict(made.batch(noise=0.02, versions=np.repeat(7 - age, 45)), "stale") == "ruled out"
-    assert verdict(replace(stale, versions=None), "stale") == "cannot be told"
+    assert verdict(replace(stale, versions=None), "stale") == "inconclusive"
     assert verdict(replace(stale, versions=np.full_like(stale.versions, 5)), "stale") == "suspected"
 
 
@@ -172,7 +174,7 @@ def test_a_gap_that_grows_or_fades_along_the_response_is_the_cache(slope: int, w
     place = np.tile(np.maximum(np.arange(45) - 5, 0), 64)
     size = place if slope > 0 else 40 - place
     noise = np.random.default_rng(6).normal(size=len(place)) * 0.002 * size
-    step = next(each for each in climb(moved(batch, noise)) if each.rung.name == "cache")
+    step = next(each for each in diagnose(moved(batch, noise)) if each.cause.name == "cache")
     assert step.verdict == "found"
     assert word in step.remedy
 
@@ -258,8 +260,8 @@ def test_a_batch_with_one_side_only_is_refused_with_the_remedy():
 @pytest.mark.parametrize("sequences", [1, 2, 3])
 def test_few_sequences_are_judged_without_an_accident(sequences: int):
     for length in (1, 2, 12):
-        steps = climb(made.batch(sequences=sequences, length=length, noise=0.1))
-        assert [step.rung for step in steps] == list(RUNGS)
+        steps = diagnose(made.batch(sequences=sequences, length=length, noise=0.1))
+        assert [step.cause for step in steps] == list(CAUSES)
 
 
 def test_a_batch_without_trained_tokens_has_no_gap():

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.audit.causes.evidence import NOTHING, CauseResult, mean_with_error
 from trimtab.audit.gap import Floats, Gap, Ints
-from trimtab.audit.result import NOTHING, RungResult
-from trimtab.audit.statistics import mean_with_error
 from trimtab.records.saved import SavedBatch
 
 LIKENESS = 0.45
@@ -24,7 +23,7 @@ FEW = 20
 """Tokens with a fellow behind the same beginning under which no power is fitted on them."""
 
 
-def truncation(gap: Gap) -> RungResult:
+def truncation(gap: Gap) -> CauseResult:
     """Tokens drawn from the likeliest only, their log-probs renormalised over those: the ratio is the mass that was kept."""
     if not gap.is_open:
         return NOTHING
@@ -33,13 +32,13 @@ def truncation(gap: Gap) -> RungResult:
     above = float((gap.log_r[real] > 0).mean()) if real.any() else 0.5
     least = float(np.exp(np.quantile(gap.held, 0.01)))
     told = (
-        f"The mean ratio is {mean:.4f} ± {error:.4f}, and of the tokens that differ {above:.1%} have one above 1; the lowest "
-        f"hundredth begins at {least:.2f}."
+        f"The mean ratio is {mean:.4f} ± {error:.4f}, and {above:.1%} of the tokens that differ have a ratio above 1; the "
+        f"1st percentile is {least:.2f}."
     )
     positive = 2 * float(gap.k2[gap.log_r > 0].sum()) / max(float(gap.k2.sum()), 1e-300)
     if mean < 1 - max(6 * error, 2e-3) and (above < 0.05 or positive < 0.02):
         rest = replace(gap, log_r=np.where(gap.log_r < 0, 0.0, gap.log_r), blurred=True)
-        return RungResult(
+        return CauseResult(
             verdict="found",
             statistic=told,
             share=1 - min(1.0, positive),
@@ -47,7 +46,7 @@ def truncation(gap: Gap) -> RungResult:
             remedy=f"Sample without top-p, top-k or min-p, or replay the sampler's token set in the trainer: it keeps {mean:.1%}.",
         )
     doubtful = mean < 1 - max(5 * error, 2e-3) and above < 0.2
-    return RungResult(verdict="suspected" if doubtful else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if doubtful else "ruled out", statistic=told)
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def leaves_temperature_out(gap: Gap, fit: TemperatureFit) -> bool:
     return fit.explained >= LIKENESS and not _tells_behavior(gap)
 
 
-def temperature(gap: Gap) -> RungResult:
+def temperature(gap: Gap) -> CauseResult:
     """The sampler divides its logits by a temperature and the trainer does not, or by another."""
     if not gap.is_open:
         return NOTHING
@@ -141,10 +140,10 @@ def temperature(gap: Gap) -> RungResult:
     told = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap."
     if fit.explained < LIKENESS or not _tells_behavior(gap):
         doubt = fit.explained > 0.3 and _tells_behavior(gap)
-        return RungResult(verdict="suspected" if doubt else "ruled out", statistic=told)
+        return CauseResult(verdict="suspected" if doubt else "ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r - fit.fitted, blurred=True)
     fit = _with_shared(fit, gap.behavior, gap.log_r, gap.context)
-    return RungResult(
+    return CauseResult(
         verdict="found",
         statistic=f"Behavior raised to a power explains {fit.explained:.0%} of the gap; {_origin(fit)}.",
         share=fit.explained,
@@ -156,15 +155,15 @@ def temperature(gap: Gap) -> RungResult:
 def _origin(fit: TemperatureFit) -> str:
     """How well the power is known, and by what."""
     if fit.error is None:
-        return f"the power is {fit.words}, by single tokens: no samples that begin alike show it more closely"
-    return f"by samples that begin alike the power is {fit.words}"
+        return f"the power is {fit.words}, estimated token by token: no samples share a beginning, which would narrow it down"
+    return f"by samples that share a beginning, the power is {fit.words}"
 
 
-def with_drawn(found: RungResult, by_model: DrawnTemperature) -> RungResult:
+def with_drawn(found: CauseResult, by_model: DrawnTemperature) -> CauseResult:
     """The result with what a model says: a temperature that neither side applies leaves no gap, only unlikely tokens."""
     told = (
-        f"{found.statistic} By the model, tokens were drawn at {by_model.drawn:.2f} and behavior is reported for "
-        f"{by_model.reported:g} ({by_model.z:.1f} standard errors)."
+        f"{found.statistic} By the model, tokens were drawn at temperature {by_model.drawn:.2f}, and behavior is reported for "
+        f"{by_model.reported:g} ({by_model.z:.1f} standard errors apart)."
     )
     if found.verdict == "found" or not by_model.is_apart:
         return replace(found, statistic=told)
@@ -173,11 +172,14 @@ def with_drawn(found: RungResult, by_model: DrawnTemperature) -> RungResult:
         verdict="found",
         statistic=told,
         share=None,
-        remedy=f"Tokens were drawn at a temperature of about {by_model.drawn:.2f} that behavior leaves out: have it reported with it.",
+        remedy=(
+            f"Tokens were drawn at a temperature of about {by_model.drawn:.2f} that behavior leaves out: have the engine report log-probs "
+            "at that temperature."
+        ),
     )
 
 
-def raw_log_probs(gap: Gap) -> RungResult:
+def raw_log_probs(gap: Gap) -> CauseResult:
     """The sampler reports log-probs before its temperature; tokens were drawn as the trainer says, not as behavior does."""
     if not gap.is_open:
         return NOTHING
@@ -188,10 +190,10 @@ def raw_log_probs(gap: Gap) -> RungResult:
         f"{max(fit.explained, 0):.0%} of the gap."
     )
     if gap.blurred or not leaves_temperature_out(gap, fit):
-        return RungResult(verdict="ruled out", statistic=told)
+        return CauseResult(verdict="ruled out", statistic=told)
     rest = replace(gap, log_r=gap.log_r + fit.fitted, blurred=True)
     fit = _with_shared(fit, gap.scored, -gap.log_r, gap.context)
-    return RungResult(
+    return CauseResult(
         verdict="found",
         statistic=(
             f"The mean inverse ratio is {mean:.3f} ± {error:.3f}; the trainer's log-probs raised to a power explain "

@@ -1,4 +1,4 @@
-"""What is left: noise of the trainer itself, heavy tails, and a bias that no rung explains; `precision` is beside."""
+"""What is left: noise of the trainer itself, heavy tails, and a bias that no other cause explains; `precision` is beside."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult, inconclusive
 from trimtab.audit.gap import FLOOR, Gap
-from trimtab.audit.result import BLURRED, NOTHING, RungResult, cannot_tell
 
 HEAVY = 0.3
 """Median over root mean square of |ℓ| among tokens of like probability: 0.67 for a normal distribution, 0 for rare jumps."""
@@ -18,26 +18,26 @@ SURE = 8.0
 """Standard errors from which it is no accident."""
 
 
-def trainer(gap: Gap) -> RungResult:
+def trainer(gap: Gap) -> CauseResult:
     """Two scorings of the same tokens by the same weights differ: the trainer's own recomputation is noisy."""
     if not gap.is_open:
         return NOTHING
     if gap.second is None:
-        return cannot_tell("second scoring by the same weights (--model twice)")
+        return inconclusive("a second scoring by the same weights (--model twice)")
     both = np.isfinite(gap.second)
     apart = np.clip((gap.scored - gap.second)[both], -10, 10)
     noise = float((apart**2).mean()) / 4 if both.any() else 0.0  # each scoring has half of their variance
     share = min(1.0, noise / gap.size)
     told = (
         f"The two scorings are {np.sqrt(4 * noise):.2g} apart (root mean square); half of that variance is {share:.0%} "
-        "of that of the gap to the sampler."
+        "of the variance of the gap to the sampler."
     )
     if np.sqrt(2 * noise) > FLOOR and share > 0.3:
-        return RungResult(verdict="found", statistic=told, share=share, rest=replace(gap, blurred=True))
-    return RungResult(verdict="suspected" if share > 0.1 else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=told, share=share, rest=replace(gap, blurred=True))
+    return CauseResult(verdict="suspected" if share > 0.1 else "ruled out", statistic=told)
 
 
-def tails(gap: Gap) -> RungResult:
+def tails(gap: Gap) -> CauseResult:
     """Few tokens jump while most agree: experts that a router chose otherwise, or another rare event."""
     if not gap.is_open:
         return NOTHING
@@ -47,15 +47,15 @@ def tails(gap: Gap) -> RungResult:
     order = np.sort(gap.k2)[::-1]
     most = float(order[: max(1, len(order) // 100)].sum() / order.sum())
     told = (
-        f"The median of |ℓ| among tokens of like probability is {weight:.2f} of its root mean square (0.67 for a normal); "
-        f"1 % of the tokens hold {most:.0%} of the gap."
+        f"Among tokens of similar probability the median of |ℓ| is {weight:.2f} of its root mean square (0.67 for a normal "
+        f"distribution); the top 1 % of the tokens make up {most:.0%} of the gap."
     )
     if weight < HEAVY:
         rest = gap.where(np.abs(gap.evened) < 1)
-        return RungResult(
+        return CauseResult(
             verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
-    return RungResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
 
 
 def _weight(gap: Gap) -> float:
@@ -101,13 +101,13 @@ def bias_measure(gap: Gap) -> BiasMeasure:
     )
 
 
-def bias(gap: Gap) -> RungResult:
+def bias(gap: Gap) -> CauseResult:
     """Independent noise averages out as 1/√T over a sequence; what does not is a bias."""
     if not gap.is_open:
         return NOTHING
     found = bias_measure(gap)
     if not found.expected:
-        return cannot_tell("eight sequences of at least eight tokens")
+        return inconclusive("eight sequences of at least eight tokens")
     told = (
         f"Sequence means of ℓ spread {found.spread / found.expected:.1f} times as far as independent tokens would: {found.carried:.0%} of "
         f"their variance does not average out with length ({found.z:.1f} standard errors)."
@@ -115,5 +115,5 @@ def bias(gap: Gap) -> RungResult:
     if gap.blurred:
         return replace(BLURRED, statistic=told)
     if found.z > SURE and found.carried > CARRIED:
-        return RungResult(verdict="suspected", statistic=told, share=found.carried)
-    return RungResult(verdict="ruled out", statistic=told)
+        return CauseResult(verdict="suspected", statistic=told, share=found.carried)
+    return CauseResult(verdict="ruled out", statistic=told)

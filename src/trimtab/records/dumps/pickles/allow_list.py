@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.errors import RecordError
 from trimtab.records.dumps.pickles import tensors
-from trimtab.records.dumps.pickles.husk import Husk, StandIn
+from trimtab.records.dumps.pickles.tensors import Husk, StandIn
 
 
 def _dict_of(items: Any = ()) -> dict[Any, Any]:

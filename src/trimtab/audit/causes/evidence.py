@@ -1,10 +1,47 @@
-"""Statistics of tokens that come in sequences: tokens of one sequence are no independent witnesses."""
+"""The result of testing a cause, and statistics of tokens that come in sequences: those of one sequence are no independent witnesses."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
-from trimtab.audit.gap import Floats, Ints
+from trimtab.audit.gap import Floats, Gap, Ints
+
+CauseVerdict = Literal["ruled out", "suspected", "found", "inconclusive"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CauseResult:
+    """One cause, judged."""
+
+    verdict: CauseVerdict
+    statistic: str
+    """What was measured, as a sentence."""
+    share: float | None = None
+    """What the cause explains of the gap that the causes above left."""
+    lacks: str = ""
+    """The data that would decide, where the verdict is inconclusive."""
+    remedy: str = ""
+    """What to do, where that depends on the numbers; else the remedy of the cause."""
+    rest: Gap | None = None
+    """The gap without this cause; None: as it was."""
+
+
+NOTHING = CauseResult(verdict="ruled out", statistic="There is no gap left to explain.")
+
+
+def inconclusive(data: str, statistic: str = "") -> CauseResult:
+    """The verdict where this data is missing."""
+    return CauseResult(verdict="inconclusive", statistic=statistic or "No data to test this.", lacks=data)
+
+
+BLURRED = CauseResult(
+    verdict="inconclusive",
+    statistic="A cause above was found, and its effect could be removed only in part.",
+    lacks="a batch in which the causes above are fixed",
+)
 
 
 def sequence_means(values: Floats, sequence: Ints) -> Floats:

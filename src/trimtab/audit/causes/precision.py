@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult
 from trimtab.audit.gap import Gap
-from trimtab.audit.result import BLURRED, NOTHING, RungResult
 
 SMALL = 2e-3
 """Root mean square of ℓ under which it is fp16 or int8 that is told apart, above which bf16 or fp8 and int4."""
@@ -30,7 +30,7 @@ class Fingerprint:
     repeats: float | None
     """Share of ℓ² that is the same wherever a token follows the same other token; None where too few do."""
     rounded: str | None
-    """`activations` (16 bits) or `weights` (fewer bits, computed in more); None where it cannot be told."""
+    """`activations` (16 bits) or `weights` (fewer bits, computed in more); None where it is not known."""
     nearest: str | None
     """The precision with that fingerprint that is nearest in size; None without one: in size alone fp16 of one model is bf16 of another."""
 
@@ -69,7 +69,7 @@ def repeated_share(gap: Gap) -> float | None:
     return float(np.average(product, weights=counts[met]) / (gap.evened**2).mean())
 
 
-def precision(gap: Gap) -> RungResult:
+def precision(gap: Gap) -> CauseResult:
     """The sampler computes in fewer bits: small, independent noise on every token, larger on rare ones."""
     if not gap.is_open:
         return NOTHING
@@ -77,37 +77,37 @@ def precision(gap: Gap) -> RungResult:
         return BLURRED
     rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))
     told = (
-        f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens under 0.1 and {usual.rms:.2g} over 0.5. "
+        f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens of probability under 0.1 and {usual.rms:.2g} on those over 0.5. "
         f"{_words(precision_fingerprint(gap))}{_grid(gap)}."
     )
     if gap.age is None or not (gap.age >= 0).any():
-        return RungResult(verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell it from old weights")
-    if (gap.age > 0).all():
-        return RungResult(
-            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell it from old weights"
+        return CauseResult(
+            verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell low precision from old weights"
         )
-    return RungResult(verdict="found", statistic=told, share=1.0, rest=gap)
+    if (gap.age > 0).all():
+        return CauseResult(
+            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell low precision from old weights"
+        )
+    return CauseResult(verdict="found", statistic=told, share=1.0, rest=gap)
 
 
 def _words(found: Fingerprint) -> str:
     if found.repeats is None:
         return (
-            "Too few tokens follow the same one in several sequences to say whether activations of 16 bits or weights of fewer were "
-            "rounded; size alone does not tell, as it grows with the model"
+            "Too few pairs of tokens occur in several sequences to tell 16-bit activations from weights of 8 bits or fewer; the size "
+            "of the gap alone does not, as it grows with the model"
         )
-    seen = f"Where the same token follows the same one, {max(found.repeats, 0):.0%} of it repeats"
+    seen = f"Where a pair of tokens occurs in several sequences, {max(found.repeats, 0):.0%} of the gap repeats"
     if found.rounded == "weights":
-        return (
-            f"{seen}, as with weights of 8 bits or fewer; of those, {found.nearest} is nearest in size on a small model"
-        )
-    return f"{seen}, as with activations of 16 bits; of those, {found.nearest} is nearest in size on a small model"
+        return f"{seen}, as with weights of 8 bits or fewer; nearest in size on a small model: {found.nearest}"
+    return f"{seen}, as with 16-bit activations; nearest in size on a small model: {found.nearest}"
 
 
 def _grid(gap: Gap) -> str:
     """Whether the sampler's log-probs themselves stand on the grid of a 16-bit type."""
     bits = gap.behavior.astype(np.float32).view(np.uint32)
     if len(bits) and ((bits & 0xFFFF) == 0).all():
-        return "; its log-probs were rounded to bf16 themselves"
+        return "; the sampler's log-probs themselves are rounded to bf16"
     if len(bits) and (gap.behavior.astype(np.float16).astype(np.float64) == gap.behavior).all():
-        return "; its log-probs were rounded to fp16 themselves"
+        return "; the sampler's log-probs themselves are rounded to fp16"
     return ""
