@@ -147,7 +147,7 @@ def test_scoring_that_was_interrupted_goes_on_where_it_stood(
     monkeypatch.setattr(scoring, "_score", interrupted)
     ran = run("audit", file, "--model", models[0])
     assert ran.exit_code == 130
-    assert "the same command goes on from there" in " ".join(ran.stderr.split())
+    assert "run the same command again to continue" in " ".join(ran.stderr.split())
     before = [row for rows in passes for row in rows]
     passes.clear()
 

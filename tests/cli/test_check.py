@@ -55,7 +55,7 @@ def test_list_names_every_law_and_question_and_asks_nothing() -> None:
 def test_a_broken_law_is_exit_code_1_with_its_numbers_and_a_script(folder: Path) -> None:
     ran = run("checked_module:loss", "--law", "splits", *FEW, "--scripts", "found")
     assert ran.exit_code == 1
-    assert "splits  broken  even split (as it is): loss" in ran.stdout
+    assert "splits  broken  even split (defaults): loss" in ran.stdout
     assert "from checked_module import loss as function" in ran.stdout
     scripts = sorted((folder / "found").iterdir())
     assert [file.name for file in scripts] == ["splits-even-split-as-it-is.py", "splits-uneven-split-as-it-is.py"]

@@ -226,7 +226,7 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path: Path, starte
     os.killpg(lab.pid, signal.SIGINT)  # as a terminal does
     _, said = lab.communicate(timeout=LIMIT)
     assert lab.returncode == 130
-    assert b"the same command goes on from there" in said
+    assert b"run the same command again to continue" in said
     assert b"Traceback" not in said
     until(lambda: not members(lab.pid))
 

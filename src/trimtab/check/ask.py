@@ -201,7 +201,9 @@ def _rule(
     for question in law.questions:
         asked = subject.functions.get(question.kind)
         if asked is None:
-            reason = subject.not_asked.get(question.kind, f"{KINDS[question.kind]} is asked this, and none was given")
+            reason = subject.not_asked.get(
+                question.kind, f"{KINDS[question.kind]} is needed for this, and none was given"
+            )
             answers.append(Judgement(question, Setup("none"), "does not apply", reason))
             continue
         if question.name in subject.not_asked:
@@ -225,7 +227,7 @@ def _answer(question: Question, setup: Setup, caller: Caller, cases: Iterable[In
     spoke = moved = False
     drawn_cases = list(cases)
     if question.control is not None and not _differs(question, caller, drawn_cases):
-        why = "its result does not depend on what this is about"
+        why = "its result does not depend on what this law is about"
         return Judgement(question, setup, "does not apply", why, caller.asked)
     for drawn in drawn_cases:
         pair = question.pair(drawn, setup)
@@ -238,7 +240,7 @@ def _answer(question: Question, setup: Setup, caller: Caller, cases: Iterable[In
             smallest = _smallest(question, setup, caller, drawn, found)
             return Judgement(question, setup, "broken", smallest.sentence, caller.asked, smallest)
     if not spoke or not moved:
-        why = "its result was 0 on every batch drawn" if spoke else "no batch drawn says anything about it"
+        why = "its result was 0 on every batch drawn" if spoke else "no batch drawn could decide it"
         return Judgement(question, setup, "does not apply", why, caller.asked)
     return Judgement(question, setup, "holds", "", caller.asked)
 

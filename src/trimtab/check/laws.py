@@ -22,44 +22,44 @@ class Law:
 _ALL = (
     Law(
         "masked",
-        "What stands under a False mask changes nothing.",
+        "Values under a False mask change nothing.",
         "Prompts, padding and tool output move the policy, or one NaN among them ends the run.",
         step_questions.MASKED,
     ),
     Law(
         "votes",
         "A row removed from the loss does not vote in baselines.",
-        "One filtered outlier turns the advantages of its siblings around.",
+        "One filtered outlier flips the advantages of its siblings.",
         row_questions.VOTES,
     ),
     Law(
         "groups",
         "Group statistics follow the group's identity, for every group size, 1 included.",
-        "Answers are judged against answers to another prompt, or against nothing.",
+        "Answers are compared with answers to another prompt, or with none.",
         row_questions.GROUPS,
     ),
     Law(
         "splits",
         "Splitting the batch into micro-batches changes no gradient.",
-        "The learning rate depends on the size of the micro-batch, and so on the GPU.",
+        "The effective learning rate depends on the micro-batch size, and so on the GPU.",
         step_questions.SPLITS,
     ),
     Law(
         "empty",
         "A rank or micro-batch with nothing to train on takes part like any other.",
-        "The others wait in a collective that never comes, or the step is NaN.",
+        "The other ranks hang in a collective, or the step is NaN.",
         step_questions.EMPTY,
     ),
     Law(
         "padding",
-        "Padding, in rows or in columns, weighs nothing.",
-        "The step shrinks with the padding, and what is logged is not what was trained.",
+        "Padding, in rows or in columns, has no weight.",
+        "The step shrinks with the padding, and logs do not describe what was trained.",
         step_questions.PADDING,
     ),
     Law(
         "alignment",
         "Index i is the same token in every tensor, and a missing log-prob is missing.",
-        "Tokens are weighed by their neighbours' ratios, or by one made up.",
+        "Tokens are weighted by their neighbours' ratios, or by a made-up one.",
         step_questions.ALIGNMENT,
     ),
     Law(
@@ -70,7 +70,7 @@ _ALL = (
     ),
     Law(
         "versions",
-        "Data is as old as the oldest weights that sampled it; what is not known is not new.",
+        "Data is as old as the oldest weights that sampled it; unknown is not fresh.",
         "Stale data passes for fresh.",
         row_questions.VERSIONS,
     ),

@@ -87,5 +87,5 @@ def _setups(
     """The settings a user gave; none: those under which the framework's own function is asked."""
     if kind == "step" and (settings or rule is not None or base is None):
         named = ", ".join(f"{key}={value}" for key, value in settings.items())
-        return (Setup(named or "as it is", dict(settings), rule),)
-    return (Setup("as it is"),) if base is None else base.functions[kind].setups
+        return (Setup(named or "defaults", dict(settings), rule),)
+    return (Setup("defaults"),) if base is None else base.functions[kind].setups

@@ -64,7 +64,7 @@ def _uneven(drawn: Inputs, _: Setup) -> Pair | None:
 
 
 def _even_only(subject: Subject, _: Setup) -> str | None:
-    return "its micro-batches hold equally many rows by contract" if subject.even_rows else None
+    return "its micro-batches have equally many rows by contract" if subject.even_rows else None
 
 
 def plain_batch(random: Random, _: Subject) -> Inputs:
@@ -284,12 +284,12 @@ def _by_name(drawn: Inputs, setup: Setup) -> Pair | None:
     found = correct(setup.rule, mask=drawn["mask"], **policies)  # pyright: ignore[reportArgumentType]
     weight = torch.where(drawn["mask"], found.weight, 1.0)
     by_hand = drawn | {"behavior": drawn["proximal"], "advantages": drawn["advantages"] * weight}
-    labels = ("corrected by the function", "uncorrected, each advantage times the weight named")
+    labels = ("corrected by the function", "uncorrected, each advantage times the named weight")
     return Pair(whole_batch(drawn), (whole_batch(by_hand),), labels=labels)
 
 
 def _needs_rule(_: Subject, setup: Setup) -> str | None:
-    return None if setup.rule is not None else "no correction is named for it"
+    return None if setup.rule is not None else "no correction was named with --rule"
 
 
 def _sign(drawn: Inputs, _: Setup) -> Pair | None:
@@ -302,7 +302,7 @@ WEIGHT = (
     Question(
         "named weight",
         "step",
-        "The correction is the factor its name says, on the loss of each token, and once.",
+        "The correction multiplies the loss of each token by the named factor, once.",
         plain_batch,
         _by_name,
         needs=_needs_rule,

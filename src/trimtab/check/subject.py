@@ -51,7 +51,7 @@ class Asked:
     target: str
     """MODULE:NAME."""
     adapter: Adapter
-    setups: tuple[Setup, ...] = (Setup("as it is"),)
+    setups: tuple[Setup, ...] = (Setup("defaults"),)
 
     @property
     def source(self) -> str:

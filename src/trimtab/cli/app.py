@@ -144,7 +144,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
     ),
     "audit": CommandRow(
         "audit:audit",
-        "Say why the sampler and the trainer of a saved batch disagree, and what each correction would do about it.",
+        "Find out why sampler and trainer disagree on a saved batch, and what each correction would do.",
         """Examples:
 
 \b

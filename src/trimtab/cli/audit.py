@@ -54,7 +54,9 @@ def audit(
             "--model", metavar="DIR", help="Compute the missing side with this model; given twice: two scorings."
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one offline page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the audit as one offline HTML page.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     fail_on: Annotated[
@@ -65,7 +67,7 @@ def audit(
         bool, typer.Option("--watch", help="Follow one folder that a run writes to, until interrupted.")
     ] = False,
 ) -> None:
-    """Find out why sampler and trainer disagree on a saved batch, and what each correction would do about it.
+    """Find out why sampler and trainer disagree on a saved batch, and what each correction would do.
 
     Reads what NeMo-RL, prime-rl, slime, miles, SkyRL, verl, open-instruct, verifiers and our own runs save, and any parquet, JSONL,
     npz or safetensors by its columns. Nothing in a file is run. Causes are tested in order, each on the gap that those above leave.

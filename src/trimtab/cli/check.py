@@ -185,13 +185,13 @@ def _list(laws: list[Law]) -> None:
     from trimtab.check.subject import KINDS
 
     rows = [(law.name, law.sentence, law.breaks) for law in laws]
-    show.put(show.table(("LAW", "SAYS", "WHERE IT DOES NOT HOLD"), rows), "")
+    show.put(show.table(("LAW", "STATEMENT", "IF BROKEN"), rows), "")
     asked = [
         (law.name if place == 0 else "", question.name, KINDS[question.kind], question.sentence)
         for law in laws
         for place, question in enumerate(law.questions)
     ]
-    show.put(show.table(("LAW", "QUESTION", "ASKED OF", "WHAT HAS TO BE SO"), asked))
+    show.put(show.table(("LAW", "QUESTION", "APPLIES TO", "STATEMENT"), asked))
 
 
 def _write_scripts(folder: Path, subject: Subject, rulings: list[Ruling]) -> None:

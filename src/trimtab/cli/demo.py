@@ -80,7 +80,7 @@ def demo(
         with DemoProgress(len(runs) * (steps or DEMO_STEPS)) as display:
             outcomes = run_demo(runs, path, display.seen)
     except KeyboardInterrupt:
-        show.note(f"Interrupted. A run that was finished is kept in {path}; the same command goes on from there.")
+        show.note(f"Interrupted. Finished runs are kept in {path}; run the same command again to continue.")
         raise
     page = write_comparison([each.path for each in outcomes], path / "compare.html")
     show.put(*_ending(outcomes, steps or DEMO_STEPS, page))
@@ -90,7 +90,7 @@ def _ending(outcomes: list[DemoOutcome], steps: int, page: Path) -> list[Rendera
     rows = [(each.name, f"{each.before:.3f}", f"{each.best:.3f}", f"{each.after:.3f}") for each in outcomes]
     return [
         "",
-        f"Held-out accuracy over {steps} steps on samples that are eight versions old:",
+        f"Held-out accuracy over {steps} steps on samples eight versions old:",
         "",
         show.table(("", "start", "best", "end"), rows),
         "",

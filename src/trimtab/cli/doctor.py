@@ -73,9 +73,9 @@ def doctor(
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
     ]
     rows = [(check.name, show.with_style(check.mark, STYLES[check.mark]), _line(check)) for check in checks]
-    show.put(show.table(("WHAT", "STATE", "FOUND"), rows))
+    show.put(show.table(("CHECK", "STATUS", "DETAILS"), rows))
     broken = [check.name for check in checks if check.mark == "broken"]
-    show.put("", f"Broken: {', '.join(broken)}." if broken else "Nothing is broken.")
+    show.put("", f"Broken: {', '.join(broken)}." if broken else "No problems found.")
     if broken:
         raise typer.Exit(1)
 
@@ -110,12 +110,12 @@ def _devices() -> list[Check]:
     except Exception:  # said above
         return []
     cores, threads = os.cpu_count() or 1, int(torch.get_num_threads())
-    text = f"{cores} cores; threads of torch in an operation: {threads}, in a run of trimtab 1 (its setting `threads`)"
+    text = f"{cores} cores; torch uses {threads} per operation, a trimtab run 1 (setting `threads`)"
     found = [Check("threads", "ok", text)]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     devices = ", ".join([f"cuda:{index} {name}" for index, name in enumerate(names)])
     if not devices:
-        devices = "mps" if torch.backends.mps.is_available() else "CPU only, which every command can do with"
+        devices = "mps" if torch.backends.mps.is_available() else "CPU only; every command runs on it"
     return [*found, Check("accelerators", "ok", devices), *_forms()]
 
 
@@ -136,13 +136,13 @@ def _warm() -> str:
     from trimtab.core.fast.loops import NOTICE
 
     NOTICE.said = True  # whoever asks for it knows
-    show.note("compiling the fast pass, about half a minute of one core where nothing is kept yet")
+    show.note("compiling the fast pass, about half a minute on one core the first time")
     began = time.perf_counter()
     calls = 0
     for rule, packed, rows, gaps in product(WARMED, (False, True), (4, 80), (False, True)):
         _call_pass(rule, packed=packed, rows=rows, gaps=gaps)
         calls += 1
-    return f"The fast pass is compiled and kept on disk: {calls} batches in {time.perf_counter() - began:.1f} s."
+    return f"The fast pass is compiled and cached on disk: {calls} batches in {time.perf_counter() - began:.1f} s."
 
 
 def _call_pass(rule: str, *, packed: bool, rows: int, gaps: bool) -> None:
@@ -188,7 +188,7 @@ def _folders() -> list[Check]:
     free = shutil.disk_usage(shared).free
     text = f"{free / 2**20:,.0f} MB free in /dev/shm, through which samplers read weights"
     if free < 64 * 2**20:
-        return [Check("shared memory", "note", text, "A container wants --shm-size=1g; small models do with less.")]
+        return [Check("shared memory", "note", text, "Start the container with --shm-size=1g; small models need less.")]
     return [Check("shared memory", "ok", text)]
 
 
@@ -197,13 +197,15 @@ def _processor() -> list[Check]:
         return []
     ended = bf16_product()
     if ended == 0:
-        return [Check("bf16 on the CPU", "ok", "a product of 128 × 128 is right")]
+        return [Check("bf16 on the CPU", "ok", "a 128 × 128 matrix product is correct")]
     name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
     if bf16_product(SAFE_ISA) == 0:
-        remedy = f"The processor claims instructions it does not have. Set ONEDNN_MAX_CPU_ISA={SAFE_ISA}, with which it works."
+        remedy = (
+            f"The processor reports instructions that it does not have. Set ONEDNN_MAX_CPU_ISA={SAFE_ISA}, which works."
+        )
     else:
-        remedy = "Keep to fp32 here (model.dtype and rollout.precision), or try another build of torch."
-    return [Check("bf16 on the CPU", "broken", f"a product of 128 × 128 ended with {name}", remedy)]
+        remedy = "Stay with fp32 here (model.dtype and rollout.precision), or try another build of torch."
+    return [Check("bf16 on the CPU", "broken", f"a 128 × 128 matrix product ended with {name}", remedy)]
 
 
 def _self_test() -> list[Check]:
@@ -211,7 +213,7 @@ def _self_test() -> list[Check]:
     return [_try(f"self-test: {name}", trial) for name, trial in trials.items()]
 
 
-def _try(name: str, trial: Callable[[], None], sound: str = "as worked out by hand") -> Check:
+def _try(name: str, trial: Callable[[], None], sound: str = "matches the value worked out by hand") -> Check:
     try:
         trial()
     except Exception as error:  # whatever goes wrong is the finding
@@ -222,7 +224,7 @@ def _try(name: str, trial: Callable[[], None], sound: str = "as worked out by ha
 
 def _close(found: float, wanted: float) -> None:
     if abs(found - wanted) > 1e-6 * max(1.0, abs(wanted)):
-        raise ArithmeticError(f"{wanted:g} was worked out by hand and {found:g} came out")
+        raise ArithmeticError(f"{wanted:g} was worked out by hand, got {found:g}")
 
 
 def _corrects() -> None:

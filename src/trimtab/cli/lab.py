@@ -129,7 +129,7 @@ def lab_run(
         with LabProgress() as display:
             results = run_lab(plan, path, jobs=jobs, display=display)
     except KeyboardInterrupt:
-        show.note(f"Interrupted. What is done is kept in {path}; the same command goes on from there.")
+        show.note(f"Interrupted. Finished work is kept in {path}; run the same command again to continue.")
         raise
     print_tables(results)
     show.put(*(str(each) for each in [path / "lab.json", *_write_pages(results, path)]))

@@ -92,7 +92,7 @@ def lab_decide(
         with LabProgress() as display:
             findings = decide_claims(plan, out, jobs=jobs, budget=seconds, display=display)
     except KeyboardInterrupt:
-        show.note(f"Interrupted. What is done is kept in {out}; the same command goes on from there.")
+        show.note(f"Interrupted. Finished work is kept in {out}; run the same command again to continue.")
         raise
     for each in findings:
         if each.decision.seeds:

@@ -91,7 +91,7 @@ class Progress(LiveBar):
     def begin(self, path: Path, step: int) -> None:
         """The run begins, or goes on."""
         self.bar.reset(self.task, total=self._steps, completed=step, description="training")
-        self._draw(f"run {path}" + (f", going on at step {step}" if step else ""))
+        self._draw(f"run {path}" + (f", continuing at step {step}" if step else ""))
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """A step is done."""
@@ -137,10 +137,10 @@ class LabProgress(LiveBar):
     def begin(self, done: int, changed: int, cells: int) -> None:
         """So many cells are done already, so many will be run again."""
         self.bar.reset(self.task, total=cells, completed=done)
-        self.page.print(f"{cells} cells" + (f", {done} of them done before" if done else ""))
+        self.page.print(f"{cells} cells" + (f", {done} already done" if done else ""))
         if changed:
             self.page.print(
-                f"{changed} cells there have other settings and will be run again in place of what they hold."
+                f"{changed} cells have other settings there and will be run again; their results are replaced."
             )
         self.live.update(self.render())
 

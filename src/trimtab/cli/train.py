@@ -98,7 +98,7 @@ def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, 
             stop.end()
             if path is not None and (path / "run.json").exists():
                 with suppress(OSError):
-                    show.note(f"Interrupted at once, without saving. {_resume_hint(path)}")
+                    show.note(f"Interrupted without saving. {_resume_hint(path)}")
             raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
         except InUseError:
             raise
@@ -117,7 +117,7 @@ def _enough_files() -> Generator[None]:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
         raise RunError(
-            f"trimtab train needs more open files than the system lets it have: {error.strerror}. Raise the limit with `ulimit -n`."
+            f"trimtab train needs more open files than the system allows: {error.strerror}. Raise the limit with `ulimit -n`."
         ) from error
 
 
@@ -231,7 +231,7 @@ def _summary(config: Train, result: Result, page: Path | None) -> list[Any]:
 
 
 def _resume_hint(path: Path) -> str:
-    return f"Go on with: trimtab train --resume {shlex.quote(str(path))}"
+    return f"Continue with: trimtab train --resume {shlex.quote(str(path))}"
 
 
 def _accuracies(result: Result) -> str:

@@ -93,7 +93,7 @@ def test_damaged_checkpoints_are_passed_over_loudly(launcher: Launcher) -> None:
         run = launcher.train("--resume", path.name)
         assert run.code() == 0, run.errors
         assert f"step-000006 is damaged and skipped for the checkpoint before it: {name}" in run.errors
-        assert "going on at step 3" in run.errors
+        assert "continuing at step 3" in run.errors
         check_records(path, 6)
         assert repr(lines(path)) == repr(lines(whole))
         assert weights(path).equal(weights(whole))

@@ -198,7 +198,7 @@ def test_sigterm_saves_and_says_how_to_go_on(launcher: Launcher) -> None:
     run.after(4)
     run.send(signal.SIGTERM)
     assert run.code() == 128 + signal.SIGTERM
-    assert "Terminated. Go on with: trimtab train --resume 'a run'" in run.output
+    assert "Terminated. Continue with: trimtab train --resume 'a run'" in run.output
     steps = done(launcher.folder / "a run")
     assert check_records(launcher.folder / "a run", steps).events()[-1]["message"] == "terminated"
     again = launcher.train("--resume", "a run", f"steps={steps + 2}")
@@ -218,7 +218,7 @@ def test_a_second_ctrl_c_ends_a_run_that_waits(launcher: Launcher) -> None:
     assert run.ended() is None, run.errors
     run.send(signal.SIGINT)
     assert run.code() == 130
-    assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
+    assert "Interrupted without saving. Continue with: trimtab train --resume run" in run.errors
     assert "Traceback" not in run.errors
     assert check_records(launcher.folder / "run", 0).status == "stopped"
 
@@ -246,7 +246,7 @@ def test_a_run_that_ends_is_not_kept_from_saying_how(launcher: Launcher) -> None
         time.sleep(0.02)
     assert run.code() == 130, run.errors
     assert "Traceback" not in run.errors
-    assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
+    assert "Interrupted without saving. Continue with: trimtab train --resume run" in run.errors
     assert check_records(launcher.folder / "run", 0).status == "stopped"
 
 
@@ -302,5 +302,5 @@ def test_a_second_sigterm_ends_a_run_that_waits(launcher: Launcher) -> None:
     assert run.ended() is None, run.errors
     run.send(signal.SIGTERM)
     assert run.code() == 128 + signal.SIGTERM
-    assert "Interrupted at once, without saving. Go on with: trimtab train --resume run" in run.errors
+    assert "Interrupted without saving. Continue with: trimtab train --resume run" in run.errors
     assert check_records(launcher.folder / "run", 0).status == "stopped"

@@ -77,4 +77,4 @@ def test_a_closed_terminal_saves_and_ends(launcher: Launcher) -> None:
     steps = len(lines(launcher.folder / "run"))
     assert steps >= 4
     assert check_records(launcher.folder / "run", steps).events()[-1]["message"] == "hung up"
-    assert "Hung up. Go on with: trimtab train --resume run" in run.output
+    assert "Hung up. Continue with: trimtab train --resume run" in run.output

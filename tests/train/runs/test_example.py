@@ -108,7 +108,7 @@ def test_the_example_runs_on_a_file_of_ones_own_and_goes_on(ready: Launcher) -> 
     assert not any(rows["failed"])
     again = ready.train("--resume", "run", "steps=3")
     assert again.code() == 0, again.errors
-    assert "going on at step 2" in again.errors
+    assert "continuing at step 2" in again.errors
     check_records(path, 3, staleness=4, groups=2)
 
 

@@ -52,7 +52,7 @@ def test_a_run_on_a_cluster_is_killed_interrupted_and_resumed_as_a_local_one_is(
     run.after(done(path) + 3)
     os.killpg(run.pid, signal.SIGTERM)  # as a scheduler does: to all that the run started, as far as it knows
     assert run.code() == 128 + signal.SIGTERM, run.errors
-    assert "Terminated. Go on with: trimtab train --resume run" in run.output
+    assert "Terminated. Continue with: trimtab train --resume run" in run.output
     check_records(path, done(path))
 
     run = launcher.train("--resume", "run", **around)

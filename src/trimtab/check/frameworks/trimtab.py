@@ -91,6 +91,6 @@ SUBJECT = Subject(
         "advantages": Asked(
             "trimtab:advantages", own_advantages, (Setup("grpo, baseline kept", {"baseline": "kept"}),)
         ),
-        "ages": Asked("trimtab:staleness", own_ages, (Setup("as it is"),)),
+        "ages": Asked("trimtab:staleness", own_ages, (Setup("defaults"),)),
     },
 )

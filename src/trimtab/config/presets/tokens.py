@@ -30,7 +30,7 @@ TOKENS = (
     Preset(
         "off",
         _off,
-        "Nothing is corrected; every mismatch metric is still reported.",
+        "No correction; every mismatch metric is still reported.",
         "the baseline",
         {
             "verl": "rollout_is: null, rollout_rs: null",
