@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.check.laws import LAWS
-from trimtab.check.load import FRAMEWORKS
+from trimtab.check.load import ADAPTERS
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "laws.md", HERE / "laws.json"
@@ -78,7 +78,7 @@ def section(name: str, facts: dict[str, Any]) -> list[str]:
     functions = ", ".join(f"`{each.partition(':')[2]}`" for each in facts["functions"])
     lines = [f"### {title(name)}", "", f"Asked: {functions}, with {'; '.join(facts['setups'])}.", ""]
     rows = [
-        f"| {law}: {question} | {FRAMEWORKS[name].known.get(question, '')} | {_in_a_cell(numbers)} |"
+        f"| {law}: {question} | {ADAPTERS[name].known.get(question, '')} | {_in_a_cell(numbers)} |"
         for law, each in facts["laws"].items()
         for question, numbers in each["broken"].items()
     ]
@@ -112,10 +112,10 @@ def page_with(text: str, part: str) -> str:
 def main(names: list[str]) -> None:
     """Ask, keep, write."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    for name in names or list(FRAMEWORKS):
+    for name in names or list(ADAPTERS):
         print(name, flush=True)
         kept[name] = ask(name)
-    found = {name: kept[name] for name in FRAMEWORKS if name in kept}
+    found = {name: kept[name] for name in ADAPTERS if name in kept}
     KEPT.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), written(found)), encoding="utf-8")
 

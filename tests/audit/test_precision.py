@@ -78,5 +78,5 @@ def test_without_tokens_or_with_few_that_repeat_no_precision_is_named():
         found = precision_fingerprint(gap_of(less))
         assert (found.repeats, found.rounded, found.nearest) == (None, None, None)
         said = precision.precision(gap_of(less)).statistic
-        assert "size alone does not tell, as it grows with the model" in said
+        assert "the size of the gap alone does not, as it grows with the model" in said
         assert not any(name in said for name in ("bf16", "fp16", "fp8", "int8", "int4"))

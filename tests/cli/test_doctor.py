@@ -46,7 +46,7 @@ def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest
     code, text = ran()
     assert code == 1
     assert "ended with SIGILL" in text
-    assert "Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, with which it works." in text
+    assert "Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, which works." in text
     assert "Broken: bf16 on the CPU." in text
 
 
@@ -55,7 +55,7 @@ def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatc
     code, text = ran()
     assert code == 1
     assert "ONEDNN_MAX_CPU_ISA" not in text
-    assert "Keep to fp32 here" in text
+    assert "Stay with fp32 here" in text
 
 
 def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):

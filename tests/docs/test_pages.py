@@ -26,7 +26,7 @@ from trimtab import (
 )
 from trimtab.check.ask import check
 from trimtab.check.laws import LAWS
-from trimtab.check.load import FRAMEWORKS
+from trimtab.check.load import ADAPTERS
 from trimtab.cli.app import app
 from trimtab.config.advantages import ESTIMATORS, Distillation
 from trimtab.config.losses import LOSSES, Clip
@@ -286,13 +286,13 @@ def test_the_table_of_laws_is_what_the_script_writes_and_our_own_column_is_fresh
     assert laws.PAGE.read_text(encoding="utf-8") == laws.page_with(
         laws.PAGE.read_text(encoding="utf-8"), laws.written(kept)
     )
-    own = FRAMEWORKS["trimtab"]
+    own = ADAPTERS["trimtab"]
     fresh = {ruling.law.name: ruling.ruling for ruling in check(own, cases=2)}
     assert {law: facts["ruling"] for law, facts in kept["trimtab"]["laws"].items()} == fresh
     assert set(fresh.values()) == {"holds"}
     for name, facts in kept.items():
         broken = {question for law in facts["laws"].values() for question in law["broken"]}
-        assert broken == set(FRAMEWORKS[name].known), name
+        assert broken == set(ADAPTERS[name].known), name
 
 
 def test_the_page_of_laws_says_each_law_in_its_own_words():

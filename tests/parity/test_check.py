@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.check.load import FRAMEWORKS
+from trimtab.check.load import ADAPTERS
 
 RUN_ALL = """
 import contextlib, io, json, runpy, sys
@@ -26,7 +26,7 @@ for name in sys.argv[1:]:
     found[name] = out.getvalue().splitlines()[-2:]
 print(json.dumps(found))
 """
-OTHERS = [name for name in FRAMEWORKS if name != "trimtab"]
+OTHERS = [name for name in ADAPTERS if name != "trimtab"]
 ENVIRONMENT = {**os.environ, "AREAL_CACHE_DIR": "/tmp/areal"}
 
 
@@ -46,8 +46,8 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_what_is_known_to_break_breaks_and_nothing_else(asked: tuple[str, dict[str, Any], Path]) -> None:
     name, found, _ = asked
     broken = {each["question"] for law in found["laws"] for each in law["answers"] if each["ruling"] == "broken"}
-    assert broken == set(FRAMEWORKS[name].known)
-    assert found["version"] in FRAMEWORKS[name].tried
+    assert broken == set(ADAPTERS[name].known)
+    assert found["version"] in ADAPTERS[name].tried
 
 
 def test_every_counterexample_runs_and_shows_two_numbers(asked: tuple[str, dict[str, Any], Path]) -> None:

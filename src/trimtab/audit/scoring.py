@@ -21,9 +21,9 @@ from trimtab.log_probs.public import log_probs_of, selected_log_probs
 from trimtab.records.files import make_folder
 from trimtab.records.saved import SavedBatch
 
-MOST_TOKENS = 8192
+TOKENS_AT_ONCE = 8192
 """Tokens of one forward pass, padding included; a longer sequence is a pass of its own."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MODEL_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class ModelScorer:
@@ -34,11 +34,11 @@ class ModelScorer:
     """
 
     def __init__(
-        self, folder: Path, *, dtype: str = "float32", cache: Path | None = None, most_tokens: int = MOST_TOKENS
+        self, folder: Path, *, dtype: str = "float32", cache: Path | None = None, most_tokens: int = TOKENS_AT_ONCE
     ) -> None:
-        if dtype not in DTYPES or most_tokens < 1:
+        if dtype not in MODEL_DTYPES or most_tokens < 1:
             raise InputError(
-                f"Scoring needs most_tokens of at least 1 and a dtype of {', '.join(DTYPES)}, got {most_tokens} and {dtype!r}."
+                f"Scoring needs most_tokens of at least 1 and a dtype of {', '.join(MODEL_DTYPES)}, got {most_tokens} and {dtype!r}."
             )
         self.folder, self.dtype, self.cache, self.most_tokens = folder, dtype, cache, most_tokens
         self.settings = _settings(folder)
@@ -90,7 +90,7 @@ class ModelScorer:
     def _model(self, largest: int) -> tuple[PreTrainedModel, bool]:
         """The model, and whether its head is plain; refused where it has not heard of the largest token."""
         if self._loaded is None:
-            policy = _load(self.folder, DTYPES[self.dtype])
+            policy = _load(self.folder, MODEL_DTYPES[self.dtype])
             self._loaded = policy, _has_plain_head(policy)
         size = int(cast("Any", self._loaded[0].get_input_embeddings()).num_embeddings)
         if largest >= size:

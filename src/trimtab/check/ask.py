@@ -25,7 +25,7 @@ from trimtab.check.laws import LAWS, Law
 from trimtab.check.question import Call, Pair, Question
 from trimtab.check.shrink import shrink
 from trimtab.check.stand_ins import newer_typed_dicts, not_installed, without
-from trimtab.check.subject import KINDS, Asked, Kind, Setup, Subject
+from trimtab.check.subject import KIND_NAMES, Asked, Kind, Setup, Subject
 from trimtab.errors import ConfigError
 
 Word = Literal["holds", "broken", "does not apply"]
@@ -202,7 +202,7 @@ def _rule(
         asked = subject.functions.get(question.kind)
         if asked is None:
             reason = subject.not_asked.get(
-                question.kind, f"{KINDS[question.kind]} is needed for this, and none was given"
+                question.kind, f"{KIND_NAMES[question.kind]} is needed for this, and none was given"
             )
             answers.append(Judgement(question, Setup("none"), "does not apply", reason))
             continue

@@ -11,7 +11,7 @@ from trimtab.check.subject import Adapter, Asked, Kind, Setup, Subject
 from trimtab.config.correction import Correction
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
-FRAMEWORKS: dict[str, Subject] = {
+ADAPTERS: dict[str, Subject] = {
     each.name: each
     for each in (
         verl.SUBJECT,
@@ -25,26 +25,26 @@ FRAMEWORKS: dict[str, Subject] = {
 }
 """Those whose own functions are known, by name."""
 
-PLAIN = "plain"
+PLAIN_CONVENTION = "plain"
 _PLAIN: dict[Kind, Adapter] = {
     "step": plain.plain_step,
     "advantages": plain.plain_advantages,
     "ages": plain.plain_ages,
 }
-CONVENTIONS = (PLAIN, *FRAMEWORKS)
+CONVENTIONS = (PLAIN_CONVENTION, *ADAPTERS)
 """What `--like` can name."""
 
 
 def framework_subject(name: str) -> Subject:
     """A framework by its name."""
-    if name not in FRAMEWORKS:
-        raise UnknownNameError(f"check needs a framework or MODULE:NAME, got {name!r}. {nearest(name, FRAMEWORKS)}")
-    return FRAMEWORKS[name]
+    if name not in ADAPTERS:
+        raise UnknownNameError(f"check needs a framework or MODULE:NAME, got {name!r}. {nearest(name, ADAPTERS)}")
+    return ADAPTERS[name]
 
 
 def subject_of(
     targets: Mapping[Kind, str],
-    like: str = PLAIN,
+    like: str = PLAIN_CONVENTION,
     *,
     settings: Mapping[str, Any] | None = None,
     rule: Correction | None = None,
@@ -52,7 +52,7 @@ def subject_of(
     """A user's functions by MODULE:NAME, called as `like` says. `rule` is the correction they should apply."""
     if like not in CONVENTIONS:
         raise UnknownNameError(f"--like needs a calling convention, got {like!r}. {nearest(like, CONVENTIONS)}")
-    base = None if like == PLAIN else FRAMEWORKS[like]
+    base = None if like == PLAIN_CONVENTION else ADAPTERS[like]
     functions: dict[Kind, Asked] = {}
     for kind, target in targets.items():
         _check_target(target)
@@ -69,7 +69,7 @@ def _check_target(target: str) -> None:
     if not colon or not all(part.isidentifier() for part in parts):
         raise ConfigError(
             f"check needs MODULE:NAME, got {target!r}. Write for example my_package.losses:my_loss, or a framework: "
-            f"{', '.join(FRAMEWORKS)}."
+            f"{', '.join(ADAPTERS)}."
         )
 
 

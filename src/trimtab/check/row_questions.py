@@ -33,7 +33,7 @@ def _removal(drawn: Inputs, _: Setup) -> Pair | None:
     return Pair(first, (Call(first.tensors | {"rewards": other}),), rows=tuple(range(1, rows)), labels=labels)
 
 
-VOTES = (
+VOTES_QUESTIONS = (
     Question(
         "removed row",
         "advantages",
@@ -71,7 +71,7 @@ def _shift(drawn: Inputs, _: Setup) -> Pair | None:
     return Pair(Call(drawn), (Call(drawn | {"rewards": shifted}),), labels=labels)
 
 
-GROUPS = (
+GROUPS_QUESTIONS = (
     Question(
         "order of rows",
         "advantages",
@@ -123,7 +123,7 @@ def _unknown(drawn: Inputs, setup: Setup) -> Pair | None:
     return Pair(found.first, expected={"ages": ages}, labels=("found", "expected"))
 
 
-VERSIONS = (
+VERSIONS_QUESTIONS = (
     Question(
         "oldest token",
         "ages",

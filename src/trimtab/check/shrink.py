@@ -8,7 +8,7 @@ import torch
 
 from trimtab.check.draw import Inputs
 
-PLAIN = {"behavior": -1.0, "proximal": -1.0, "current": -1.0, "advantages": 1.0, "rewards": 0.0}
+PLAIN_VALUES = {"behavior": -1.0, "proximal": -1.0, "current": -1.0, "advantages": 1.0, "rewards": 0.0}
 """The plainest number of each tensor."""
 ALIKE = (("proximal", "behavior"), ("current", "proximal"))
 """Tensors that are plainest where they repeat another."""
@@ -42,7 +42,7 @@ def _smaller(drawn: Inputs) -> Iterator[Inputs]:
     for name, other in ALIKE:
         if name in drawn and not torch.equal(drawn[name], drawn[other]):
             yield drawn | {name: drawn[other].clone()}
-    for name, plain in PLAIN.items():
+    for name, plain in PLAIN_VALUES.items():
         if name in drawn and bool((drawn[name] != plain).any()):
             yield drawn | {name: torch.full_like(drawn[name], plain)}
     yield from _plainer(drawn)
@@ -60,7 +60,7 @@ def _without(drawn: Inputs, index: int, axis: int) -> Inputs:
 
 def _plainer(drawn: Inputs) -> Iterator[Inputs]:
     """One number made plain at a time."""
-    for name, plain in PLAIN.items():
+    for name, plain in PLAIN_VALUES.items():
         if name not in drawn:
             continue
         for place in range(drawn[name].numel()):

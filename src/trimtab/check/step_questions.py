@@ -38,7 +38,7 @@ def _under_mask(name: str, values: tuple[float, ...], word: str) -> Question:
     )
 
 
-MASKED = (
+MASKED_QUESTIONS = (
     *(_under_mask(name, JUNK, "masked") for name in POLICIES),
     *(_under_mask(name, NOT_FINITE, "not-finite") for name in POLICIES),
 )
@@ -72,7 +72,7 @@ def plain_batch(random: Random, _: Subject) -> Inputs:
     return token_batch(random)
 
 
-SPLITS = (
+SPLITS_QUESTIONS = (
     Question(
         "even split",
         "step",
@@ -125,7 +125,7 @@ def _needs_gate(_: Subject, setup: Setup) -> str | None:
     return None if setup.rejects else "these settings reject nothing"
 
 
-EMPTY = (
+EMPTY_QUESTIONS = (
     Question(
         "empty micro-batch",
         "step",
@@ -183,7 +183,7 @@ def _padded_columns(drawn: Inputs, _: Setup) -> Pair | None:
     return Pair(whole_batch(drawn), (whole_batch(_with_columns(drawn)),), view=view, labels=labels)
 
 
-PADDING = (
+PADDING_QUESTIONS = (
     Question(
         "padding rows",
         "step",
@@ -254,7 +254,7 @@ def _other_behavior(drawn: Inputs) -> tuple[Call, Call]:
     return whole_batch(drawn), whole_batch(drawn | {"behavior": drawn["behavior"] - 0.7})
 
 
-ALIGNMENT = (
+ALIGNMENT_QUESTIONS = (
     Question(
         "order of tokens",
         "step",
@@ -298,7 +298,7 @@ def _sign(drawn: Inputs, _: Setup) -> Pair | None:
     return Pair(whole_batch(on_policy), expected=expected, labels=("on-policy", "expected"))
 
 
-WEIGHT = (
+WEIGHT_QUESTIONS = (
     Question(
         "named weight",
         "step",

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from trimtab.config.correction import Correction
 
 Kind = Literal["step", "advantages", "ages"]
-KINDS: dict[Kind, str] = {
+KIND_NAMES: dict[Kind, str] = {
     "step": "a loss",
     "advantages": "an advantage estimator",
     "ages": "a function of staleness",

@@ -289,10 +289,10 @@ def with_scores(batch: SavedBatch, scorers: Sequence[ModelScorer]) -> tuple[Save
         return batch, None, None
     import numpy as np
 
-    from trimtab.audit.causes.sampling import ENOUGH, GRID, drawn_temperature
+    from trimtab.audit.causes.sampling import GRID, PROBED_SEQUENCES, drawn_temperature
     from trimtab.records.saved import part_of
 
-    some = np.arange(min(ENOUGH, len(batch)))
+    some = np.arange(min(PROBED_SEQUENCES, len(batch)))
     scored = [score(scorers[0], batch)[0]]
     grid = score(scorers[0], part_of(batch, some), GRID)
     if len(scorers) == 2:

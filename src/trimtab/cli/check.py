@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BROKEN = 1
 """The exit code where a law is broken."""
-STYLES = {"holds": "green", "broken": "bold red", "does not apply": "dim"}
+RULING_STYLES = {"holds": "green", "broken": "bold red", "does not apply": "dim"}
 
 
 _Target = Annotated[
@@ -127,7 +127,7 @@ def _laws(names: Sequence[str], known: dict[str, Law]) -> list[Law]:
 def _subject(
     target: str | None, like: str | None, others: dict[str, str | None], rule: str | None, sets: Sequence[str]
 ) -> Subject:
-    from trimtab.check.load import FRAMEWORKS, PLAIN, framework_subject, subject_of
+    from trimtab.check.load import ADAPTERS, PLAIN_CONVENTION, framework_subject, subject_of
 
     named = {kind: name for kind, name in others.items() if name is not None}
     if target is not None and ":" not in target:
@@ -138,9 +138,9 @@ def _subject(
             )
         return framework_subject(target)
     if target is None and not named:
-        raise ConfigError(f"check needs a framework or MODULE:NAME, got neither. Frameworks: {', '.join(FRAMEWORKS)}.")
+        raise ConfigError(f"check needs a framework or MODULE:NAME, got neither. Frameworks: {', '.join(ADAPTERS)}.")
     targets: dict[Kind, Any] = {"step": target, **named} if target is not None else dict(named)  # pyright: ignore[reportAssignmentType]
-    return subject_of(targets, like or PLAIN, settings=_settings(sets), rule=_rule(rule))
+    return subject_of(targets, like or PLAIN_CONVENTION, settings=_settings(sets), rule=_rule(rule))
 
 
 def _rule(text: str | None) -> Correction | None:
@@ -182,12 +182,12 @@ def _ask(subject: Subject, laws: list[Law], cases: int, seed: int) -> list[Rulin
 
 
 def _list(laws: list[Law]) -> None:
-    from trimtab.check.subject import KINDS
+    from trimtab.check.subject import KIND_NAMES
 
     rows = [(law.name, law.sentence, law.breaks) for law in laws]
     show.put(show.table(("LAW", "STATEMENT", "IF BROKEN"), rows), "")
     asked = [
-        (law.name if place == 0 else "", question.name, KINDS[question.kind], question.sentence)
+        (law.name if place == 0 else "", question.name, KIND_NAMES[question.kind], question.sentence)
         for law in laws
         for place, question in enumerate(law.questions)
     ]
@@ -224,7 +224,11 @@ def _tell(subject: Subject, rulings: list[Ruling], cases: int, seed: int, *, as_
     if version is not None and subject.tried and version not in subject.tried:
         show.note(f"The adapter was tried with {subject.name} {', '.join(subject.tried)}; this is {version}.")
     rows = [
-        (ruling.law.name, Text(ruling.ruling, style=STYLES[ruling.ruling]), _explanation(ruling) or ruling.law.sentence)
+        (
+            ruling.law.name,
+            Text(ruling.ruling, style=RULING_STYLES[ruling.ruling]),
+            _explanation(ruling) or ruling.law.sentence,
+        )
         for ruling in rulings
     ]
     show.put(show.table(("LAW", "", ""), rows), "")

@@ -23,7 +23,7 @@ from trimtab.installed import EXTRAS, install_command, packages_of, version_of
 from trimtab.train.processor import SAFE_ISA, bf16_product
 
 Mark = Literal["ok", "note", "broken"]
-STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
+MARK_STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 
 WARMED = (
@@ -72,7 +72,7 @@ def doctor(
     checks = [
         check for section in (_versions, _devices, _extras, _folders, _processor, _self_test) for check in section()
     ]
-    rows = [(check.name, show.with_style(check.mark, STYLES[check.mark]), _line(check)) for check in checks]
+    rows = [(check.name, show.with_style(check.mark, MARK_STYLES[check.mark]), _line(check)) for check in checks]
     show.put(show.table(("CHECK", "STATUS", "DETAILS"), rows))
     broken = [check.name for check in checks if check.mark == "broken"]
     show.put("", f"Broken: {', '.join(broken)}." if broken else "No problems found.")

@@ -61,7 +61,7 @@ class LiveBar:
                 self.live.stop()
 
 
-NUMBERS = (
+STEP_NUMBERS = (
     ("accuracy", "eval/accuracy", "{:.3f}"),
     ("reward", "rollout/reward", "{:.3f}"),
     ("staleness", "staleness/oldest_mean", "{:.1f}"),
@@ -106,7 +106,7 @@ class Progress(LiveBar):
 
     def _line(self) -> str:
         return "   ".join(
-            f"{name} {form.format(self._known[key])}" for name, key, form in NUMBERS if key in self._known
+            f"{name} {form.format(self._known[key])}" for name, key, form in STEP_NUMBERS if key in self._known
         )
 
     def _draw(self, line: str | None) -> None:
@@ -119,7 +119,7 @@ class Progress(LiveBar):
     def render(self) -> Group:
         """The bar and what stands under it."""
         table = Table(box=None, pad_edge=False)
-        shown = [(name, form.format(self._known[key])) for name, key, form in NUMBERS if key in self._known]
+        shown = [(name, form.format(self._known[key])) for name, key, form in STEP_NUMBERS if key in self._known]
         for name, _ in shown:
             table.add_column(name, style="bold", header_style="dim", justify="right")
         if shown:

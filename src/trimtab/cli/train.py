@@ -23,7 +23,7 @@ from trimtab.errors import ConfigError, InUseError, RunError
 if TYPE_CHECKING:
     from trimtab.train.loop import Result
 
-ENDS = {
+STOP_SIGNALS = {
     "interrupted": signal.SIGINT,
     "terminated": signal.SIGTERM,
     "hung up": getattr(signal, "SIGHUP", signal.SIGTERM),
@@ -76,7 +76,7 @@ def _train(settings: list[str], out: Path | None, resume: Path | None, *, dry_ru
     with suppress(OSError):
         show.put(*_summary(config, result, page))
     if result.stopped:
-        raise typer.Exit(128 + ENDS[result.stopped])
+        raise typer.Exit(128 + STOP_SIGNALS[result.stopped])
 
 
 def _run(config: Train, out: Path | None, resume: Path | None) -> tuple[Result, Path]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trimtab.errors import ConfigError, InputError, RecordError
 from trimtab.records.files import disk_error, make_folder
-from trimtab.records.saved import COLUMNS, write_rows
+from trimtab.records.saved import BATCH_COLUMNS, write_rows
 
 _PART = re.compile(r"step-\d+-rank-(\d+)-(\d+)\.parquet")
 
@@ -281,7 +281,7 @@ class TrainedBatch:
         if column.ndim < self.layout.ndim or (self.ends is not None and len(column) != len(self.layout)):
             return np.full(length, column[index])
         values = column[index] if self.ends is None else column[span]
-        return np.concatenate([np.full(length - len(values), COLUMNS[name].unknown, values.dtype), values])
+        return np.concatenate([np.full(length - len(values), BATCH_COLUMNS[name].unknown, values.dtype), values])
 
 
 def host_array(value: Any) -> NDArray[Any]:
@@ -295,7 +295,7 @@ def host_array(value: Any) -> NDArray[Any]:
 
 
 def _as_type(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    kind = COLUMNS[name].kind
+    kind = BATCH_COLUMNS[name].kind
     return column > 0 if kind is np.bool_ else column.astype(kind, copy=False)
 
 

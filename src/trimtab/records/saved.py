@@ -12,7 +12,7 @@ sequence has one for each sequence:
 Index t of a log-prob is that of token t itself, given all before it.
 
 On disk, as `Recorder` writes it, a batch is parquet: one row per sequence, lists where there is a value per token, in the types of
-`COLUMNS` and with its alignment, a version in the metadata. A column that is not known is not there, or null in some rows.
+`BATCH_COLUMNS` and with its alignment, a version in the metadata. A column that is not known is not there, or null in some rows.
 """
 
 # pyarrow carries no types.
@@ -63,7 +63,7 @@ class Column:
         return pa.list_(kind) if self.per_token else kind
 
 
-COLUMNS: dict[str, Column] = {
+BATCH_COLUMNS: dict[str, Column] = {
     "tokens": Column(np.int64, -1, per_token=True),
     "trained": Column(np.bool_, False, per_token=True),
     "behavior": Column(np.float32, per_token=True),
@@ -81,8 +81,8 @@ COLUMNS: dict[str, Column] = {
     "text": Column(np.str_),
 }
 """Every column by its name, in saved batches, in rows of dumps, and on disk."""
-PER_TOKEN = tuple(name for name, column in COLUMNS.items() if column.per_token)
-PER_SEQUENCE = tuple(name for name, column in COLUMNS.items() if not column.per_token)
+PER_TOKEN = tuple(name for name, column in BATCH_COLUMNS.items() if column.per_token)
+PER_SEQUENCE = tuple(name for name, column in BATCH_COLUMNS.items() if not column.per_token)
 _ON_DISK = tuple(dict.fromkeys(("step", "learner_version", *PER_SEQUENCE, *PER_TOKEN)))
 LOG_PROBS = ("behavior", "proximal", "current", "reference")
 
@@ -179,9 +179,9 @@ def part_of(batch: SavedBatch, sequences: NDArray[np.int64]) -> SavedBatch:
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> None:
     """Write sequences as one file that is whole or absent; `facts` stand in its metadata."""
     named = [name for name in _ON_DISK if any(row.get(name) is not None for row in rows)]
-    columns = [pa.array([_cell(row.get(name)) for row in rows], COLUMNS[name].written) for name in named]
+    columns = [pa.array([_cell(row.get(name)) for row in rows], BATCH_COLUMNS[name].written) for name in named]
     marks = {BATCH_MARK.decode(): str(BATCH_SCHEMA), **facts}
-    schema = pa.schema([pa.field(name, COLUMNS[name].written) for name in named], metadata=marks)
+    schema = pa.schema([pa.field(name, BATCH_COLUMNS[name].written) for name in named], metadata=marks)
     with whole_file(path) as handle:
         pq.write_table(pa.table(columns, schema=schema), handle, compression="zstd")
 

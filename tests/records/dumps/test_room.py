@@ -100,7 +100,7 @@ def test_a_line_that_unpacks_without_end_is_refused_long_before_its_end(
         RecordError, match=r"needs to unpack to at most 100 times its size, got \d+\.\d MB and more out of"
     ):
         load([path])
-    assert sum(read) <= 2 * (room.SMALL + (2 << 20))  # it is looked into, then read
+    assert sum(read) <= 2 * (room.SMALL_FILE + (2 << 20))  # it is looked into, then read
 
 
 def test_many_packed_lines_are_counted_as_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.audit.causes.evidence import NOTHING, CauseResult, mean_with_error
+from trimtab.audit.causes.evidence import NO_GAP, CauseResult, mean_with_error
 from trimtab.audit.causes.mask import filled
 from trimtab.audit.causes.sampling import leaves_temperature_out, temperature_fit
 from trimtab.audit.gap import Bools, Floats, Gap, Ints
@@ -16,7 +16,7 @@ APART = 0.3
 """Root mean square of ℓ from which a sequence can be out of line at all."""
 CLOSER = 0.4
 """A lag fits where it leaves at most this share of the root mean square."""
-LEAST = 6
+LEAST_TOKENS = 6
 """Tokens of a sequence, or of its half, under which its lag is not judged."""
 MOST_RATIO = 10.0
 """Ratios are cut here before they are averaged: under the sampler's own log-probs the mean is then at most 1, and steady."""
@@ -27,7 +27,7 @@ JUMP = 1.0
 def shift(gap: Gap) -> CauseResult:
     """Log-probs of one side stand a token or more early or late, in every sequence alike."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     lag, judged = _best_lags(gap, np.ones(len(gap), np.bool_))
     if not judged.any():
         return CauseResult(
@@ -57,7 +57,7 @@ def shift(gap: Gap) -> CauseResult:
 def retokenised(gap: Gap) -> CauseResult:
     """Text was cut into tokens again: indices slip along the sequence, or single tokens got the log-probs of others."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     slips, many = _slips(gap)
     real = gap.where(~filled(gap))  # numbers that stand for none can make any lag look better
     if slips >= max(3, 0.03 * many) and len(real) and _slips(real)[0] >= max(3, 0.03 * many):
@@ -76,7 +76,7 @@ def _slips(gap: Gap) -> tuple[int, int]:
     early_lag, _ = _best_lags(gap, ~late)
     late_lag, judged = _best_lags(gap, late)
     slips = judged & (late_lag != 0) & (early_lag != late_lag)
-    return int(slips.sum()), max(int((_counts(gap) >= 2 * LEAST).sum()), 1)
+    return int(slips.sum()), max(int((_counts(gap) >= 2 * LEAST_TOKENS).sum()), 1)
 
 
 def _jumps(gap: Gap) -> CauseResult:
@@ -84,7 +84,7 @@ def _jumps(gap: Gap) -> CauseResult:
     real = ~filled(gap)
     part = gap.where(real)
     if not len(part):
-        return NOTHING
+        return NO_GAP
     far = np.abs(part.log_r) > JUMP
     held = float(part.k2[far].sum() / max(part.k2.sum(), 1e-300))
     mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
@@ -143,7 +143,7 @@ def _best_lags(gap: Gap, chosen: Bools) -> tuple[Ints, Bools]:
 def _squares(gap: Gap, chosen: Bools, apart: Floats, many: int) -> tuple[Floats, Bools]:
     count = np.bincount(gap.sequence[chosen], minlength=many)
     total = np.bincount(gap.sequence[chosen], apart[chosen] ** 2, many)
-    return total / np.maximum(count, 1), count >= LEAST
+    return total / np.maximum(count, 1), count >= LEAST_TOKENS
 
 
 def _at_lag(gap: Gap, lag: int) -> Gap:

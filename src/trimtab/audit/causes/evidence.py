@@ -29,7 +29,7 @@ class CauseResult:
     """The gap without this cause; None: as it was."""
 
 
-NOTHING = CauseResult(verdict="ruled out", statistic="There is no gap left to explain.")
+NO_GAP = CauseResult(verdict="ruled out", statistic="There is no gap left to explain.")
 
 
 def inconclusive(data: str, statistic: str = "") -> CauseResult:

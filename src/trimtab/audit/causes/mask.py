@@ -8,14 +8,14 @@ from trimtab.audit.causes.evidence import CauseResult, inconclusive
 from trimtab.audit.gap import FLOOR, Bools, Floats, Gap, Ints
 from trimtab.records.saved import SavedBatch
 
-SURE = 12.0
+SURE_SHARED = 12.0
 """−log of the chance of an accident, in all groups together and beyond twice their number."""
 USUAL = 4.0
 """The same in one group, from which it is counted as sharing its beginning."""
 UNLIKELY = float(np.log(0.4))
 RUN = 3
 """Equal tokens at the end of a sequence from which it is padding."""
-MOST_VALUES = 50
+MOST_FILLERS = 50
 
 
 def mask(gap: Gap, batch: SavedBatch) -> CauseResult:
@@ -84,7 +84,7 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
         surprise += said
         shared += said > USUAL
         found += own
-    if surprise < 2 * judged + SURE:
+    if surprise < 2 * judged + SURE_SHARED:
         return np.empty(0, np.int64), judged, shared
     return np.concatenate(found), judged, shared
 
@@ -154,7 +154,7 @@ def _common_values(values: Floats) -> Floats:
     """Exact values that occur often, the commonest first."""
     known, counts = np.unique(values, return_counts=True)
     often = np.flatnonzero(counts >= max(5, 5e-4 * len(values)))
-    return known[often[np.argsort(-counts[often])]][:MOST_VALUES]
+    return known[often[np.argsort(-counts[often])]][:MOST_FILLERS]
 
 
 def missing(gap: Gap) -> CauseResult:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult, inconclusive
+from trimtab.audit.causes.evidence import BLURRED, NO_GAP, CauseResult, inconclusive
 from trimtab.audit.gap import FLOOR, Gap
 
 HEAVY = 0.3
@@ -21,7 +21,7 @@ SURE = 8.0
 def trainer(gap: Gap) -> CauseResult:
     """Two scorings of the same tokens by the same weights differ: the trainer's own recomputation is noisy."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.second is None:
         return inconclusive("a second scoring by the same weights (--model twice)")
     both = np.isfinite(gap.second)
@@ -40,7 +40,7 @@ def trainer(gap: Gap) -> CauseResult:
 def tails(gap: Gap) -> CauseResult:
     """Few tokens jump while most agree: experts that a router chose otherwise, or another rare event."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.blurred:
         return BLURRED
     weight = _weight(gap)
@@ -104,7 +104,7 @@ def bias_measure(gap: Gap) -> BiasMeasure:
 def bias(gap: Gap) -> CauseResult:
     """Independent noise averages out as 1/√T over a sequence; what does not is a bias."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     found = bias_measure(gap)
     if not found.expected:
         return inconclusive("eight sequences of at least eight tokens")

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult
+from trimtab.audit.causes.evidence import BLURRED, NO_GAP, CauseResult
 from trimtab.audit.gap import Gap
 
-SMALL = 2e-3
+SMALL_RMS = 2e-3
 """Root mean square of ℓ under which it is fp16 or int8 that is told apart, above which bf16 or fp8 and int4."""
 REPEATS = (1 / 3, 0.15)
-"""Share of ℓ² that repeats from which weights were rounded, under `SMALL` and above. Seeds from 100: fp16 up to 0.25, int8 from 0.55;
+"""Share of ℓ² that repeats from which weights were rounded, under `SMALL_RMS` and above. Seeds from 100: fp16 up to 0.25, int8 from 0.55;
 bf16 up to 0.08, fp8 from 0.45, int4 from 0.23."""
-PAIRS = 300
+LEAST_PAIRS = 300
 """Tokens with a fellow in another sequence under which nothing is said of repeats."""
 SIZES = {
     "activations": (("fp16", 6.5e-4), ("bf16", 5.2e-3)),
@@ -42,7 +42,7 @@ def precision_fingerprint(gap: Gap) -> Fingerprint:
     another, the first errors repeat from sequence to sequence, and the second average out.
     """
     repeats = repeated_share(gap)
-    least = REPEATS[gap.rms >= SMALL]
+    least = REPEATS[gap.rms >= SMALL_RMS]
     rounded = None if repeats is None else "weights" if repeats > least else "activations"
     known = SIZES.get(rounded or "", ())
     nearest = min(known, key=lambda each: abs(np.log(each[1] / gap.rms)), default=None)
@@ -63,7 +63,7 @@ def repeated_share(gap: Gap) -> float | None:
     sums, counts, squares, own = (np.bincount(cells // many, each) for each in (total, count, total**2, count**2))
     fellows = counts**2 - own  # ordered pairs of two sequences
     met = fellows > 0
-    if counts[met].sum() < PAIRS:
+    if counts[met].sum() < LEAST_PAIRS:
         return None
     product = (sums**2 - squares)[met] / fellows[met]
     return float(np.average(product, weights=counts[met]) / (gap.evened**2).mean())
@@ -72,7 +72,7 @@ def repeated_share(gap: Gap) -> float | None:
 def precision(gap: Gap) -> CauseResult:
     """The sampler computes in fewer bits: small, independent noise on every token, larger on rare ones."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.blurred:
         return BLURRED
     rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.audit.causes.evidence import NOTHING, CauseResult, mean_with_error
+from trimtab.audit.causes.evidence import NO_GAP, CauseResult, mean_with_error
 from trimtab.audit.gap import Floats, Gap, Ints
 from trimtab.records.saved import SavedBatch
 
@@ -19,14 +19,14 @@ ALTERNATIVES = (1.5, 3.0, 6.0, 15.0)
 """Tokens over which the rest of the mass spreads, about."""
 MARGIN = 0.1
 """What a power fitted on tokens one by one is good to: how the rest of the mass spreads is not known. Off by up to 0.06 where planted."""
-FEW = 20
+FEWEST_FELLOWS = 20
 """Tokens with a fellow behind the same beginning under which no power is fitted on them."""
 
 
 def truncation(gap: Gap) -> CauseResult:
     """Tokens drawn from the likeliest only, their log-probs renormalised over those: the ratio is the mass that was kept."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     mean, error = mean_with_error(np.exp(gap.held), gap.sequence)
     real = np.abs(gap.log_r) > 0.02 * gap.rms
     above = float((gap.log_r[real] > 0).mean()) if real.any() else 0.5
@@ -105,7 +105,7 @@ def shared_power(log_probs: Floats, apart: Floats, context: Ints | None) -> tupl
     x, y, own, many = log_probs[used], (log_probs + apart)[used], number[used], np.maximum(count, 1)
     x, y = (each - (np.bincount(own, each, len(count)) / many)[own] for each in (x, y))
     total = float((x**2).sum())
-    if int((np.abs(x) > 1e-6).sum()) < FEW or total <= 0:
+    if int((np.abs(x) > 1e-6).sum()) < FEWEST_FELLOWS or total <= 0:
         return None
     power = float((x * y).sum()) / total
     error = float(np.sqrt((np.bincount(own, x * (y - power * x), len(count)) ** 2).sum())) / total
@@ -135,7 +135,7 @@ def leaves_temperature_out(gap: Gap, fit: TemperatureFit) -> bool:
 def temperature(gap: Gap) -> CauseResult:
     """The sampler divides its logits by a temperature and the trainer does not, or by another."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     fit = temperature_fit(gap.behavior, gap.held)
     told = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap."
     if fit.explained < LIKENESS or not _tells_behavior(gap):
@@ -182,7 +182,7 @@ def with_drawn(found: CauseResult, by_model: DrawnTemperature) -> CauseResult:
 def raw_log_probs(gap: Gap) -> CauseResult:
     """The sampler reports log-probs before its temperature; tokens were drawn as the trainer says, not as behavior does."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     fit = temperature_fit(gap.scored, -gap.held)
     mean, error = mean_with_error(np.exp(-gap.held), gap.sequence)
     told = (
@@ -209,7 +209,7 @@ def raw_log_probs(gap: Gap) -> CauseResult:
 
 
 GRID = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.35, 1.6)
-ENOUGH = 64
+PROBED_SEQUENCES = 64
 """Sequences that are looked at."""
 
 

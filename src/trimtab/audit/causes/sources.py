@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 
-from trimtab.audit.causes.evidence import BLURRED, NOTHING, CauseResult, inconclusive, rank_correlation, sequence_means
+from trimtab.audit.causes.evidence import BLURRED, NO_GAP, CauseResult, inconclusive, rank_correlation, sequence_means
 from trimtab.audit.gap import FLOOR, Floats, Gap, Ints
 
-MANY = 5.0
+TREND_ERRORS = 5.0
 """Standard errors from which a trend is no chance."""
 TIMES = 2.0
 """How many times the gap has to grow."""
@@ -39,7 +39,7 @@ def _apart(one: Floats, other: Floats) -> float:
 def bad_source(gap: Gap) -> CauseResult:
     """One engine, rank or shard is further apart than all others."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.source is None or len(gap.sources) < 2:
         return inconclusive("the engine, rank or shard of each sequence")
     levels, owner = _levels(gap), sequence_means(gap.source.astype(np.float64), gap.sequence)
@@ -63,7 +63,7 @@ def bad_source(gap: Gap) -> CauseResult:
         f"others ({z:.1f} standard errors apart on a log scale)."
     )
     alone = apart > 2 * (max(rivals) - min(rivals)) if len(rivals) > 1 else True
-    if z > MANY and apart > np.log(TIMES) and alone and gap.size > TIMES / 1.5 * rest.size:
+    if z > TREND_ERRORS and apart > np.log(TIMES) and alone and gap.size > TIMES / 1.5 * rest.size:
         return CauseResult(
             verdict="found",
             statistic=told,
@@ -71,13 +71,13 @@ def bad_source(gap: Gap) -> CauseResult:
             share=1 - rest.size * len(rest) / (gap.size * len(gap)),
             remedy=f"Look at {gap.sources[names[worst]]}: its weights, its precision and its version of the engine.",
         )
-    return CauseResult(verdict="suspected" if z > MANY and apart > np.log(1.5) else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if z > TREND_ERRORS and apart > np.log(1.5) else "ruled out", statistic=told)
 
 
 def stale(gap: Gap) -> CauseResult:
     """The weights that sampled are older than those that score: the gap grows with the age of the token."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.age is None or not (gap.age >= 0).any():
         return inconclusive("the version of the weights that sampled each token")
     known = gap.where(gap.age >= 0)
@@ -102,7 +102,7 @@ def stale(gap: Gap) -> CauseResult:
         f"Mean k2 is {fresh.size:.2g} at age {youngest} and {eldest.size:.2g} above age {(youngest + oldest) / 2:g} "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
     )
-    if z > MANY and eldest.size > TIMES * fresh.size:
+    if z > TREND_ERRORS and eldest.size > TIMES * fresh.size:
         share = 1 - min(1.0, fresh.size / gap.size)
         return CauseResult(verdict="found", statistic=told, share=share, rest=fresh)
     return CauseResult(verdict="suspected" if z > 3 and eldest.size > 1.3 * fresh.size else "ruled out", statistic=told)
@@ -111,7 +111,7 @@ def stale(gap: Gap) -> CauseResult:
 def versions(gap: Gap) -> CauseResult:
     """The gap grows from step to step though the tokens say that they are as fresh as ever: weights do not arrive."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.age is None or gap.step is None:
         return inconclusive("the version of each token and the step of each sequence")
     known = _of_commonest_age(gap.where(gap.age >= 0))
@@ -129,7 +129,7 @@ def versions(gap: Gap) -> CauseResult:
         f"Mean k2 of tokens of the same age is {early.size:.2g} in the first third of the steps and {late.size:.2g} in the last "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
     )
-    if z > MANY and late.size > TIMES * early.size:
+    if z > TREND_ERRORS and late.size > TIMES * early.size:
         share = 1 - min(1.0, early.size / gap.size)
         return CauseResult(verdict="found", statistic=told, share=share, rest=replace(early, blurred=True))
     return CauseResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
@@ -144,7 +144,7 @@ def _of_commonest_age(gap: Gap) -> Gap:
 def stale_cache(gap: Gap) -> CauseResult:
     """The gap grows or fades along the response among tokens of like probability: old keys and values, or a context that is cut."""
     if not gap.is_open:
-        return NOTHING
+        return NO_GAP
     if gap.blurred:
         return BLURRED
     early, late = _thirds(gap)
@@ -160,7 +160,7 @@ def stale_cache(gap: Gap) -> CauseResult:
         f"Against tokens of similar probability, squared ℓ is {first:.2g} times the usual in the first third of responses and "
         f"{last:.2g} times in the last ({abs(z):.1f} standard errors apart)."
     )
-    if abs(z) > MANY and times > TIMES and (z > 0) == grows:
+    if abs(z) > TREND_ERRORS and times > TIMES and (z > 0) == grows:
         remedy = (
             "Look at what changes with length: a sliding window, cache eviction, position encoding, a cache of low precision."
             if grows
@@ -168,7 +168,7 @@ def stale_cache(gap: Gap) -> CauseResult:
         )
         share = float(1 - min(1.0, min(first, last) / np.mean(gap.evened**2)))
         return CauseResult(verdict="found", statistic=told, share=share, remedy=remedy, rest=replace(gap, blurred=True))
-    return CauseResult(verdict="suspected" if abs(z) > MANY and times > 1.5 else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if abs(z) > TREND_ERRORS and times > 1.5 else "ruled out", statistic=told)
 
 
 def _thirds(gap: Gap) -> tuple[Floats, Floats]:

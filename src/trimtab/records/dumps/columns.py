@@ -23,11 +23,11 @@ from trimtab.records.dumps.arrays import named_arrays
 from trimtab.records.dumps.reader import DumpFile, DumpReader, line_records
 from trimtab.records.dumps.room import TOKEN, check_room, free_room
 from trimtab.records.dumps.row import DumpRow, after, float_column, int_column, mask_column
-from trimtab.records.saved import COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN
+from trimtab.records.saved import BATCH_COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN
 
 LAYOUT = ("prompt", "attention", "lengths", "offsets")
 """Columns that say how the others lie: tokens of the prompt, 1 where a token is no padding, tokens per row, ends of packed rows."""
-NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
+COLUMN_NAMES = (*PER_TOKEN, *PER_SEQUENCE, *LAYOUT)
 _CONVERT: Mapping[type[np.generic], Callable[[object], Any]] = {
     np.int64: int_column,
     np.bool_: mask_column,
@@ -39,8 +39,8 @@ _ROWS_AT_ONCE = 64
 def columns_reader(columns: Mapping[str, str]) -> DumpReader:
     """A reader of files whose columns are called so: ours to theirs. Those of our own names need not be said."""
     for name in columns:
-        if name not in NAMES:
-            raise RecordError(f"Columns need names that trimtab has, got {name!r}. {nearest(name, NAMES)}")
+        if name not in COLUMN_NAMES:
+            raise RecordError(f"Columns need names that trimtab has, got {name!r}. {nearest(name, COLUMN_NAMES)}")
 
     def records(file: DumpFile) -> Iterator[Any]:
         return _records(file, columns)
@@ -60,7 +60,7 @@ def _theirs(names: Iterable[str], columns: Mapping[str, str], file: DumpFile) ->
             raise RecordError(
                 f"{file.path} needs a column {theirs!r} for {ours}, got none. {nearest(theirs, sorted(names))}"
             )
-    return {name: columns.get(name, name) for name in NAMES if columns.get(name, name) in names}
+    return {name: columns.get(name, name) for name in COLUMN_NAMES if columns.get(name, name) in names}
 
 
 def _records(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
@@ -84,7 +84,7 @@ def _from_lines(file: DumpFile, columns: Mapping[str, str]) -> Iterator[Any]:
         if isinstance(record, RecordError):
             yield record
         else:
-            yield {name: record[columns.get(name, name)] for name in NAMES if columns.get(name, name) in record}
+            yield {name: record[columns.get(name, name)] for name in COLUMN_NAMES if columns.get(name, name) in record}
 
 
 def _from_parquet(file: DumpFile, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _ends(arrays: Mapping[str, Any], file: DumpFile) -> list[int]:
 
 def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
     per_token = {
-        name: _CONVERT[np.bool_ if name == "attention" else COLUMNS[name].kind](record[name])
+        name: _CONVERT[np.bool_ if name == "attention" else BATCH_COLUMNS[name].kind](record[name])
         for name in (*PER_TOKEN, "attention")
         if name in record and record[name] is not None and not (name == "advantage" and np.ndim(record[name]) == 0)
     }
@@ -211,7 +211,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {name: record[name] for name in PER_SEQUENCE if record.get(name) is not None}
     for name, value in facts.items():
         value = value.item() if isinstance(value, np.generic | np.ndarray) else value
-        facts[name] = str(value) if COLUMNS[name].kind is np.str_ else value
+        facts[name] = str(value) if BATCH_COLUMNS[name].kind is np.str_ else value
     return facts
 
 

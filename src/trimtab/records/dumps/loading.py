@@ -31,8 +31,8 @@ READERS: tuple[DumpReader, ...] = (
     *(ROLL, AREAL, TRL, MS_SWIFT, BY_COLUMNS),
 )
 """Every reader, in the order in which a file is tried; of one family the one that knows most comes first."""
-FRAMEWORKS = tuple(dict.fromkeys(reader.framework for reader in READERS))
-SUFFIXES = (".jsonl", ".parquet", ".pt", ".pkl", ".dp", ".npz", ".safetensors", ".gz", ".zst")
+DUMP_FRAMEWORKS = tuple(dict.fromkeys(reader.framework for reader in READERS))
+DUMP_SUFFIXES = (".jsonl", ".parquet", ".pt", ".pkl", ".dp", ".npz", ".safetensors", ".gz", ".zst")
 """Files of a folder that are looked at."""
 _SPOILT = (TrimtabError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)
 
@@ -170,9 +170,9 @@ def readers_of(
     path: Path, framework: str | None, columns: Mapping[str, str] | None, refused: list[str]
 ) -> Iterator[tuple[DumpFile, DumpReader]]:
     """Each file of a path, a folder's too, with who reads it."""
-    if framework is not None and framework not in FRAMEWORKS:
+    if framework is not None and framework not in DUMP_FRAMEWORKS:
         raise RecordError(
-            f"--from needs a framework whose dumps are read, got {framework!r}. {nearest(framework, FRAMEWORKS)}"
+            f"--from needs a framework whose dumps are read, got {framework!r}. {nearest(framework, DUMP_FRAMEWORKS)}"
         )
     try:
         exists = path.exists()
@@ -222,7 +222,9 @@ def _place(reader: DumpReader) -> int:
 
 
 def _files_in(folder: Path) -> list[DumpFile]:
-    files = [path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file() and path.stat().st_size]
+    files = [
+        path for path in folder.rglob("*") if path.suffix in DUMP_SUFFIXES and path.is_file() and path.stat().st_size
+    ]
     return [DumpFile(path) for path in sorted(files, key=_natural)]
 
 

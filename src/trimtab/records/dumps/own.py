@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
-from trimtab.records.dumps.columns import NAMES, group_bytes, parquet_rows
+from trimtab.records.dumps.columns import COLUMN_NAMES, group_bytes, parquet_rows
 from trimtab.records.dumps.reader import DumpFile, DumpReader
 from trimtab.records.dumps.room import check_room
 from trimtab.records.dumps.row import DumpRow, after
@@ -82,7 +82,7 @@ def _part_records(file: DumpFile) -> Iterator[dict[str, Any]]:
         raise RecordError(
             f"{file.path} needs a batch of schema {BATCH_SCHEMA}, got {found}. Read it with the trimtab that wrote it."
         )
-    return parquet_rows(file, {name: name for name in NAMES if name in file.names})
+    return parquet_rows(file, {name: name for name in COLUMN_NAMES if name in file.names})
 
 
 def _part_rows(record: dict[str, Any], file: DumpFile) -> Iterator[DumpRow]:

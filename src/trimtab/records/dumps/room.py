@@ -18,7 +18,7 @@ UNKNOWN = 16 << 30
 """Bytes taken as free where the system does not say."""
 PACKED = 100
 """How many times its size a file may unpack to. JSON of log-probs comes to 5, of one number again and again to 30."""
-SMALL = 32 << 20
+SMALL_FILE = 32 << 20
 """Bytes up to which it is of no concern what a file unpacks to."""
 TOKEN, ROW = 100, 1_000
 """Bytes that a token takes, and a sequence beside its tokens: times SHARE, what judging four columns of 4 million took (350 a token)."""
@@ -49,7 +49,7 @@ def check_room(path: Path, wanted: int, most: int | None = None) -> None:
 
 def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
     """Refuse a file that unpacks to far more than its own size."""
-    if unpacked > max(SMALL, PACKED * packed):
+    if unpacked > max(SMALL_FILE, PACKED * packed):
         raise RoomError(
             f"{path} needs to unpack to at most {PACKED} times its size, got {_size(unpacked)} and more out of {_size(packed)}. "
             "Unpack it where you trust it, and audit what comes out."

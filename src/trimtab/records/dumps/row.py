@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import RecordError
-from trimtab.records.saved import COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
+from trimtab.records.saved import BATCH_COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,7 +113,7 @@ class Gathering:
             return None
         if name == "group":
             return np.array([self._group(key) for key in column], np.int64)
-        if COLUMNS[name].kind is np.str_:
+        if BATCH_COLUMNS[name].kind is np.str_:
             return tuple("" if value is None else str(value) for value in column)
         dtype, fill = _kind(name)
         return np.array([fill if value is None else value for value in column], dtype)
@@ -175,7 +175,7 @@ _NUMBER = Column(np.float32)
 
 def _kind(name: str) -> tuple[type[np.generic], float | int]:
     """The type of a column, and what stands in it where a row says nothing; layouts are numbers."""
-    column = COLUMNS.get(name, _NUMBER)
+    column = BATCH_COLUMNS.get(name, _NUMBER)
     return column.kind, column.unknown
 
 
