@@ -58,7 +58,7 @@ def test_a_broken_law_is_exit_code_1_with_its_numbers_and_a_script(folder: Path)
     assert "splits  broken  even split (defaults): loss" in ran.stdout
     assert "from checked_module import loss as function" in ran.stdout
     scripts = sorted((folder / "found").iterdir())
-    assert [file.name for file in scripts] == ["splits-even-split-defaults.py", "splits-uneven-split-as-it-is.py"]
+    assert [file.name for file in scripts] == ["splits-even-split-defaults.py", "splits-uneven-split-defaults.py"]
     done = subprocess.run(
         [sys.executable, str(scripts[0])],
         check=True,
