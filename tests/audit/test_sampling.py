@@ -118,7 +118,7 @@ def test_samples_that_begin_alike_show_the_temperature_itself(world: object, tem
     steps = diagnose(sampled_at(world, temperature, raw=raw))
     assert [step.cause.name for step in steps if step.verdict == "found"] == ["raw" if raw else "temperature"]
     step = next(step for step in steps if step.verdict == "found")
-    assert f"by samples that begin alike the power is {temperature:g}." in step.statistic
+    assert f"by samples that share a beginning, the power is {temperature:g}." in step.statistic
     assert f"temperature{' ' if raw else ', '}{temperature:g} times" in step.remedy
 
 
@@ -143,7 +143,7 @@ def test_without_samples_that_begin_alike_a_range_is_said_and_holds_the_temperat
     whole = sampled_at(world, temperature)
     for batch in (replace(whole, tokens=None), replace(whole, tokens=np.arange(len(whole.trained)))):
         step = step_of(batch, "temperature")
-        assert "no samples that begin alike show it more closely" in step.statistic
+        assert "no samples share a beginning, which would narrow it down" in step.statistic
         low, high = step.remedy.partition("between ")[2].partition(" times")[0].split(" and ")
         assert float(low) < temperature < float(high)
         assert float(high) - float(low) == pytest.approx(2 * MARGIN, abs=0.011)
