@@ -102,7 +102,9 @@ def in_its_keys(dialect: Dialect) -> str:
         else:
             said.append((f"`{name}`", "<br>".join(f"`{key}: {compact(value)}`" for key, value in lines)))
     rest = (
-        f"\nIt cannot say {', '.join(unsaid)}; `trimtab convert` then names what stands in the way.\n" if unsaid else ""
+        f"\nIt does not support {', '.join(unsaid)}; `trimtab convert` then names what stands in the way.\n"
+        if unsaid
+        else ""
     )
     return table(("preset", "its settings"), said) + rest
 
@@ -141,7 +143,7 @@ def option(dialect: Dialect, name: str, settings: dict[str, Any]) -> tuple[str, 
     """One option of a correction."""
     reading = read(dialect.name, settings)
     if reading.correction is None:
-        return f"`{name}`", "nothing that can be said", "", findings(reading)
+        return f"`{name}`", "nothing that is supported", "", findings(reading)
     lines = formulas(reading.correction)[1:]
     return f"`{name}`", "<br>".join(lines), f"`{compact(reading.correction.settings())}`", findings(reading)
 

@@ -135,7 +135,7 @@ def test_a_comparison_names_the_fields_of_loss_and_advantage_that_differ(tmp_pat
     third.write_text(VERL)
     code, out, err = run("compare", f"verl:{one}", f"verl:{third}")
     assert (code, out) == (3, "What both of them say is the same.\n")
-    assert "Only A speaks of the loss, so it was not compared." in err
+    assert "Only A sets the loss, so it was not compared." in err
     code, out, err = run("compare", f"verl:{third}", f"verl:{one}")
     assert (code, out) == (0, "They compute the same thing.\n")  # all that A says
 
@@ -143,7 +143,7 @@ def test_a_comparison_names_the_fields_of_loss_and_advantage_that_differ(tmp_pat
 def test_what_a_target_cannot_say_is_an_error_that_names_it(files: dict[str, str]) -> None:
     code, out, err = run("convert", "--from", "areal", files["areal"], "--to", "skyrl")
     assert (code, out) == (2, "")
-    assert "SkyRL cannot say a gate on k2" in err
+    assert "SkyRL does not support a gate on k2" in err
 
 
 def test_two_files_that_differ_show_a_smallest_batch(files: dict[str, str]) -> None:
@@ -200,7 +200,7 @@ def test_a_part_that_cannot_be_said_is_left_out_and_listed_with_a_code_of_its_ow
     assert err.startswith("left out: advantage: AReaL has no gpg, only reinforce++, grpo, rloo, gae.\n")
     code, out, err = run(*words, "--strict")
     assert (code, out) == (2, "")
-    assert "AReaL cannot say the advantage: it has no gpg, only" in err
+    assert "AReaL does not support the advantage: it has no gpg, only" in err
     assert "(--only correction)" in err
     code, out, _ = run(*words, "--only", "correction")
     assert (code, yaml.safe_load(out)) == (0, section)
@@ -247,8 +247,8 @@ def test_the_nearest_that_is_offered_can_be_taken(files: dict[str, str]) -> None
     assert code == 4
     found = yaml.safe_load(out)["algorithm"]["rollout_correction"]
     assert found["rollout_rs"] == "seq_max_k2,seq_mean_k1"
-    assert err.startswith("changed: correction: verl cannot say a gate on ratio (every r) of each sequence")
-    assert "taken: a gate on k2 (max(ℓ²/2)) of each sequence up to 42.4152" in err
+    assert err.startswith("changed: correction: verl does not support a gate on ratio (every r) of each sequence")
+    assert "written instead: a gate on k2 (max(ℓ²/2)) of each sequence up to 42.4152" in err
     # the veto above 100 is gone: only beyond 1e4 is a row rejected
     assert "in numbers: correction: a token of ratio 200 is rejected, there it weighs 2, the other gates aside." in err
 
@@ -263,7 +263,7 @@ def test_a_veto_is_refused_with_the_nearest_thing_the_target_can_say(files: dict
     code, _, err = run("convert", "--from", "skyrl", files["skyrl"], "--to", "verl")
     assert code == 2
     # the wider side is 1e-4: log² / 2 = 9.21² / 2 = 42.415
-    assert "cannot say a gate on ratio (every r) of each sequence" in err
+    assert "does not support a gate on ratio (every r) of each sequence" in err
     assert "up to 42.4152 (any r outside [0.0001, 1e+04]) in place of the veto" in err
     assert "one on any r below 0.0001 only" in run("convert", "--from", "skyrl", files["skyrl"], "--to", "slime")[2]
 
@@ -277,7 +277,7 @@ def test_a_defect_of_the_target_is_said_to_be_accounted_for_and_fails_no_check(t
     code, out, err = run("convert", "--from", "areal", str(file), "--to", "verl", "--check")
     assert code == 0
     assert yaml.safe_load(out)["algorithm"]["rollout_correction"]["rollout_rs"] == "seq_mean_k1,token_k1"
-    assert "note: algorithm.rollout_correction.rollout_rs_threshold: These numbers allow for it already: " in err
+    assert "note: algorithm.rollout_correction.rollout_rs_threshold: The values written allow for it already: " in err
     assert "write the reciprocal bounds" not in err
     assert "defect" not in err
     assert "cannot fire" not in err
@@ -446,7 +446,7 @@ def test_differences_that_hardly_any_number_meets_are_notes(tmp_path: Path) -> N
     assert code == 0
     code, out, err = run("compare", f"verl:{verl}", f"areal:{areal}")
     assert (code, out) == (0, "They compute the same thing.\n")
-    assert "note: B treats a group of one in its own way" in err
+    assert "note: B handles a group of one differently" in err
 
 
 def test_what_a_term_does_with_rejected_tokens_counts_only_where_something_is_rejected(tmp_path: Path) -> None:

@@ -54,4 +54,4 @@ def test_a_file_is_read_as_the_release_that_brought_its_youngest_key_unless_anot
     assert read("areal", settings).version == "2.0.0"
     chosen = read("areal", settings, version="1.0.4")
     assert chosen.version == "1.0.4"
-    assert any("use_cispo_loss came with AReaL 2.0.0" in each.text for each in chosen.findings)
+    assert any("use_cispo_loss was added in AReaL 2.0.0" in each.text for each in chosen.findings)

@@ -10,7 +10,7 @@ import pytest
 from trimtab.dialects import read
 from trimtab.dialects.topics import speaks_of_bits
 
-FEW = "in few bits"
+FEW = "in low precision"
 
 
 def told(framework: str, settings: dict[str, Any] | Path) -> list[str]:

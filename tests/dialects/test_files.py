@@ -12,7 +12,7 @@ from trimtab.dialects import read
 from trimtab.dialects.recognise import recognise
 
 FILES = Path(__file__).parent / "files"
-BUILDS = ("builds on", "not known")
+BUILDS = ("Builds on", "settings are unknown")
 A = "actor_rollout_ref.actor"
 C = "algorithm.rollout_correction"
 
@@ -53,7 +53,7 @@ EXPECTED: dict[str, Expected] = {
         said=("use_vllm_logprobs", "judging by the name"),
     ),
     "ms-swift/defaults.sh": Expected(
-        {"use_vllm": True, "num_generations": 8}, said=("beta is 0.04", "so ms-swift's defaults hold")
+        {"use_vllm": True, "num_generations": 8}, said=("beta is 0.04", "ms-swift's defaults apply")
     ),
     "trl/served_apart.py": Expected({"use_vllm": True, "num_generations": 2, "beta": 0.05}),
     "trl/grpo_by_its_own_text.py": Expected(
@@ -79,7 +79,7 @@ EXPECTED: dict[str, Expected] = {
         ("no release up to 0.4.0",),
     ),
     "verl/recipe_of_ones_own.sh": Expected(
-        {"algorithm.adv_estimator": "grpo", f"{A}.clip_ratio_high": 0.3}, said=("no program of verl itself",)
+        {"algorithm.adv_estimator": "grpo", f"{A}.clip_ratio_high": 0.3}, said=("Not one of verl's own programs",)
     ),
     "miles/launcher.py": Expected(
         {
@@ -188,14 +188,14 @@ EXPECTED: dict[str, Expected] = {
         said=("use_kl_estimator_k3",),
     ),
     "openrlhf/group_of_one.sh": Expected(
-        {"eps_clip": 0.3}, ("advantage",), ("init_kl_coef: This belongs to the advantage",)
+        {"eps_clip": 0.3}, ("advantage",), ("init_kl_coef: Belongs to the advantage",)
     ),
     "verl/penalty_of_old.sh": Expected(
         {"algorithm.adv_estimator": "gae", f"{A}.clip_ratio": 0.2, f"{A}.use_kl_loss": False},
         said=(
-            "without effect under these settings",
+            "has no effect with these settings",
             "kl_ctrl.kl_coef",
-            "before it came (0.3)",
+            "Before 0.3, which brought it",
             "overlong_buffer.penalty_factor",
         ),
     ),
@@ -231,7 +231,7 @@ EXPECTED: dict[str, Expected] = {
     ),
     "slime/arrays_for_another.sh": Expected(
         {"advantage_estimator": "gspo", "eps_clip": 3e-4, "eps_clip_high": 4e-4},
-        said=("LOSS_FLAGS", "No command of the file is seen to take these flags"),
+        said=("LOSS_FLAGS", "No command in the file was seen to take these flags"),
     ),
     "openrlhf/penalty_in_the_loss.sh": Expected(
         {
@@ -256,7 +256,7 @@ EXPECTED: dict[str, Expected] = {
         ("correction",),
         ("depends on the mapping **more (line 8)",),
     ),
-    "trl/somebodys_script.sh": Expected({"beta": 0.02}, said=("Pass the script to read what it sets",)),
+    "trl/somebodys_script.sh": Expected({"beta": 0.02}, said=("Pass the script to read its settings",)),
     "areal/first_version.yaml": Expected(
         {
             "actor.eps_clip": 0.3,
@@ -398,7 +398,7 @@ EXPECTED: dict[str, Expected] = {
         }
     ),
     "verl/estimator_of_a_fork.sh": Expected(
-        {f"{A}.loss_agg_mode": "token-mean"}, ("advantage",), ("'codapo' cannot be said",)
+        {f"{A}.loss_agg_mode": "token-mean"}, ("advantage",), ("'codapo' is not supported",)
     ),
     "verl/before_agg_mode.sh": Expected(
         {"algorithm.adv_estimator": "grpo"}, ("loss",), ("loss_agg_mode took its place",)
@@ -406,13 +406,13 @@ EXPECTED: dict[str, Expected] = {
     "verl/orphan.yaml": Expected(
         {f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.3},
         ("correction",),
-        ("what is corrected depends on", *BUILDS),
+        ("the correction depends on", *BUILDS),
     ),
     "slime/bootstrap.sh": Expected(
         {"advantage_estimator": "grpo", "eps_clip": 0.2, "eps_clip_high": 0.28, "use_tis": True}
     ),
     "slime/other_loss.sh": Expected(
-        {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss cannot be said", "fipo_clip_ratio")
+        {"advantage_estimator": "grpo"}, ("loss",), ("--loss-type fipo_loss is not supported", "fipo_clip_ratio")
     ),
     "slime/trust_region.sh": Expected(
         {
@@ -421,7 +421,7 @@ EXPECTED: dict[str, Expected] = {
             "tis_binary_kl_threshold": 2e-3,
         },
         ("advantage",),
-        ("flash_reinforce cannot be said",),
+        ("flash_reinforce is not supported",),
     ),
     "slime/centred_scores.sh": Expected(
         {
@@ -435,7 +435,7 @@ EXPECTED: dict[str, Expected] = {
         said=("less its mean over the score_centering_top_k likeliest ids",),
     ),
     "slime/teachers.sh": Expected(
-        {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd cannot be said", "mopd_eps_low, mopd_eps_high")
+        {"advantage_estimator": "grpo"}, ("advantage",), ("--use-mopd is not supported", "mopd_eps_low, mopd_eps_high")
     ),
     "slime/elected_head.sh": Expected(
         {"advantage_estimator": "grpo", "kl_loss_coef": 0.01, "eps_clip": 0.1},
@@ -501,7 +501,7 @@ EXPECTED: dict[str, Expected] = {
     "skyrl/distilled.sh": Expected(
         {"trainer.algorithm.use_kl_loss": False},
         ("advantage",),
-        ("distils a teacher", "no program of SkyRL itself", "trainer.algorithm.gold_beta"),
+        ("distils a teacher", "Not one of SkyRL's own programs", "trainer.algorithm.gold_beta"),
     ),
     "skyrl/sections.yaml": Expected(
         {
@@ -604,7 +604,9 @@ EXPECTED: dict[str, Expected] = {
         {"use_rho_correction": True, "rho_clamp_upper_bound": 2.0, "clip_higher": 0.272, "beta": 0.0}
     ),
     "open-instruct/removed.sh": Expected({"truncated_importance_sampling_ratio_cap": 2.0, "beta": 0.01}),
-    "open-instruct/icepop.sh": Expected({"clip_higher": 0.28, "beta": 0.0}, ("correction",), ("use_icepop cannot",)),
+    "open-instruct/icepop.sh": Expected(
+        {"clip_higher": 0.28, "beta": 0.0}, ("correction",), ("use_icepop is not supported",)
+    ),
     "areal/grpo.yaml": Expected(
         {
             "actor.use_decoupled_loss": True,
@@ -656,7 +658,7 @@ EXPECTED: dict[str, Expected] = {
         }
     ),
     "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("two policies",)),
-    "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults hold",)),
+    "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults apply",)),
     "ms-swift/teacher.sh": Expected(
         {
             "rollout_importance_sampling_mode": "token_truncate",
@@ -673,7 +675,7 @@ EXPECTED: dict[str, Expected] = {
             "train_infer_correction": {"is_weight": {"enabled": True, "upper_bound": 2.0}},
         },
         ("advantage",),
-        ("step_reinforce cannot be said",),
+        ("step_reinforce is not supported",),
     ),
     "prime-rl/today.toml": Expected({"trainer.loss.type": "icepop", "trainer.loss.ratio_high": 4.0}),
     "prime-rl/centred.toml": Expected(
@@ -690,7 +692,7 @@ EXPECTED: dict[str, Expected] = {
         said=("clips the ratio to the sampler",),
     ),
     "prime-rl/shaped.toml": Expected(
-        {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty cannot be said",)
+        {"trainer.loss.dppo_mask_low": 0.1}, ("advantage",), ("length_penalty is not supported",)
     ),
     "prime-rl/loss_of_a_fork.toml": Expected(
         {"trainer.loss.type": "trpl", "orchestrator.algo.type": "max_rl"}, ("correction", "loss"), ("got 'trpl'",)
@@ -770,7 +772,7 @@ EXPECTED: dict[str, Expected] = {
     "roll/corrected.yaml": Expected(
         {"pg_clip": 0.2, "train_infer_correction": {"is_weight": {"enabled": True, "upper_bound": 1.2}}},
         ("advantage",),
-        ("adv_estimator gigpo cannot be said",),
+        ("adv_estimator gigpo is not supported",),
     ),
     "ms-swift/grpo.sh": Expected(
         {
@@ -896,9 +898,9 @@ def test_a_command_in_a_scripts_text_is_named_only_where_it_says_something_that_
     told = [str(each) for each in read("trl", FILES / "trl" / "served_apart.py").findings]
     assert not any("the script's own text" in each for each in told)
     its_own = [str(each) for each in read("trl", FILES / "trl" / "grpo_by_its_own_text.py").findings]
-    assert not any("no program of TRL itself" in each for each in its_own)
+    assert not any("Not one of TRL's own programs" in each for each in its_own)
 
 
 def test_a_file_that_shows_nothing_of_its_own_names_the_frameworks_it_may_be_of() -> None:
-    assert recognise(FILES / "slime" / "plain.sh").why.endswith("as miles has it too")
-    assert "miles has it too" not in recognise(FILES / "miles" / "function_named.sh").why
+    assert recognise(FILES / "slime" / "plain.sh").why.endswith("(miles has this key too)")
+    assert "miles has this key too" not in recognise(FILES / "miles" / "function_named.sh").why

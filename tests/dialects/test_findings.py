@@ -66,7 +66,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("skyrl", {"tis_ratio_type": "sequence"}, "sequence_tis_ratio_clip_high", "surprise", "product"),
     ("skyrl", {"outlier_token_is_threshold_low": 1e-4}, "outlier_token_is_threshold_low", "note", "skipped"),
     ("trl", {"use_vllm": True}, "vllm_importance_sampling_mode", "surprise", "product"),
-    ("trl", {"use_vllm": True}, "vllm_importance_sampling_mode", "note", "Left out"),
+    ("trl", {"use_vllm": True}, "vllm_importance_sampling_mode", "note", "By default"),
     ("trl", {"vllm_importance_sampling_cap": 2.0}, "vllm_importance_sampling_cap", "note", "deprecated"),
     ("openrlhf", {"is_correction_level": "seq"}, "is_correction_level", "surprise", "unbounded"),
     ("openrlhf", {"is_correction_level": "token", "policy_loss_type": "gspo"}, "is_correction_level", "surprise", "ignored"),
@@ -200,7 +200,7 @@ def test_a_cap_that_flips_the_sign_has_no_correction() -> None:
         (
             "areal",
             {"use_decoupled_loss": True, "m2_threshold": 0.1, "rejection_sampling": {"upper": 2.0}},
-            "cannot be said",
+            "is not supported",
         ),
         ("skyrl", {"sequence_mask_metric": "geo"}, "geometric"),
         ("trl", {"vllm_importance_sampling_mod": "token_mask"}, "vllm_importance_sampling_mode"),

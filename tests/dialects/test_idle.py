@@ -11,8 +11,8 @@ from trimtab.dialects import read
 from trimtab.dialects.recognise import framework_of, recognise
 from trimtab.errors import NotSettingsError
 
-IDLE = "without effect under these settings"
-GONE = "belongs to the"
+IDLE = "has no effect with these settings"
+GONE = "Belongs to the"
 FILES = Path(__file__).parent / "files"
 
 

@@ -314,7 +314,7 @@ def test_correction_and_loss_that_share_a_key_are_settled_together() -> None:
     )
     assert rule.correction is not None
     assert write("nemo-rl", rule.correction, loss=Gspo(low=0.2, high=0.2)).settings
-    with pytest.raises(ConfigError, match="cannot say"):
+    with pytest.raises(ConfigError, match="does not support"):
         write("nemo-rl", rule.correction, loss=CLIP)
     # verl's denominator follows its reduction
     geo = Correction(gates=read("verl", {"rollout_rs": "token_k3", "rollout_rs_threshold": 0.1}).correction.gates)  # type: ignore[union-attr]

@@ -57,7 +57,7 @@ def test_a_file_outside_is_not_read_and_what_it_sets_is_not_known(tmp_path: Path
     found = read("verl", file)
     assert found.correction is None
     assert {each.part for each in found.refused} == {"correction"}
-    assert any("what it sets is not known" in each.text for each in found.findings)
+    assert any("settings are unknown" in each.text for each in found.findings)
     for words in (
         ["explain", "--from", "verl", file],
         ["convert", file, "--from", "verl", "--to", "areal"],
@@ -71,8 +71,8 @@ def test_toml_files_outside_are_not_read(tmp_path: Path) -> None:
     file = put(tmp_path, "given/a.toml", 'toml_files = ["../outside/secret.toml"]\n[trainer.loss]\nratio_high = 4.0\n')
     found = read("prime-rl", file)
     assert [each.text for each in found.findings if NO_ROOT in each.text] == [
-        f"This builds on ../outside/secret.toml, which lies outside of {tmp_path}/given and is not read (--root DIR allows it): what it "
-        "sets is not known."
+        f"Builds on ../outside/secret.toml, which lies outside of {tmp_path}/given and is not read (--root DIR allows it): its "
+        "settings are unknown."
     ]
     assert SECRET not in said("explain", "--from", "prime-rl", file)[1]
 

@@ -31,7 +31,7 @@ def test_bapos_recipe_for_verl() -> None:
     assert left.loss == Bapo(
         lower=0.8, lower_max=0.8, upper=1.28, upper_max=1.28
     )  # nothing to search: the actor's clip
-    with pytest.raises(ConfigError, match="verl cannot say the loss: it has no bapo"):
+    with pytest.raises(ConfigError, match="verl does not support the loss: it has no bapo"):
         write("verl", loss=Bapo())
 
 
@@ -51,7 +51,7 @@ def test_a_weight_that_may_fall_is_read() -> None:
 
 
 def test_fipo_by_sequence_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="fipo with importance_sampling_level sequence cannot be said"):
+    with pytest.raises(ConfigError, match="fipo with importance_sampling_level sequence is not supported"):
         read("ms-swift", {"loss_type": "fipo", "importance_sampling_level": "sequence"})
 
 

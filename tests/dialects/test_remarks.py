@@ -44,7 +44,7 @@ VERL: list[Row] = [
         {"algorithm.adv_estimator": "gae", "algorithm.kl_ctrl.kl_coef": 0.002},
         "use_kl_in_reward",
         "note",
-        "before it came (0.3)",
+        "Before 0.3, which brought it",
     ),
     (
         "areal",
@@ -306,7 +306,7 @@ SKYRL: list[Row] = [
     ("skyrl", {"policy_loss_type": "rollout_is"}, "policy_loss_type", "surprise", "zeroes the factor"),
     ("skyrl", {"advantage_estimator": "grpo"}, "advantage_estimator", "note", "raw reward"),
     ("skyrl", {"zero_variance_filter": True}, "zero_variance_filter", "note", "rewards agree"),
-    ("skyrl", {"policy_loss_type": "regular"}, "use_kl_loss", "note", "Left out"),
+    ("skyrl", {"policy_loss_type": "regular"}, "use_kl_loss", "note", "By default"),
     ("skyrl", {"policy_loss_type": "gspo"}, "policy_loss_type", "note", "own gradient"),
     ("skyrl", {"loss_reduction": "token_mean_legacy"}, "loss_reduction", "surprise", "micro-batches"),
     ("skyrl", {"loss_reduction": "sequence_mean"}, "loss_reduction", "note", "without tokens"),
@@ -356,7 +356,7 @@ OPENRLHF: list[Row] = [
     ("openrlhf", {"policy_loss_type": "gspo", "loss_agg_mode": "token-mean"}, "loss_agg_mode", "surprise", "ignored"),
     ("openrlhf", E | {"reward.clip_range": [-1, 1]}, "clip_range", "note", "after the baseline"),
     ("openrlhf", E | {"algo.advantage.gamma": 0.9}, "gamma", "surprise", "set to 1"),
-    ("openrlhf", E, "init_coef", "note", "Left out"),
+    ("openrlhf", E, "init_coef", "note", "By default"),
     ("openrlhf", E | {"algo.kl.target": 0.1}, "target", "note", "follows"),
     ("openrlhf", {"policy_loss_type": "gspo"}, "policy_loss_type", "note", "mean ratio"),
     (
@@ -373,7 +373,7 @@ SWIFT: list[Row] = [
     ("ms-swift", {f"{R}_mode": "sequence_truncate"}, f"{R}_mode", "surprise", "caps the geometric mean"),
     ("ms-swift", {f"{R}_mode": "token_mask"}, f"{R}_threshold", "note", "no lower bound"),
     ("ms-swift", {"log_rollout_offpolicy_metrics": True}, "log_rollout_offpolicy_metrics", "note", "chi2_seq"),
-    ("ms-swift", {"loss_type": "dapo"}, "beta", "note", "Left out"),
+    ("ms-swift", {"loss_type": "dapo"}, "beta", "note", "By default"),
     ("ms-swift", {"advantage_estimator": "rloo"}, "kl_in_reward", "note", "by default"),
     ("ms-swift", {"overlong_filter": True}, "overlong_filter", "note", "Megatron"),
     ("ms-swift", {"loss_type": "cispo", "epsilon_high": 5.0}, "epsilon_high", "surprise", "ratio itself"),
@@ -592,7 +592,7 @@ OPEN_INSTRUCT: list[Row] = [
     ),
     ("open-instruct", {OI: "standard"}, OI, "note", "biased"),
     ("open-instruct", {OI: "max_rl"}, OI, "note", "flips signs"),
-    ("open-instruct", {"loss_fn": "dapo"}, "beta", "note", "Left out"),
+    ("open-instruct", {"loss_fn": "dapo"}, "beta", "note", "By default"),
 ]
 NOT_MILES = ("use_score_centering", "rollout_top_p")
 MILES: list[Row] = [

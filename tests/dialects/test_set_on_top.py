@@ -16,7 +16,7 @@ VERL = (
     "algorithm: {rollout_correction: {rollout_is: token}}\ntrainer: {total_epochs: 3}\n"
 )
 SLIME = "python3 train.py --advantage-estimator grpo --use-tis --tis-clip 3.0 --hf-checkpoint x\n"
-IN_VAIN = "changes nothing that is shown"
+IN_VAIN = "nothing that is shown changes"
 
 
 def written(folder: Path, name: str, text: str) -> Path:

@@ -66,9 +66,9 @@ def test_cispo_anchored_at_the_rollout_divides_by_behavior_and_needs_no_proximal
 
 def test_the_anchor_is_not_known_to_0_3_0_which_is_said_and_changes_nothing_there() -> None:
     old, new = (algorithm(ROLLOUT, version) for version in RELEASES)
-    assert levels(old, "cispo_anchor came with SkyRL 0.4.0; 0.3.0 is read here, which does not know it") == ["surprise"]
+    assert levels(old, "cispo_anchor was added in SkyRL 0.4.0. Read as 0.3.0, which does not have it") == ["surprise"]
     assert old.correction is None or old.correction.policies == "decoupled"
-    assert levels(new, "came with SkyRL") == []
+    assert levels(new, "was added in SkyRL") == []
 
 
 def test_a_weight_beside_that_anchor_is_refused_as_skyrl_does() -> None:
@@ -98,7 +98,7 @@ def test_a_cut_off_vocabulary_is_a_surprise_unless_0_4_0_replays_it() -> None:
     assert levels(replayed, "pass those ids as `support`") == ["note"]
     old = read("skyrl", SAMPLED | REPLAYED, version="0.3.0")
     assert levels(old, "0.3.0 hands no sampling mask to the trainer") == ["surprise"]
-    assert levels(old, "which does not know it") == ["surprise", "surprise"]
+    assert levels(old, "which does not have it") == ["surprise", "surprise"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_use_tis_overrides_the_key_that_replaced_it() -> None:
 
 
 def test_a_cap_of_0_is_refused_and_not_taken_for_no_correction() -> None:
-    with pytest.raises(ConfigError, match="token_tis_ratio_clip_high 0 cannot be said: no weight is above 0"):
+    with pytest.raises(ConfigError, match="token_tis_ratio_clip_high 0 is not supported: no weight is above 0"):
         read("skyrl", {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 0.0})
 
 
@@ -155,7 +155,7 @@ def test_explain_names_the_release_and_how_to_choose_the_other(tmp_path: Path) -
     words = ["explain", "--from", "skyrl", str(file)]
     new, old = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--version", "0.3.0"]))
     assert (new.exit_code, old.exit_code) == (0, 0)
-    assert new.stdout.splitlines()[0] == "run.yaml, read as SkyRL 0.4.0; --version 0.3.0 reads it as that release does"
-    assert old.stdout.splitlines()[0] == "run.yaml, read as SkyRL 0.3.0; --version 0.4.0 reads it as that release does"
+    assert new.stdout.splitlines()[0] == "run.yaml, read as SkyRL 0.4.0; --version 0.3.0 reads it as that release"
+    assert old.stdout.splitlines()[0] == "run.yaml, read as SkyRL 0.3.0; --version 0.4.0 reads it as that release"
     assert "fixed in 0.4.0, #1928" not in new.stdout
     assert "fixed in 0.4.0, #1928" in old.stdout

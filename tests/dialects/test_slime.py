@@ -60,7 +60,7 @@ def test_with_its_function_the_recipe_weighs_and_the_key_is_not_idle(framework: 
     assert [gate.level for gate in reading.correction.gates] == ["sequence"]
     assert reading.correction.weight is not None
     assert reading.correction.weight.upper == 3.0
-    assert not [key for key in keys(reading, "without effect") if "custom_tis_function_path" in key]
+    assert not [key for key in keys(reading, "has no effect") if "custom_tis_function_path" in key]
     assert not reading.defects
 
 
@@ -71,7 +71,7 @@ def test_beside_another_function_the_recipes_keys_have_no_effect(framework: str,
     assert reading.correction is not None
     assert reading.correction.gates == ()
     assert reading.correction.weight == Weight(level="token", lower=0.5, upper=2.0, outside="zero")
-    assert any("tis_upper_bound" in key for key in keys(reading, "without effect"))
+    assert any("tis_upper_bound" in key for key in keys(reading, "has no effect"))
 
 
 @BOTH

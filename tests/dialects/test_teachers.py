@@ -188,5 +188,5 @@ def test_a_teacher_is_written_in_the_keys_of_those_that_have_one(framework: str,
 
 
 def test_a_teacher_no_framework_has_is_left_out_by_name() -> None:
-    with pytest.raises(ConfigError, match="TRL cannot say the advantage: it has no distillation"):
+    with pytest.raises(ConfigError, match="TRL does not support the advantage: it has no distillation"):
         write("trl", Reading("slime", advantage=Distillation()))

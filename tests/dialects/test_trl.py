@@ -48,7 +48,7 @@ def test_a_script_of_rloo_is_read_without_a_correction_and_without_a_word_of_one
 def test_a_key_that_rloo_does_not_have_is_refused_by_its_part(tmp_path: Path, more: str, part: str) -> None:
     name = more[2:].partition("=")[0]
     refused = {each.part: each.text for each in _script(tmp_path, more).refused}
-    assert f"RLOOConfig with {name} cannot be said: RLOOConfig has no such key, and TRL stops on it" in refused[part]
+    assert f"RLOOConfig with {name} is not supported: RLOOConfig has no such key, and TRL stops on it" in refused[part]
 
 
 def test_asynchronous_grpo_has_neither_a_loss_type_nor_a_weight() -> None:

@@ -314,7 +314,7 @@ def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
             [
                 each
                 for each in read(framework, settings).findings
-                if each.text.startswith("Left out") and "KL" in each.text
+                if each.text.startswith("By default") and "KL" in each.text
             ]
         )
         == 1
@@ -322,7 +322,7 @@ def test_a_kl_by_default_is_told_though_the_file_says_nothing_of_its_part(
 
 
 def test_no_kl_by_default_is_told_of_a_section_alone() -> None:
-    assert told("skyrl", {"tis_ratio_type": "token"}, "Left out") == []
+    assert told("skyrl", {"tis_ratio_type": "token"}, "By default a KL") == []
 
 
 def test_a_penalty_of_nothing_needs_no_word() -> None:
@@ -343,10 +343,10 @@ def test_a_discount_of_one_discounts_nothing() -> None:
 @pytest.mark.parametrize(
     ("words", "told_of"),
     [
-        ("algorithm.adv_estimator=grpo", "nothing of a loss,"),
-        ("actor_rollout_ref.actor.clip_ratio=0.2", "nothing of an advantage,"),
-        ("algorithm.rollout_correction.rollout_is=token", "nothing of a loss or an advantage,"),
-        ("data.train_batch_size=8", "nothing of a correction, a loss or an advantage,"),
+        ("algorithm.adv_estimator=grpo", "No loss settings in the file"),
+        ("actor_rollout_ref.actor.clip_ratio=0.2", "No advantage settings in the file"),
+        ("algorithm.rollout_correction.rollout_is=token", "No loss or advantage settings in the file"),
+        ("data.train_batch_size=8", "No correction, loss or advantage settings in the file"),
     ],
 )
 def test_a_file_that_leaves_a_part_to_the_defaults_says_which(tmp_path: Path, words: str, told_of: str) -> None:
@@ -405,7 +405,7 @@ def test_a_section_alone_has_no_defaults() -> None:
 def test_explain_prints_the_default_and_every_bound_of_another_frameworks_loss(tmp_path: Path) -> None:
     def besides(body: str) -> list[str]:
         done = CliRunner().invoke(app, ["explain", "--from", "verl", str(script(tmp_path, body))])
-        return [" ".join(line.split()) for line in done.output.partition("Besides")[2].splitlines()]
+        return [" ".join(line.split()) for line in done.output.partition("Loss and advantage")[2].splitlines()]
 
     run = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
     left = besides(f"{run}\n")
@@ -416,8 +416,8 @@ def test_explain_prints_the_default_and_every_bound_of_another_frameworks_loss(t
 
 
 def test_a_file_that_says_both_or_a_section_alone_leaves_nothing_to_tell(tmp_path: Path) -> None:
-    assert told("verl", script(tmp_path, RUN), "sets nothing of") == []
-    assert told("verl", {"rollout_is": "token"}, "sets nothing of") == []
+    assert told("verl", script(tmp_path, RUN), "settings in the file") == []
+    assert told("verl", {"rollout_is": "token"}, "settings in the file") == []
 
 
 def test_names_that_environments_share_are_listed_once_and_the_weight_of_one_reward_is_nobodys_concern() -> None:

@@ -560,7 +560,7 @@ def test_the_variant_of_rolls_own_loss_acts_where_a_plan_names_none(roll: Any):
     clipped = roll_step(roll, case, "token-tis", ahead=0.5)
     assert (theirs.gradient - clipped.gradient).abs().max() > 1e-3
     topr = SimpleNamespace(actor_train=SimpleNamespace(pg_variant="topr"))
-    with pytest.raises(ConfigError, match="ROLL pg_variant topr cannot be said"):
+    with pytest.raises(ConfigError, match="ROLL pg_variant topr is not supported"):
         roll_step(roll, case, "token-tis", config=topr)
     torch.testing.assert_close(theirs.gradient, roll_step(roll, case, named, config=topr, ahead=0.5).gradient)
 

@@ -98,7 +98,7 @@ def differences_of(one: Reading, other: Reading) -> list[Compared]:
 def _not_compared(one: Reading, other: Reading) -> Iterator[str]:
     a, b = goal_fields(one), goal_fields(other)
     for part in [part for part in PARTS if (part in a) != (part in b)]:
-        yield f"Only {'A' if part in a else 'B'} speaks of the {part}, so it was not compared."
+        yield f"Only {'A' if part in a else 'B'} sets the {part}, so it was not compared."
     yield from (f"{side}: {each}" for side, reading in (("A", one), ("B", other)) for each in reading.refused)
 
 
@@ -112,10 +112,10 @@ def _notes(one: Reading, other: Reading, every: Sequence[Compared]) -> Iterator[
     first, second = one.rule, other.rule
     said = {(name, grave) for part, name, grave, _ in every if part == "correction"}
     if first is not None and second is not None and said <= {("limits", "note")} and not is_same(first, second):
-        yield "Their safety limits on log-ratios differ, but only beyond ratios that are never met or bounds that hold anyway."
+        yield "Their safety limits on log-ratios differ, but only beyond ratios that never occur or beyond other bounds."
     for part, name, grave, ends in every:
         if part == "correction" and name == "kept" and grave == "note":
-            yield "One takes tokens out of the mask where the other weighs them 0, which is the same without a KL or an entropy term."
+            yield "One removes tokens from the mask where the other gives them weight 0: the same unless there is a KL or entropy term."
         elif part != "correction" and grave == "note":
             mine, theirs = map(in_words, ends)
             yield f"B {SOFT[name.rpartition('.')[2]].rstrip('.')} ({name} {mine} in A, {theirs} in B)."

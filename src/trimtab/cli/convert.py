@@ -19,6 +19,7 @@ from trimtab.cli.show import READ_IN_PART, WRITTEN_IN_PART, write_file
 from trimtab.config.safe_yaml import text_of
 from trimtab.config.visible import on_one_line
 from trimtab.dialects import DIALECTS, Reading, Writing, read, write
+from trimtab.dialects.reading import Omission
 from trimtab.dialects.recognise import framework_of
 from trimtab.dialects.registry import dialect_of
 from trimtab.dialects.sources.formats import YAML
@@ -49,11 +50,13 @@ ToOption = Annotated[
     ),
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Refuse, and write nothing, if the target cannot say all of it.")
+    bool, typer.Option("--strict", help="Refuse, and write nothing, if the target does not support all of it.")
 ]
 NearestOption = Annotated[
     bool,
-    typer.Option("--nearest", help="If the target cannot say the correction, write the nearest one that it can."),
+    typer.Option(
+        "--nearest", help="If the target does not support the correction, write the nearest one that it does."
+    ),
 ]
 OnlyOption = Annotated[
     str | None,
@@ -119,12 +122,12 @@ def convert(
 
     The new settings go to stdout, remarks to stderr. Correction, loss (with reduction, KL and entropy terms) and advantage are
     converted. The result is read back as a whole run of the target, with its defaults for what is not written, and compared with
-    the source. What the target cannot say, or computes otherwise, is left out or written as near as it comes; each such thing is
-    listed with what it changes in numbers.
+    the source. What the target does not support, or computes differently, is left out or written as near as it comes; each such
+    thing is listed with what it changes in numbers.
 
     Exit codes: 0 everything was converted, and `trimtab compare` of the source and the result gives 0. 1 --check found a defect.
-    2 an error, or nothing could be converted. 3 a part of the source could not be read. 4 the target can say only some of it, or
-    computes some of it otherwise.
+    2 an error, or nothing could be converted. 3 a part of the source could not be read. 4 the target supports only part of it,
+    or computes part of it differently.
     """
     parts = _parts(only)
     if target is not None:
@@ -183,12 +186,21 @@ def _left_out(reading: Reading, result: Writing) -> list[RemarkLine]:
         return []
     from trimtab.cli.differences import sizes
 
-    found = [RemarkLine(each.label, each.key or each.part, f"{each.text}.") for each in result.omissions]
     dialect = dialect_of(result.framework)
+    found = [
+        RemarkLine(each.label, each.key or each.part, f"{_loss_in_words(dialect.title, each)}.")
+        for each in result.omissions
+    ]
     changed = sizes(reading, read(dialect.name, result.settings, whole=True), {each.part for each in result.omissions})
     found += [RemarkLine("in numbers", part, f"{text}.") for part, text in changed.items()]
     offers = [offer for each in result.omissions for offer in each.offers[:1]]
     return found + [RemarkLine("instead", "", f"--nearest writes {offer_words(offer)}.") for offer in offers]
+
+
+def _loss_in_words(title: str, lost: Omission) -> str:
+    """An omission as a sentence: of a correction it names only what is not supported."""
+    is_name = lost.part == "correction" and lost.whole and not lost.text.startswith(title)
+    return f"{title} does not support {lost.text}" if is_name else lost.text
 
 
 def _parts(only: str | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any, cast
 
 import typer
 from rich.console import RenderableType
@@ -49,7 +50,7 @@ def explain_file(
     if framework is None:
         shown = recognise(opened)
         framework = shown.framework
-        why = f"Taken as {SIGNATURES[framework].title} because {shown.why}; --from NAME says otherwise."
+        why = f"Recognised as {SIGNATURES[framework].title}: {shown.why}. Override with --from NAME."
     reading = read(framework, opened, documented, overrides=sets, version=version)
     show.put(*file_page(reading, path, why, everything))
     if reading.refused:
@@ -62,7 +63,7 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     others = [each for each in dialect.releases if each != reading.version]
     is_chosen = others and reading.version in dialect.releases
     choice = (
-        f"; --version {' or '.join(each.rpartition(' ')[2] for each in others)} reads it as that release does"
+        f"; --version {' or '.join(each.rpartition(' ')[2] for each in others)} reads it as that release"
         if is_chosen
         else ""
     )
@@ -74,16 +75,16 @@ def file_page(reading: Reading, file: Path, why: str = "", everything: bool = Fa
     if rule is not None:
         found += [Text(""), *(Text(f"  {line}", style="green") for line in formulas(rule))]
     elif _is_uncorrected(reading):
-        found += [Text(""), Text("  Nothing is corrected: every trained token weighs 1.", style="green")]
+        found += [Text(""), Text("  No correction: every trained token has weight 1.", style="green")]
     for title, remarks in (
-        ("Not read", [RemarkLine("not read", each.part, each.text) for each in reading.refused]),
+        ("Not read", [RemarkLine(each.part, "", each.text) for each in reading.refused]),
         ("Findings", from_findings(reading.findings)),
     ):
         if remarks:
             found += [Text(""), show.heading(title), Lines(remarks, everything, indent="  ")]
     for section in [] if rule is None else passages(rule):
         found += show.lines(section)
-    found += show.lines(Passage("Besides", tuple(_besides(reading))))
+    found += show.lines(Passage("Loss and advantage", tuple(_loss_and_advantage(reading))))
     if everything:
         found += show.lines(Passage("Where ours departs on purpose", tuple(("", line) for line in dialect.apart)))
     return found
@@ -95,7 +96,7 @@ def _is_uncorrected(reading: Reading) -> bool:
     return reading.correction is None and not is_open and not dialect_of(reading.framework).is_loss
 
 
-def _besides(reading: Reading) -> Iterable[tuple[str, str]]:
+def _loss_and_advantage(reading: Reading) -> Iterable[tuple[str, str]]:
     """Loss, reduction and advantage on one line each; behind them those that the framework takes by itself, marked so."""
     yield from _parts(reading)
     if reading.defaults is not None:
@@ -132,7 +133,15 @@ def _fields(value: Config) -> str:
         for name, each in fields.items()
         if name in said or (each not in (None, False, "none") and name not in idle)
     }
-    return ", ".join(f"{name} {each}" for name, each in shown.items())
+    return ", ".join(f"{name} {_in_words(each)}" for name, each in shown.items())
+
+
+def _in_words(value: Any) -> str:
+    """A field as it is printed: what holds further fields in brackets."""
+    if isinstance(value, dict):
+        inner = cast("dict[str, Any]", value).items()
+        return f"({', '.join(f'{name} {_in_words(each)}' for name, each in inner)})"
+    return "none" if value is None else str(value)
 
 
 def refuse_folder(path: Path, command: str) -> None:

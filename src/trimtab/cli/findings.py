@@ -12,7 +12,7 @@ from trimtab.dialects import Finding
 
 WORST_FIRST = ("defect", "surprise", "note")
 STYLES = {
-    "not read": "bold red",
+    **dict.fromkeys(("not read", "correction", "loss", "advantage"), "bold red"),
     "left out": "bold red",
     "changed": "bold magenta",
     "in numbers": "magenta",

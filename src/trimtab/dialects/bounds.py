@@ -70,8 +70,8 @@ def _is_tight(gate: Gate) -> bool:
 def _tight(gate: Gate) -> str:
     sides = " to ".join("open" if bound is None else f"{bound:.6g}" for bound in (gate.lower, gate.upper))
     return (
-        f"A geometric mean ratio within {sides} turns most sequences away as soon as two engines round differently; others use "
-        "0.99 to 1.01, so watch the rejected fraction."
+        f"A geometric mean ratio within {sides} rejects most sequences as soon as two engines round differently; others use "
+        "0.99 to 1.01. Watch the rejected fraction."
     )
 
 

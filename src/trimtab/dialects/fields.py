@@ -30,13 +30,13 @@ SMALL = 1e-2
 _LIMITED = "holds log-ratios or estimates within other safety limits; numbers differ only beyond them."
 SOFT: dict[str, str] = {
     **dict.fromkeys(LIMITS, _LIMITED),
-    "eps": "keeps the divisor from 0 by another number; advantages differ by about that part of themselves.",
-    "eps_at": "adds eps to the divisor at another place; advantages differ by about eps.",
-    "singleton": "treats a group of one in its own way; groups of two and more are the same.",
-    "rows": "counts rows without tokens in its own way in means over sequences; batches without any agree.",
-    "scope": "gathers over other tokens once a gate has turned some away.",
-    "mask": "pays the KL or entropy term on other tokens once a gate has turned some away.",
-    "baseline": "lets other rows vote in baselines once a gate has turned some away.",
+    "eps": "adds another eps to the divisor; advantages differ by about that fraction.",
+    "eps_at": "adds eps elsewhere in the divisor; advantages differ by about eps.",
+    "singleton": "handles a group of one differently; larger groups are the same.",
+    "rows": "counts rows without tokens differently in means over sequences; batches without such rows agree.",
+    "scope": "gathers over other tokens once a gate has rejected some.",
+    "mask": "takes the KL or entropy term over other tokens once a gate has rejected some.",
+    "baseline": "computes baselines over other rows once a gate has rejected some.",
 }
 """The end of a field's name → what a difference in it means where it is less than another formula. All others are refused."""
 Gravity = Literal["", "note", "differs"]

@@ -114,20 +114,20 @@ def bonus(coefficient: float | None, **more: Any) -> EntropyBonus | None:
 def refuse(said: Any, what: str, why: str) -> None:
     """A ConfigError that names an option, where it is in use."""
     if said:
-        raise ConfigError(f"{what} cannot be said: {why}.")
+        raise ConfigError(f"{what} is not supported: {why}.")
 
 
 def row(table: Table, key: str, name: str, given: Any) -> Any:
     """What a table says under a name; a name that is not there is refused."""
     if name not in table:
-        raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")
+        raise UnknownNameError(f"{key} {name!r} is not supported. {nearest(name, table)}")
     return table[name](given)
 
 
 def reduction_of(table: Mapping[str, str], key: str, name: str, constant: int | float | None = None) -> Reduction:
     """The reduction of that name; only Dr. GRPO's takes the constant."""
     if name not in table:
-        raise UnknownNameError(f"{key} {name!r} cannot be said. {nearest(name, table)}")
+        raise UnknownNameError(f"{key} {name!r} is not supported. {nearest(name, table)}")
     mode: Any = table[name]
     if mode != "seq-mean-token-sum-norm":
         return Reduction(mode=mode)

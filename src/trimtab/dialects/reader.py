@@ -31,13 +31,11 @@ from trimtab.errors import ConfigError, ConfigWarning, NotSettingsError, Unknown
 
 FEW_KEYS = 4
 """A file with so few keys, none of them known, is one with a misspelt key rather than one of another kind."""
-OWN_PROGRAM = (
-    "This is no program of {title} itself; a loss or an estimator that it puts in their place is not in this reading."
-)
+OWN_PROGRAM = "Not one of {title}'s own programs: a loss or an advantage estimator that it replaces is not shown here."
 
 OWN_SCRIPT = (
-    "This is not the program whose defaults are read here; what it sets or computes itself is not in this reading. Pass the script to "
-    "read what it sets."
+    "The defaults shown are those of {title}'s own program; what this script sets or computes itself is not shown. Pass the script to "
+    "read its settings."
 )
 
 
@@ -123,7 +121,7 @@ def _set_in_vain(asked: Given, names: Mapping[str, bool]) -> Iterator[Finding]:
             continue
         if was_there:
             yield Finding(
-                name, "note", "This is set on top; no rule here reads it, so it changes nothing that is shown."
+                name, "note", "Set on top of the file, but not interpreted here: nothing that is shown changes."
             )
             continue
         last = name.rpartition(".")[2]
@@ -134,7 +132,7 @@ def _set_in_vain(asked: Given, names: Mapping[str, bool]) -> Iterator[Finding]:
                 f"{dialect.title} has no key {name!r} that --set could reach, so it would change nothing.{close} Write the framework's "
                 "full name, or leave it out."
             )
-        text = f"This is set on top and read by no rule here: it changes nothing that is shown. Check its name.{close}"
+        text = f"Set on top of the file, but no key of this name is interpreted here: nothing that is shown changes. Check its name.{close}"
         yield Finding(name, "surprise", text)
 
 
@@ -202,7 +200,7 @@ def _by_default(asked: Given, reading: Reading, where: str, found: Contents) -> 
             yield Finding(
                 "defaults",
                 "surprise",
-                f"This builds on {each.name}, {each.why}: what it sets is not known.",
+                f"Builds on {each.name}, {each.why}: its settings are unknown.",
             )
     program = _started(found, where)
     if _is_of_others(asked.dialect, program):
@@ -222,19 +220,16 @@ def _left_to_defaults(asked: Given, reading: Reading) -> Iterator[Finding]:
     default = reading.defaults or Reading(asked.dialect.name)
     if not any(map(asked.speaks_of, ("correction", "loss", "advantage"))):
         if not asked.closed_section and not refused:
-            besides = " Those of loss and advantage stand under Besides." if reading.defaults else ""
-            text = (
-                f"The file sets nothing of a correction, a loss or an advantage, so {title}'s defaults hold.{besides}"
-            )
+            text = f"No correction, loss or advantage settings in the file: {title}'s defaults apply."
             yield Finding("defaults", "note", text)
         return
     parts = {"loss": (reading.loss, default.loss), "advantage": (reading.advantage, default.advantage)}
     silent = {name: values[1] for name, values in parts.items() if values[0] is None and not asked.speaks_of(name)}  # pyright: ignore[reportArgumentType]
-    for is_shown, where in ((True, "and stands under Besides"), (False, "which is not shown")):
+    for is_shown, where in ((True, ""), (False, " (not shown)")):
         named = [name for name, value in silent.items() if name not in refused and (value is not None) == is_shown]
         if named:
-            said = " or ".join(f"{'an' if name == 'advantage' else 'a'} {name}" for name in named)
-            text = f"The file sets nothing of {said}, so {title}'s default holds, {where}."
+            defaults = "default applies" if len(named) == 1 else "defaults apply"
+            text = f"No {' or '.join(named)} settings in the file: {title}'s {defaults}{where}."
             yield Finding("defaults", "note", text)
 
 
@@ -348,8 +343,8 @@ def _correction(dialect: Dialect, asked: Given, parents: list[str], silent: bool
     rule = None if parents and silent else dialect.correction_of(asked)
     if parents and (rule is None or (_is_off(rule) and not asked.switches_off("correction"))):
         raise ConfigError(
-            f"what is corrected depends on {', '.join(parents)}, which is not beside the file. Put it there, or say it with "
-            "--set KEY=VALUE."
+            f"the correction depends on {', '.join(parents)}, which is not available. Put the file beside this one, or set its keys "
+            "with --set KEY=VALUE."
         )
     return rule
 
@@ -368,13 +363,13 @@ def _of_newer(dialect: Dialect, asked: Given) -> Iterator[Finding]:
     if shown is not None and not shown.is_read:
         key = asked.written(*shown.keys) or ""
         text = (
-            f"{key.rpartition('.')[2]} is a key of {dialect.title} {shown.name}; {dialect.version} is read here, and what the key "
-            "changes is not."
+            f"{key.rpartition('.')[2]} is a key of {dialect.title} {shown.name}. Read as {dialect.version}, so what this key changes is "
+            "not shown."
         )
         yield Finding(key, "surprise", text)
     for each in dialect.keys:
         if each.since and asked.has(each.label) and not asked.since(each.since):
-            text = f"{each.label} came with {dialect.title} {each.since}; {asked.version} is read here, which does not know it."
+            text = f"{each.label} was added in {dialect.title} {each.since}. Read as {asked.version}, which does not have it."
             yield Finding(asked.place(each.label), "surprise", text)
 
 

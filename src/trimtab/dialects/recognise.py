@@ -73,17 +73,17 @@ def _by_count(found: Contents, name: str) -> Evidence:
     names = [each for each, many in counted.items() if many == best and best > 0]
     names = [each for each in names if SIGNATURES[each].ancestor not in names]
     if len(names) == 1 and best > 1:
-        return Evidence(names[0], f"it reads {best} of its keys, more than any other")
+        return Evidence(names[0], f"it sets {best} of its keys, more than of any other framework")
     shown = by_roots(found)
     if shown is not None:
         return shown
     if not names or len(found.keys) > MANY_KEYS * best:
         raise without_keys(found, name)
     if len(names) == 1:
-        return Evidence(names[0], "it reads one of its keys, and no other does")
+        return Evidence(names[0], "it sets one of its keys, and none of any other framework")
     raise ConfigError(
-        f"The framework needs to be said, got a file that could be several: {' and '.join(names)} read as many. Say --from NAME, "
-        "or write NAME:FILE."
+        f"The framework needs to be named, got a file that could be of several: {' and '.join(names)} have as many of its keys. Pass "
+        "--from NAME, or write NAME:FILE."
     )
 
 
@@ -109,7 +109,7 @@ def sign(found: Contents) -> Evidence | None:
 def _as_heirs(framework: str) -> str:
     """The frameworks built on one, whose files need not show it."""
     heirs = [each.title for each in SIGNATURES.values() if each.ancestor == framework]
-    return f", as {' and '.join(heirs)} has it too" if heirs else ""
+    return f" ({' and '.join(heirs)} has this key too)" if heirs else ""
 
 
 def _by_class(found: Contents) -> Evidence | None:
@@ -144,7 +144,7 @@ def by_roots(found: Contents) -> Evidence | None:
     }
     name, roots = max(held.items(), key=lambda each: len(each[1]))
     tied = [other for other, those in held.items() if len(those) == len(roots)]
-    return Evidence(name, f"at its top stand {' and '.join(roots[:3])}") if len(roots) > 1 and len(tied) == 1 else None
+    return Evidence(name, f"it has {' and '.join(roots[:3])} at its top") if len(roots) > 1 and len(tied) == 1 else None
 
 
 def _has_sections(framework: str) -> bool:
@@ -205,5 +205,5 @@ def without_keys(found: Contents, name: str) -> NotSettingsError:
     named = ", ".join(each.name for each in found.parents[:SHOWN])
     sent = f" It runs with {named}: pass that file." if named else ""
     return NotSettingsError(
-        f"{name} sets nothing of a correction, a loss or an advantage of any framework.{sent or more}"
+        f"{name} has no settings of a correction, a loss or an advantage of any framework.{sent or more}"
     )

@@ -97,8 +97,8 @@ def age_findings(given: Given, program: str = "") -> Iterator[Finding]:
     ]
     yield from one_note(
         named,
-        "By the name this says how old samples may be, or that weights change while one is sampled: it decides which of them reach "
-        "the step, and the formulas here are the same for every age.",
+        "Judging by the name, this bounds how old samples may be, or lets weights change while a sample is generated. It decides which "
+        "samples reach the step; the formulas shown are the same for every age.",
     )
 
 
@@ -141,8 +141,8 @@ def sampling_findings(given: Given) -> Iterator[Finding]:
         yield Finding(
             ", ".join(shaped),
             "note",
-            f"Answers are sampled with {', '.join(front)}{' and ' if front else ''}{last}. The log-probs of sampler and trainer compare "
-            "like with like only at one temperature and over the same ids; whether they are is not in this reading.",
+            f"Answers are sampled with {', '.join(front)}{' and ' if front else ''}{last}. The log-probs of sampler and trainer are "
+            "comparable only at the same temperature and over the same part of the vocabulary; check that the trainer applies both.",
         )
 
 
@@ -197,9 +197,9 @@ def group_findings(given: Given) -> Iterator[Finding]:
     named = [key for key in keys if _filters(given, key) and (key.rpartition(".")[0] not in off or key in switches)]
     yield from one_note(
         [key for key in named if not set(parents(key)) & set(named)],
-        "By the name this decides which groups of answers reach the step: those whose rewards are all alike are left out or kept, "
-        "or more are sampled until enough are left. Baselines, denominators and the share of rejected tokens are of what is left; "
-        "the formulas here are the same.",
+        "Judging by the name, this decides which groups of answers reach the step: groups whose rewards are all equal are dropped or "
+        "kept, or more are sampled until enough remain. Baselines, denominators and rejected fractions are those of the groups that "
+        "remain; the formulas shown are the same.",
     )
 
 
@@ -273,8 +273,8 @@ def bits_findings(given: Given) -> Iterator[Finding]:
     if any("bnb" not in words_of(key) for key in named):  # bnb_4bit_* says how, and another key whether
         yield from one_note(
             named,
-            "By the name this has weights, caches or products in few bits, in the sampler or in the trainer. Two precisions give the "
-            "same token two log-probs, so that ratios leave 1 without any age; how far is not in this reading.",
+            "Judging by the name, this puts weights, caches or matrix products in low precision, in the sampler or in the trainer. Two "
+            "precisions give the same token two log-probs, so ratios differ from 1 even for fresh samples; settings do not tell how much.",
         )
 
 

@@ -173,8 +173,8 @@ def environment_findings(variables: Mapping[str, str]) -> Iterator[Finding]:
     named = [name for name, value in variables.items() if value and (concerns(name) or has_topic(name, value))]
     yield from one_note(
         named[:MOST_NAMED],
-        "The command is given this in its environment; by the name it concerns a correction, a ratio, a clip, a KL, a loss, or the age "
-        "or the precision of answers, and what it does is not in this reading.",
+        "Set in the environment of the command and not interpreted: judging by the name, it may change the correction, the loss, the "
+        "advantages, or the age or precision of samples.",
     )
 
 
@@ -191,7 +191,7 @@ def unused_findings(given: Given) -> Iterator[Finding]:
     written = [name for label, name in given.places.items() if given.part_of(label) == "other" and concerns(name)]
     yield from one_note(
         [name for name in written if _says_something(given, name)][:MOST_NAMED],
-        "This acts on a loss or an advantage that the file leaves to the defaults, which are not shown.",
+        "Acts on the loss or the advantage, which this file leaves at defaults that are not shown.",
     )
 
 
@@ -212,7 +212,7 @@ def idle_findings(given: Given, reading: Reading, acting: Set[str], *, is_comman
         and _asks(given, label, is_command)
         and not _is_told(name, reading)
     ]
-    yield from one_note(named[:MOST_NAMED], "This is written down and without effect under these settings.")
+    yield from one_note(named[:MOST_NAMED], "Set, but has no effect with these settings.")
 
 
 def gone_findings(given: Given, reading: Reading, acting: Set[str]) -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def gone_findings(given: Given, reading: Reading, acting: Set[str]) -> Iterator[
             and _asks(given, label, True)
             and name.rpartition(".")[2] not in refusal.text.replace("-", "_")
         ]
-        text = f"This belongs to the {refusal.part}, which is not read, so it is not shown."
+        text = f"Belongs to the {refusal.part}, which could not be read, so it is not shown."
         yield from one_note(named[:MOST_NAMED], text)
 
 

@@ -177,7 +177,7 @@ REMARKS = (
     remark("agg", lambda g: g.has("agg") and _rejects(g, level="token"),
         "agg has no effect at token level; drop it."),
     remark("lower", lambda g: _rejects(g, metric="ratio", lower=None, action="mask"),
-        "Left out, the lower side is open; verl and slime take 1/upper there."),
+        "By default the lower side is open; verl and slime take 1/upper there."),
     *(
         Remark("use_decoupled_loss",
             lambda g, level=level, recomputed=recomputed: (_is_ignored(g)
@@ -290,7 +290,7 @@ REMARKS = (
 
 
 def _group_sizes(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Left out, group_size is 1 and every row its own group: the number of answers stands under `gconfig`."""
+    """By default group_size is 1 and every row its own group: the number of answers stands under `gconfig`."""
     norms = ("reward_norm", "adv_norm")
     grouped = [
         name for name in norms if "group" in (settings.get(f"{name}.{level}_level") for level in ("mean", "std"))

@@ -144,7 +144,7 @@ def _check(section: dict[str, Any], documented: bool) -> None:
 def _m2po(given: Given, section: dict[str, Any] | None) -> Correction:
     if section is not None:
         raise ConfigError(
-            "AReaL actor.m2_threshold together with rejection_sampling cannot be said: the loss divides by the tokens that are "
+            "AReaL actor.m2_threshold together with rejection_sampling is not supported: the loss divides by the tokens that are "
             "left after the first and before the second. Use one of them."
         )
     gate = Gate(metric="second_moment", level="batch", upper=given["m2_threshold"], strict=True)

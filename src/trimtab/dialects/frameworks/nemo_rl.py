@@ -92,7 +92,7 @@ def _gates_and_weight(given: Given) -> tuple[Gates, Weight]:
     unit = "sequence" if given["sequence_level_importance_ratios"] else "token"
     if upper is not None and kind is None:
         raise ConfigError(
-            f"NeMo-RL {T}_ratio needs a {T}_type, which may stand in the file that this one builds on and that is not beside it. Put "
+            f"NeMo-RL {T}_ratio needs a {T}_type, which may be in the file that this one builds on and that is not available. Put "
             f"it there, or pass --set loss_fn.{T}_type=VALUE."
             if given.builds_on_others
             else f"NeMo-RL {T}_ratio needs a {T}_type; without it the first loss call fails. Add tis."
@@ -286,7 +286,7 @@ REMARKS = (
         "tokens do not exist here."),
     remark("worker_cls_fqn", lambda g: g.is_on("worker_cls_fqn"),
         "This class of its own takes the place of the policy's worker, which computes log-probs and hands them to "
-        "the loss; what it changes is not in this reading."),
+        "the loss; what it changes is not shown."),
     surprise(f"{T}_ratio", lambda g: g["use_importance_sampling_correction"] and g[f"{T}_type"] == "tis",
         "A ratio that overflows weighs 0 instead of the cap; bound the log-probs, or use seq_logprob_error_threshold.",
         source=f"{LOSS}:582 {CALL}"),

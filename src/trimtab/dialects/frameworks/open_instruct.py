@@ -58,7 +58,7 @@ def correction_of(given: Given) -> Correction:
         return OFF.but(policies="bypass")
     if given["use_icepop"]:
         raise ConfigError(
-            "open-instruct use_icepop cannot be said: it stood in no release and zeroes tokens outside [1/cap, cap]. Write "
+            "open-instruct use_icepop is not supported: it was in no release and zeroes tokens outside [1/cap, cap]. Write "
             "rho_mask_lower_bound and rho_mask_upper_bound."
         )
     if given.has(*REMOVED) and not _says_rho(given):
@@ -256,8 +256,8 @@ REMARKS = (
         "0.2, and the file is read so where it says nothing else."),
     remark("beta",
         lambda g: (g.speaks_of("loss") or g.whole) and not g.has("beta", "kl_estimator") and g["load_ref_policy"],
-        "Left out, beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is paid where a reference policy "
-        "is loaded; write beta down to read it."),
+        "By default beta is {beta} and kl_estimator {kl_estimator} (k3): a KL term is added where a reference policy "
+        "is loaded; set beta to have it read."),
 )  # fmt: skip
 
 DIALECT = Dialect(

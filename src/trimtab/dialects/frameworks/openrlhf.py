@@ -322,11 +322,11 @@ REMARKS = (
     remark("init_coef",
         lambda g: ((g.speaks_of("advantage") or (g.speaks_of("loss") and g.whole)) and not g.has("init_coef")
             and not g["use_loss"]),
-        "Left out, a KL penalty of {init_coef} is paid in the reward; write --algo.kl.init_coef down to read it."),
+        "By default a KL penalty of {init_coef} is paid in the reward; set --algo.kl.init_coef to have it read."),
     remark("lambd",
         lambda g: (g.speaks_of("advantage") and g["estimator"] == "gae" and not g.has("lambd")
             and g.written("init_kl_coef", "init_coef") == "init_kl_coef"),
-        "Left out, lambd is {lambd}; before 0.7.0 it was 0.95, which --set lambd=0.95 reads."),
+        "By default lambd is {lambd}; before 0.7.0 it was 0.95, which --set lambd=0.95 reads."),
     remark("kl.target", lambda g: g.is_on("kl.target"),
         "With a target the coefficient follows the measured KL; init_coef is only where it starts."),
     remark("policy_loss_type", lambda g: g["policy_loss_type"] == "gspo",

@@ -263,7 +263,7 @@ def advantage_of(given: Given) -> AdvantagePart:
     grpo: Estimator = Opo(baseline="all") if given["length_weighted_baseline"] else Grpo(std=False, baseline="all")
     kinds: dict[str, Estimator] = {"grpo": grpo, "default": grpo, "max_rl": MaxRl(eps=0.0, baseline="all")}
     if name not in kinds:
-        raise UnknownNameError(f"prime-rl algo.type {name!r} cannot be said. {nearest(name, kinds)}")
+        raise UnknownNameError(f"prime-rl algo.type {name!r} is not supported. {nearest(name, kinds)}")
     return AdvantagePart(advantage=kinds[name])
 
 
@@ -315,7 +315,7 @@ _REMARKS = (
         "The ratio of kept tokens is uncapped; the older ratio bounds (token_mask, geo_mask, sequence_clip) are gone.",
         source=f"{LOSS}:109-161 default_loss_fn"),
     remark("type", lambda g: is_replaced(g) and not _is_removed(g),
-        "This loss stood in prime-rl up to 559b4477; today's are ipo, icepop, ppo and cispo, none with a KL."),
+        "This loss was in prime-rl up to 559b4477; today's are ipo, icepop, ppo and cispo, none with a KL."),
     remark("max_importance_ratio",
         lambda g: loss_kind(g) in ("ipo", "ppo") and not is_replaced(g) and g["max_importance_ratio"] >= CAP,
         "A ratio above {max_importance_ratio} is held there with its gradient kept; ours goes on, which differs "
@@ -333,8 +333,8 @@ _REMARKS = (
         "Scores are centered over the sampling mask that vLLM returned, which is exact; a sample without one is not "
         "centered. Pass the mask with its log-probs as `head`."),
     remark("top_p", _is_truncated,
-        "Truncated sampling is replayed: the ids that vLLM kept are recorded, at most top_k of them (512 where none "
-        "is said), and the trainer's log-probs run over them alone; where none came back, over all. Pass them as "
+        "Truncated sampling is replayed: the ids that vLLM kept are recorded, at most top_k of them (512 by "
+        "default), and the trainer's log-probs run over them alone; where none came back, over all. Pass them as "
         "`support` to selected_log_probs."),
     remark("type", _is_custom,
         "A custom loss is a function of your own and cannot be read."),
@@ -347,7 +347,7 @@ _REMARKS = (
         source=f"{LOSS}:112 compute_loss"),
     surprise("algo.type", lambda g: g["algo.type"] in OTHER_COMPONENTS,
         "This algorithm trains tokens by a component of its own, beside or in place of trainer.loss; what that "
-        "computes is not in this reading.",
+        "computes is not shown.",
         source="src/prime_rl/trainer/rl/train.py:300-323"),
     surprise("algo.type", distils,
         "opd trains by its own component and passes trainer.loss by: −sg(log teacher − log p)·r where p − q is at "

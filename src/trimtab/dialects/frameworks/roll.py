@@ -143,7 +143,7 @@ REMARKS = (
     surprise("init_kl_coef",
         lambda g: (g.whole and bool(filters(g))
             and not g.has("init_kl_coef", "force_disable_old_logprobs_recompute", "enable_old_logprobs_recompute")),
-        "Left out, init_kl_coef is 0.2, which switches enable_old_logprobs_recompute on, and then the loss divides "
+        "By default init_kl_coef is 0.2, which switches enable_old_logprobs_recompute on, and then the loss divides "
         "by what the filters left; read here as off; write it down.",
         source="roll/configs/base_config.py:701 PPOConfig.set_old_logprobs_status"),
     surprise("weight_type", lambda g: g["enabled"] and g["weight_type"] == "sequence",

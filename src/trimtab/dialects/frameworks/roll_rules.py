@@ -73,7 +73,7 @@ def correction_of(given: Given) -> Correction:
     """The weight, and every enabled filter as one or two gates."""
     if given["enabled"] and not given["detach"]:
         raise ConfigError(
-            f"ROLL {SECTION}.is_weight.detach false cannot be said: a weight carries no gradient. Set it true."
+            f"ROLL {SECTION}.is_weight.detach false is not supported: a weight carries no gradient. Set it true."
         )
     gates: Gates = sum((_gates(each) for each in filters(given)), ())
     upper = given["upper_bound"]
@@ -177,8 +177,8 @@ def _topr(given: Given) -> Objective:
     moved = ("norm_mean_type", "whiten_advantages", "add_token_level_kl", "whiten_rewards", "add_len_reward")
     if given["adv_estimator"] != "reinforce" or given.is_on(*moved) or given["gamma"] <= 0:
         raise ConfigError(
-            "ROLL pg_variant topr cannot be said: it looks at the sign of the score, where ours looks at that of the advantage. Both agree "
-            "with adv_estimator reinforce and nothing subtracted from rewards or advantages."
+            "ROLL pg_variant topr is not supported: it looks at the sign of the score, where ours looks at that of the advantage. Both "
+            "agree with adv_estimator reinforce and nothing subtracted from rewards or advantages."
         )
     return ours.Topr(level="token", positive=given["topr_positive_weight"], negative=given["topr_negative_weight"])
 
@@ -256,7 +256,7 @@ def advantage_of(given: Given) -> AdvantagePart:
         "it groups the steps of an environment. Use grpo, reinforce or gae",
     )
     if name not in ("grpo", "reinforce"):
-        raise ConfigError(f"ROLL adv_estimator {name!r} cannot be said. Use grpo, reinforce or gae.")
+        raise ConfigError(f"ROLL adv_estimator {name!r} is not supported. Use grpo, reinforce or gae.")
     found = ReinforcePlusPlus(gamma=given["gamma"], gaps="step", normalise=whiten, **_clip(given), **ALL)
     return _advantage_part(given, found, Shaping(normalise=_norm(given)))
 

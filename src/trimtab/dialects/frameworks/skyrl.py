@@ -394,7 +394,7 @@ REMARKS = (
     remark("use_kl_loss",
         lambda g: ((g.speaks_of("loss") or g.whole)
             and not g.has("use_kl_loss", "kl_loss_coef", "kl_estimator_type", "use_kl_in_reward")),
-        "Left out, a KL term of {kl_loss_coef} ({kl_estimator_type}) is paid; write use_kl_loss down to read it."),
+        "By default a KL term of {kl_loss_coef} ({kl_estimator_type}) is added; set use_kl_loss to have it read."),
     remark("policy_loss_type", lambda g: g["policy_loss_type"] == "gspo",
         "gspo keeps each token's own gradient under the sequence ratio and uses the configured loss_reduction; "
         "OpenRLHF and NeMo-RL differentiate the mean and force a sequence mean."),

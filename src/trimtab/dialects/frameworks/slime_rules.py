@@ -373,7 +373,7 @@ def _from_rewards(given: Given, whiten: Normalise | None) -> AdvantagePart:
         return AdvantagePart(advantage=_returns(given, whiten), reward_kl=kl)
     if not given["rewards_normalization"]:
         raise ConfigError(
-            f"{title} --disable-rewards-normalization with advantage_estimator {name} cannot be said: rewards themselves become "
+            f"{title} --disable-rewards-normalization with advantage_estimator {name} is not supported: rewards themselves become "
             "advantages. Use reinforce_plus_plus, or normalise."
         )
     refuse(

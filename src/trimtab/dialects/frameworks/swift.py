@@ -174,7 +174,7 @@ def loss_of(given: Given) -> LossPart:
 
 
 def pays_kl_in_reward(given: Given) -> bool:
-    """Left out, it follows the estimator."""
+    """By default it follows the estimator."""
     return given["advantage_estimator"] != "grpo" if given["kl_in_reward"] is None else bool(given["kl_in_reward"])
 
 
@@ -245,7 +245,7 @@ REMARKS = (
     remark("log_rollout_offpolicy_metrics", lambda g: g.is_on("log_rollout_offpolicy_metrics"),
         "chi2_seq is computed from the geometric mean, not the product, and ess counts masked tokens as 1/threshold."),
     remark("beta", lambda g: (g.speaks_of("loss") or g.whole) and not g.has("beta"),
-        "Left out, beta is {beta}: a KL term is paid; write beta down to read it."),
+        "By default beta is {beta}: a KL term is added; set beta to have it read."),
     remark("kl_in_reward", lambda g: g["advantage_estimator"] != "grpo" and g["kl_in_reward"] is None,
         "With {advantage_estimator} the KL is paid in the reward by default, before the baseline, and not in the "
         "loss."),

@@ -232,11 +232,11 @@ def loss_of(given: Given) -> LossPart:
     refuse_absent(given, "loss")
     if is_rloo(given):
         raise ConfigError(
-            "TRL RLOOConfig's loss cannot be said: it clips the product of the ratios over an answer. Use GRPOConfig with "
+            "TRL RLOOConfig's loss is not supported: it clips the product of the ratios over an answer. Use GRPOConfig with "
             "importance_sampling_level sequence, which clips the geometric mean."
         )
     if given["top_entropy_quantile"] not in (None, 1.0):
-        raise ConfigError("TRL top_entropy_quantile below 1 cannot be said: the mask needs entropies. Leave it at 1.")
+        raise ConfigError("TRL top_entropy_quantile below 1 is not supported: the mask needs entropies. Leave it at 1.")
     name, level = given["loss_type"], given["importance_sampling_level"]
     mode = "grpo" if name == "luspo" and level == "sequence" else name  # our Luspo brings the length itself
     return LossPart(
@@ -252,7 +252,7 @@ def _kl(given: Given) -> KlPenalty:
     full = bool(given["use_bias_correction_kl"])
     if full and given["importance_sampling_level"] == "sequence":
         raise ConfigError(
-            "TRL beta with importance_sampling_level sequence and use_bias_correction_kl cannot be said: its KL is weighed by the ratio "
+            "TRL beta with importance_sampling_level sequence and use_bias_correction_kl is not supported: its KL is weighed by the ratio "
             "of the sequence. Switch the latter off."
         )
     return KlPenalty(coefficient=given["beta"], estimator="k3", importance="full" if full else "none")
@@ -304,7 +304,7 @@ REMARKS = (
         "OpenRLHF and NeMo-RL test the geometric mean; use token_truncate for long answers.",
         source="trainer/grpo_trainer.py:2669 GRPOTrainer._generate_and_score_completions"),
     remark(f"{P}_mode", lambda g: is_weighed(g) and not g.has(f"{P}_mode"),
-        "Left out, the mode is sequence_mask, though the documentation names token_truncate; write it down."),
+        "By default the mode is sequence_mask, though the documentation names token_truncate; write it down."),
     remark(f"{P}_cap", lambda g: g.has(f"{P}_cap"),
         f"{P}_cap is deprecated; now {P}_clip_max."),
     surprise(f"{P}_clip_max",

@@ -195,7 +195,7 @@ def advantage_of(given: Given) -> AdvantagePart:
         return AdvantagePart(advantage=gae, reward_kl=reference_kl(given, "kl_method"))
     name = given["advantage_estimator"]
     if name not in GROUPED:
-        raise UnknownNameError(f"Tunix advantage_estimator {name!r} cannot be said. {nearest(name, GROUPED)}")
+        raise UnknownNameError(f"Tunix advantage_estimator {name!r} is not supported. {nearest(name, GROUPED)}")
     return AdvantagePart(advantage=GROUPED[name])
 
 

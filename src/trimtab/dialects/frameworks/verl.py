@@ -236,8 +236,8 @@ REMARKS = (
         source=f"{HELPER}:1131 apply_bypass_mode"),
     remark("use_kl_in_reward",
         lambda g: g.has("kl_coef") and bool(g["kl_coef"]) and not g.has("use_kl_in_reward") and not g["use_kl_loss"],
-        "The file says nothing of this switch; before it came (0.3) the KL was paid in the reward wherever "
-        "use_kl_loss was off. --set algorithm.use_kl_in_reward=true reads it so."),
+        "The file does not set this switch. Before 0.3, which brought it, the KL was paid in the reward wherever "
+        "use_kl_loss was off; --set algorithm.use_kl_in_reward=true reads it that way."),
     defect("rollout_rs_threshold", _inverts,
         f"The bounds {{rollout_rs_threshold}} {_INVERTED}",
         source=f"{HELPER}:263 compute_rollout_rejection_mask"),

@@ -171,7 +171,7 @@ def kl_estimator(given: Given, label: str) -> dict[str, Any]:
     named = given[label].rstrip("+")
     refuse(named == "full", f"verl {label} full", "it needs the whole distribution of each token. Use low_var_kl")
     if named not in KL:
-        raise UnknownNameError(f"verl {label} {named!r} cannot be said. {nearest(named, KL)}")
+        raise UnknownNameError(f"verl {label} {named!r} is not supported. {nearest(named, KL)}")
     estimator = KL[named]
     held = {"input_limit": 20.0, "output_limit": 10.0} if estimator == "k3" else {}
     return {"estimator": estimator, **held}

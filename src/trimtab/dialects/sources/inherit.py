@@ -25,7 +25,7 @@ SUFFIXES = ("", ".yaml", ".yml", ".toml")
 SELF = "_self_"
 OWN_DEFAULTS = {name for each in SIGNATURES.values() for name in each.own_defaults}
 """Without them the defaults that are known here hold."""
-KNOWN = "The file builds on {name}, defaults of the framework's own, which are not beside it; those known here hold."
+KNOWN = "Builds on {name}, defaults of the framework itself, which are not available; the defaults known here apply."
 Tree = Callable[[Path], Mapping[str, Any]]
 Nested = dict[str, Any]
 
@@ -35,7 +35,7 @@ Nested = dict[str, Any]
 HIGHEST = 5
 """Folders above the script's own in which a relative name is looked for: the root of a repository, mostly."""
 MOST_PARTS = 12
-MISSING = "which is not beside it"
+MISSING = "which is not available"
 
 
 @dataclass(frozen=True)

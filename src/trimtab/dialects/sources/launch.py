@@ -115,7 +115,7 @@ def _is_command(each: Started) -> bool:
 def _loose(keys: dict[str, Any], arrays: Mapping[str, Started]) -> Launch:
     named = ", ".join(arrays)
     said = Finding(
-        named, "surprise", "No command of the file is seen to take these flags; they are read as if one did."
+        named, "surprise", "No command in the file was seen to take these flags; they are read as if one did."
     )
     return Launch(keys, min(each.line for each in arrays.values()), "", (said,), is_loose=True)
 
@@ -133,8 +133,8 @@ def best(found: Sequence[Launch], score: Score) -> tuple[Launch, tuple[Finding, 
     said = Finding(
         taken.program or "command",
         "note",
-        f"{len(others) + 1} commands of the file carry settings; the one of line {taken.line}, with most of them, is read, not "
-        f"{'those' if len(others) > 1 else 'that'} of line {lines}.",
+        f"{len(others) + 1} commands in the file carry settings. The one on line {taken.line} has the most and is read; "
+        f"{'those' if len(others) > 1 else 'the one'} on line {lines} {'are' if len(others) > 1 else 'is'} not.",
     )
     return taken, (*taken.findings, said)
 
@@ -184,8 +184,8 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
         yield Finding(
             f"line {each.cut}",
             "defect",
-            "The command ends here for the shell, which passes nothing that follows: a backslash is missing, or a comment or a blank "
-            "comes after it. The rest is read as it was meant.",
+            "The shell ends the command here and passes nothing that follows: a backslash is missing, or a comment or a blank comes after "
+            "it. The rest is read as it was meant.",
         )
     holes = [unknown for word in words if adds_words(word, walk.holes) and (unknown := walk.holes.of(word))]
     adds = [unknown for unknown in holes if not unknown.maybe]
@@ -194,7 +194,7 @@ def _findings(each: Started, words: tuple[str, ...], walk: Walk) -> Iterable[Fin
         yield Finding(
             named,
             "note",
-            "The command also takes these arguments, whose words the file does not fix; they are not read.",
+            "The command also takes these arguments, whose values the file does not determine; they are not read.",
         )
 
 
@@ -204,15 +204,15 @@ def _said_of(program: str) -> Iterable[Finding]:
         yield Finding(
             program,
             "surprise",
-            "Clients of this server choose the loss, and send bounds and advantages with each request; only what they cannot say "
-            "stands here.",
+            "Clients of this server choose the loss, and send bounds and advantages with each request; only what they cannot choose is "
+            "shown here.",
         )
     if purpose_of(program) == DISTILLATION:
         yield Finding(
             program,
             "surprise",
-            "By its name this program distils a teacher; what it puts beside or in place of the loss and the advantages is not in "
-            "this reading.",
+            "Judging by its name, this program distils a teacher; what it adds to the loss and the advantages, or puts in their place, "
+            "is not shown here.",
         )
 
 

@@ -50,6 +50,7 @@ THINGS = {
     "advantage.std_over": "the standard deviation",
     "advantage.unbiased": "the standard deviation",
     "advantage.eps": "eps",
+    "advantage.singleton": "a group of one",
     "advantage.lower": "the least advantage",
     "advantage.upper": "the greatest advantage",
     "advantage.gamma": "the discount",
@@ -133,7 +134,7 @@ def first_unsupported(dialect: Dialect, rule: Correction) -> str:
         named = f"a {gate_words(gate)} with action {gate.action}"
         levels = ("geometric", "token", "sequence")
         forced = next((each for each in levels if settings_for(dialect, alone.but(weight=Weight(level=each)))), None)
-        return named if forced is None else f"{named} without weighing what passes by its {forced} ratio"
+        return named if forced is None else f"{named} unless what passes is weighted by its {forced} ratio"
     if rule.weight is not None and rule.weight.level != "one":
         alone = Correction(policies=rule.policies, weight=rule.weight, normalize=rule.normalize)
         if not settings_for(dialect, alone):
@@ -154,7 +155,7 @@ def lost_kind(dialect: Dialect, part: PartName, wanted: str) -> Omission:
     if not known:
         return Omission(part, "", f"no {part} of {dialect.title}'s is read here, so none can be written")
     if wanted in known:
-        return Omission(part, "", f"{dialect.title} has {wanted}, but not beside the rest of these settings")
+        return Omission(part, "", f"{dialect.title} has {wanted}, but not together with the rest of these settings")
     return Omission(part, "", f"{dialect.title} has no {wanted}, only {', '.join(known)}")
 
 
@@ -201,8 +202,8 @@ def refusal_by_part(dialect: Dialect, lost: Sequence[Omission], rest: Sequence[s
     )
     near = [offer_words(offer) for each in lost for offer in each.offers[:1]]
     offered = f" --nearest writes {near[0]}." if near else ""
-    without = f" Without it the {' and the '.join(rest)} can be said (--only {','.join(rest)})." if rest else ""
-    return f"{dialect.title} cannot say {named}.{offered}{without}"
+    without = f" The {' and the '.join(rest)} can be converted without it (--only {','.join(rest)})." if rest else ""
+    return f"{dialect.title} does not support {named}.{offered}{without}"
 
 
 def _clause(dialect: Dialect, lost: Omission) -> str:
@@ -240,16 +241,16 @@ def correction_remarks(dialect: Dialect, asked: Reading, back: Reading, settings
     key, before = next(iter(settings), ""), asked.rule is not None and asked.rule.denominator == "trained"
     counts = ("before", "after") if before else ("after", "before")
     changed = {
-        "kept": f"what leaves the mask: {dialect.title} and the source differ in whether tokens turned away go or stay with weight 0, "
+        "kept": f"what leaves the mask: {dialect.title} and the source differ in whether rejected tokens leave it or stay with weight 0, "
         "which changes the KL and entropy terms",
         "limits": f"its limits on log-ratios: {dialect.title} has others, and numbers differ where |log_r| is beyond them",
         "denominator": f"a loss divided by the tokens {counts[0]} rejection: {dialect.title} divides by those {counts[1]} it",
         "applies_to": f"a weight on {_weighed(asked)}: in {dialect.title} it multiplies {_weighed(back)}",
     }
     notes = {
-        "kept": f"{dialect.title} and the source differ in whether tokens turned away leave the mask or stay in it with weight 0; the "
-        "policy loss is the same, KL and entropy terms may not be.",
-        "limits": f"{dialect.title} holds log-ratios within other safety limits; numbers differ only where |log_r| is beyond them.",
+        "kept": f"{dialect.title} and the source differ in whether rejected tokens leave the mask or stay in it with weight 0; the "
+        "policy loss is the same, KL and entropy terms may differ.",
+        "limits": f"{dialect.title} clamps log-ratios at other safety limits; numbers differ only where |log_r| is beyond them.",
     }
     grave = rule_gravity(asked, back)
     lost = [Omission("correction", "", changed[name], whole=False) for name in changed if grave.get(name) == "differs"]
@@ -295,7 +296,7 @@ def target_remarks(dialect: Dialect, settings: dict[str, Any], back: Reading) ->
     promised = _documented_findings(dialect, tree)
     for each in back.findings:
         if each.level == "defect" and each not in promised:
-            yield Finding(each.key, "note", f"These numbers allow for it already: {_without_remedy(each.text)}.")
+            yield Finding(each.key, "note", f"The values written allow for it already: {_without_remedy(each.text)}.")
         elif each.level != "note" and each.text not in doubts and not _speaks_of_open(each, open_keys):
             yield each
 

@@ -85,7 +85,7 @@ def _as_far_as_it_goes(dialect: Dialect, asked: Reading, nearest: bool) -> Attem
         lost = next((each for each in first.lost if each.part == "correction"), None)
         if lost is not None and lost.offers:
             offer = lost.offers[0]
-            text = f"{dialect.title} cannot say {lost.text}; taken: {offer.words}"
+            text = f"{dialect.title} does not support {lost.text}; written instead: {offer.words}"
             exchanged = (Omission("correction", "", text, whole=False),)
             asked = replace(asked, correction=offer.correction)
     found = _best(dialect, asked, largest_attempt)
@@ -175,7 +175,7 @@ def largest_attempt(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields
 def _missing(whole: Attempt, dialect: Dialect, part: PartName) -> Omission:
     """Why a part is not among those that can be said together."""
     named = next((each for each in whole.lost if each.part == part and each.whole), None)
-    return named or Omission(part, "", f"{dialect.title} cannot say it beside the rest")
+    return named or Omission(part, "", f"{dialect.title} does not support it together with the rest")
 
 
 def _only(asked: Reading, kept: tuple[str, ...]) -> Reading:
@@ -207,7 +207,7 @@ def _beside(dialect: Dialect, asked: Reading, goals: Mapping[str, Fields], start
             return Attempt({}, tuple(lost_kind(dialect, cast("PartName", part), str(goals[part])) for part in goals))
         back, *others = read_back(dialect, settings)
     except ConfigError as error:
-        why = f"{dialect.title} cannot say this beside the rest: {str(error).rstrip('.')}"
+        why = f"{dialect.title} does not support this together with the rest: {str(error).rstrip('.')}"
         return Attempt(settings, tuple(Omission(cast("PartName", part), "", why) for part in goals))
     lost = [*_anchor(dialect, asked, [back, *others], bool(goals.get("loss")))]
     found: list[Finding] = []
