@@ -164,6 +164,21 @@ def test_padding_of_a_response_is_left_out_where_the_prompt_stands_apart(tmp_pat
     assert equal(batch.behavior, [NAN, NAN, -1.0, -2.0])
 
 
+def test_lengths_count_the_response_where_the_prompt_stands_apart_and_the_row_where_it_does_not(tmp_path: Path):
+    row = {"tokens": [5, 6, 0], "behavior": [-1.0, -2.0, 0.0], "lengths": 2}
+    apart = load([made.jsonl(tmp_path / "apart.jsonl", [{"prompt": [8, 9, 7], **row}])])
+    assert apart.tokens is not None
+    assert apart.tokens.tolist() == [8, 9, 7, 5, 6]
+    assert equal(apart.behavior, [NAN, NAN, NAN, -1.0, -2.0])
+    alone = load([made.jsonl(tmp_path / "alone.jsonl", [row])])
+    assert alone.tokens is not None
+    assert alone.tokens.tolist() == [5, 6]
+    for prompt in ({}, {"prompt": [8, 9, 7]}):  # with the prompt counted in, no place would be left out
+        path = made.jsonl(tmp_path / "long.jsonl", [{**prompt, **row, "lengths": 5}])
+        with pytest.raises(RecordError, match="lengths between 0 and its 3 places, got 5"):
+            load([path])
+
+
 @pytest.mark.parametrize("writer", [as_jsonl, as_gzip, as_parquet, as_packed_npz, as_padded_npz, as_safetensors])
 def test_any_table_is_read_by_the_names_of_its_columns(writer: Any, tmp_path: Path):
     batch = load([writer(tmp_path)], columns=THEIRS)

@@ -173,7 +173,8 @@ def _rows(record: Mapping[str, Any], file: DumpFile) -> Iterator[DumpRow]:
         per_token["trained"] = _mask_of_log_probs(per_token, length)
     if record.get("advantage") is not None and "advantage" not in per_token:
         per_token["advantage"] = np.full(length, float(record["advantage"]), np.float32)
-    yield DumpRow(**_present(per_token, record.get("lengths")), **_facts(record))
+    real = _real_tokens(record, 0 if prompt is None else len(prompt), length)
+    yield DumpRow(**_present(per_token, real), **_facts(record))
 
 
 def _with_prompt(prompt: Any, columns: dict[str, Any]) -> dict[str, Any]:
@@ -199,12 +200,25 @@ def _mask_of_log_probs(columns: Mapping[str, Any], length: int) -> Any:
     return np.zeros(length, bool)
 
 
-def _present(columns: dict[str, Any], length: Any) -> dict[str, Any]:
+def _real_tokens(record: Mapping[str, Any], prompt: int, width: int) -> int | None:
+    """How many tokens stand before the padding, where `lengths` says so: of the response, where the prompt stands beside it."""
+    if record.get("lengths") is None:
+        return None
+    length = int(record["lengths"])
+    if not 0 <= length <= width - prompt:
+        raise RecordError(
+            f"A row needs lengths between 0 and its {width - prompt} places, got {length}. "
+            "Count the response alone where the prompt stands beside it."
+        )
+    return prompt + length
+
+
+def _present(columns: dict[str, Any], length: int | None) -> dict[str, Any]:
     """The columns without padding, where it is known which tokens are padding."""
     attention = columns.pop("attention", None)
     if attention is not None:
         return {name: column[attention] for name, column in columns.items()}
-    return columns if length is None else {name: column[: int(length)] for name, column in columns.items()}
+    return columns if length is None else {name: column[:length] for name, column in columns.items()}
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
