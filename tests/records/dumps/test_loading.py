@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -291,6 +293,34 @@ def test_files_that_hold_nothing_to_judge_are_one_sentence(tmp_path: Path):
         load([tmp_path / "list.jsonl"], framework="slim")
     with pytest.raises(RecordError, match="at least one file"):
         load([])
+
+
+SPOILT: list[tuple[dict[str, Any], str]] = [
+    ({"reward": "off"}, "one number for reward, got 'off'"),
+    ({"reward": [1.0, 2.0]}, "one number for reward, got [1.0, 2.0]"),
+    ({"reward": {"score": 1}}, "one number for reward, got {'score': 1}"),
+    ({"step": 10**60}, f"one number for step, got {10**39}…"),
+    ({"group": ["a", "b"]}, "one value for group, got ['a', 'b']"),
+]
+LOADING = """
+import sys
+from pathlib import Path
+from trimtab.records.dumps import load
+for path in sys.argv[1:]:
+    batch = load([Path(path)])
+    print(batch.reward.tolist(), *batch.origin.notes)
+"""
+
+
+def test_a_record_with_a_value_that_its_column_cannot_hold_is_left_out_and_told(tmp_path: Path):
+    row = {"tokens": [5, 6], "behavior": [-1.0, -2.0], "reward": 1.0, "step": 3, "group": "a"}
+    files = [made.jsonl(tmp_path / f"{n}.jsonl", [row, row | spoilt]) for n, (spoilt, _) in enumerate(SPOILT)]
+    # In a process of its own: the types that are checked in tests, and nowhere else, would refuse some of them.
+    ran = subprocess.run([sys.executable, "-c", LOADING, *map(str, files)], capture_output=True, text=True, check=True)
+    for line, (_, told) in zip(ran.stdout.splitlines(), SPOILT, strict=True):
+        assert line.startswith("[1.0] ")
+        assert "1 record could not be read, the first: " in line
+        assert told in line
 
 
 def test_what_can_be_read_of_a_spoilt_file_is_read_and_the_rest_is_told(tmp_path: Path):

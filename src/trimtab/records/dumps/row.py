@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from trimtab.errors import RecordError
 from trimtab.records.saved import BATCH_COLUMNS, LOG_PROBS, PER_SEQUENCE, PER_TOKEN, Column, Origin, SavedBatch
 
+_MOST_SHOWN = 40
+"""Characters of a value that an error quotes."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DumpRow:
@@ -43,6 +46,25 @@ class DumpRow:
                 raise RecordError(
                     f"A sequence of {len(self.trained)} tokens needs as many values of {name}, got {len(column)}."
                 )
+        for name in ("reward", "step", "learner_version"):
+            _check_number(name, getattr(self, name))
+        if not isinstance(self.group, Hashable):
+            raise RecordError(f"A sequence needs one value for group, got {_shortened(self.group)}.")
+
+
+def _check_number(name: str, value: object) -> None:
+    """Refuse what the column of a batch cannot hold, while it is known which record it stands in."""
+    try:
+        fits = value is None or np.asarray(value, _kind(name)[0]).ndim == 0
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise RecordError(f"A sequence needs one number for {name}, got {_shortened(value)}.")
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 class Gathering:
