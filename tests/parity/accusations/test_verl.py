@@ -154,6 +154,8 @@ def by_v1(config: Any, rows: Rows) -> Step:
         "rm_scores": nested(rows.advantages * 0, rows.lengths),
         "uid": torch.arange(rows.count),
     }
+    if not config.actor_rollout_ref.rollout.calculate_log_probs:
+        del QUEUE.fields["rollout_log_probs"]  # as the agent loop leaves them out
 
     def compute_log_prob(batch: Any) -> Any:
         QUEUE.fields |= {"log_probs": rows.of_worker(), "entropy": rows.of_worker()}
@@ -310,6 +312,20 @@ def test_the_overrides_that_a_finding_prints_are_taken_by_hydra_and_reach_the_wo
     assert not [each for each in mended.defects if "bypass" in each.text]
     with pytest.raises(Exception, match="To append to your config use"):  # the control: without the plus
         composed(*words_of(settings), *(word.removeprefix("+") for word in printed))
+
+
+def test_without_the_samplers_log_probs_a_correction_is_left_out_in_silence() -> None:
+    key, rows = "actor_rollout_ref.rollout.calculate_log_probs", Rows()
+    _, kept, weights, _ = by_v1(composed(*words_of(FIRST), f"{key}=true"), rows)
+    assert weights is not None
+    assert int(kept.sum()) < int(rows.mask.sum())
+    _, whole, none, _ = by_v1(composed(*words_of(FIRST), f"{key}=false"), rows)
+    assert none is None
+    assert torch.equal(whole, rows.mask)
+    words = "leaves the correction without the sampler's log-probs"
+    said = {value: [each.text for each in read("verl", {**FIRST, key: value}).defects] for value in (False, True)}
+    assert any(words in text for text in said[False])
+    assert not any(words in text for text in said[True])
 
 
 def test_what_apply_bypass_mode_sets_on_the_driver_does_not_reach_a_worker() -> None:

@@ -48,8 +48,10 @@ class DumpRow:
                 )
         for name in ("reward", "step", "learner_version"):
             _check_number(name, getattr(self, name))
-        if not isinstance(self.group, Hashable):
-            raise RecordError(f"A sequence needs one value for group, got {_shortened(self.group)}.")
+        try:
+            hash(self.group)
+        except TypeError:
+            raise RecordError(f"A sequence needs one value for group, got {_shortened(self.group)}.") from None
 
 
 def _check_number(name: str, value: object) -> None:
