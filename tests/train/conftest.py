@@ -8,7 +8,7 @@ import pytest
 
 from tests.train.started import Launcher, forks
 from tests.waiting import LIMIT
-from trimtab.train.processor import bf16_product
+from trimtab.train.devices import bf16_product
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ import typer
 from trimtab import __version__
 from trimtab.cli import show
 from trimtab.installed import EXTRAS, install_command, packages_of, version_of
-from trimtab.train.processor import SAFE_ISA, bf16_product
+from trimtab.train.devices import SAFE_ISA, bf16_product
 
 Mark = Literal["ok", "note", "broken"]
 MARK_STYLES: dict[Mark, str] = {"ok": "green", "note": "yellow", "broken": "bold red"}

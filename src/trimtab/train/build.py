@@ -18,8 +18,7 @@ from trimtab.errors import ConfigError
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
 from trimtab.train.display import Display
-from trimtab.train.engines.table import EngineRecipe
-from trimtab.train.engines.turns import check_replies
+from trimtab.train.engines.table import EngineRecipe, check_replies
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.judging import JudgePool
 from trimtab.train.learner.learner import Learner

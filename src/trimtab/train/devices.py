@@ -1,8 +1,10 @@
-"""Where tensors lie: a device by its setting, and the way there and back without waiting more often than needed."""
+"""Devices: by their settings, the way there and back without waiting more often than needed, and what the processor can really do."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -59,3 +61,18 @@ def sampler_gpu(number: int) -> str | None:
     learners = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     free = names[learners:] or names
     return free[number % len(free)]
+
+
+SAFE_ISA = "AVX512_CORE_BF16"
+"""The widest instructions below AMX, which some virtual machines advertise without switching it on."""
+BF16_PRODUCT = "import torch; a = torch.ones(128, 128, dtype=torch.bfloat16); assert float((a @ a)[0, 0]) == 128.0"
+
+
+def bf16_product(isa: str | None = None) -> int:
+    """The exit code of a child that multiplies two bf16 matrices: negative if a signal ended it.
+
+    In a child, because a processor that lies about its instructions ends the process that believes it.
+    """
+    environment = os.environ | ({"ONEDNN_MAX_CPU_ISA": isa} if isa else {})
+    command = [sys.executable, "-c", BF16_PRODUCT]
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode

@@ -27,7 +27,7 @@ from trimtab.report import report_html
 from trimtab.report.run import read_run
 from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.turns import check_replies
+from trimtab.train.engines.table import check_replies
 from trimtab.train.evaluate import Evaluation
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import batch_rows

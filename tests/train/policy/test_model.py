@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -134,10 +135,12 @@ def test_a_warm_start_made_by_other_code_is_not_taken_and_one_for_other_rewards_
 
     assert made(task.but(rewards=(Reward(verifier="regex", pattern="(never)"),))) == 1
     assert made(task) == 1
-    copy = tmp_path / "code" / "warm_start.py"
-    copy.parent.mkdir()
-    copy.write_text("# another way to the weights\n")
-    monkeypatch.setattr(warm_start, "__file__", str(copy))
+    copy = tmp_path / "train"
+    shutil.copytree(Path(warm_start.__file__).parents[1], copy)
+    monkeypatch.setattr(warm_start, "__file__", str(copy / "policy" / "warm_start.py"))
+    (copy / "model_card.py").write_text("# no way to the weights\n")
+    assert made(task) == 1
+    (copy / "engines" / "hf" / "sampling.py").write_text("# another way to the weights\n")
     assert made(task) == 2
     monkeypatch.setattr(warm_start.transformers, "__version__", "0")
     assert made(task) == 3

@@ -1,30 +1,22 @@
 import contextlib
+import importlib.metadata
+import json
 import os
 import subprocess
 
 import pytest
 
 from tests.train.tasks import scored
+from tests.train.tasks.evaluators import evaluator
 from tests.train.tasks.judges import python
 from trimtab.config.training import Reward, Task
 from trimtab.errors import ConfigError
+from trimtab.train.tasks import gym as tasks
 from trimtab.train.tasks import source
-from trimtab.train.tasks.evaluators import evaluator
+from trimtab.train.tasks.gym import EVALUATING, READ_VERSION
 
 gym = pytest.importorskip("reasoning_gym.factory")
 
-KNOWN = {
-    "binary_matrix",
-    "countdown",
-    "intermediate_integration",
-    "n_queens",
-    "polynomial_multiplication",
-    "puzzle24",
-    "simple_integration",
-    "spiral_matrix",
-    "string_insertion",
-}
-"""The tasks of reasoning-gym 0.1.25 that run answers, each read in its source."""
 UNUSABLE = {"composite"}
 
 
@@ -44,15 +36,35 @@ def test_a_verifier_whose_source_cannot_be_read_is_taken_for_one_that_runs_the_a
     assert "source cannot be read" in str(evaluator(made["Hidden"], "score_answer"))
 
 
-def test_the_tasks_of_the_installed_gym_that_run_answers_are_those_known():
+def test_the_table_holds_the_tasks_whose_source_runs_answers_and_where():
+    assert importlib.metadata.version("reasoning-gym") == READ_VERSION, "read the verifiers of the new version"
     script = """
+        import json
         from reasoning_gym.factory import DATASETS
-        from trimtab.train.tasks.evaluators import evaluator
-        print(*(name for name, (dataset, _) in DATASETS.items() if evaluator(dataset, "score_answer")))
+        from tests.train.tasks.evaluators import evaluator
+        print(json.dumps({name: evaluator(dataset, "score_answer") for name, (dataset, _) in DATASETS.items()}))
     """
     with python(script, stdout=subprocess.PIPE) as process:  # here every call is type-checked
         said, _ = process.communicate(timeout=300)
-    assert set(said.decode().split()) == KNOWN
+    read = {name: where for name, where in json.loads(said).items() if where is not None}
+    assert {
+        name: where.replace("sympy.parsing.sympy_parser.", "sympy's ") for name, where in read.items()
+    } == EVALUATING
+
+
+def test_a_version_that_nobody_has_read_and_a_task_of_another_package_need_leave(monkeypatch):
+    class Registered:
+        """A task that somebody added."""
+
+    with monkeypatch.context() as changed:
+        changed.setitem(gym.DATASETS, "chain_sum", (Registered, gym.DATASETS["chain_sum"][1]))
+        assert "may run it as Python code" in str(tasks.evaluator("chain_sum"))
+    assert tasks.evaluator("chain_sum") is None
+    monkeypatch.setattr(importlib.metadata, "version", {"reasoning-gym": "0.1.26"}.__getitem__)
+    with pytest.raises(
+        ConfigError, match=r"allow_eval: true .* may run it .* this is version 0\.1\.26; the verifiers of 0\.1\.25"
+    ):
+        source(Task(name="gym:chain_sum"), 0)
 
 
 MARK = "TRIMTAB_TEST_ANSWER_RAN"
@@ -72,10 +84,10 @@ def test_no_other_task_of_the_gym_runs_an_answer(monkeypatch):
                 made.score_answer(attempt, made[0])
             if os.environ.pop(MARK, None):
                 ran.add(name)
-    assert ran == KNOWN  # so the attempts do run where they can
+    assert ran == EVALUATING.keys()  # so the attempts do run where they can
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(EVALUATING))
 def test_a_task_that_runs_responses_needs_leave(name):
     with pytest.raises(ConfigError, match=r"needs allow_eval: true .* runs it as Python code") as refused:
         source(Task(name=f"gym:{name}"), 0)

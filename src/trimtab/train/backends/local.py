@@ -24,7 +24,7 @@ from trimtab.errors import RunError
 from trimtab.records.scratch import claim_scratch
 from trimtab.train.backends.engine_pool import EnginePool, EngineSeat, PoolOptions
 from trimtab.train.backends.pool import TICK, Fate, Inbox, Seat
-from trimtab.train.backends.sampler import Failed, Order, Pipe, Pulse, Ready, sample
+from trimtab.train.backends.sampler import Failed, Order, Pipe, Pulse, Ready, run_process
 from trimtab.train.children.children import ending_of, is_from_outside
 from trimtab.train.devices import sampler_gpu
 from trimtab.train.engines.table import Engine
@@ -159,7 +159,7 @@ class LocalBackend(EnginePool):
         pulse = self._context.RawValue(ctypes.c_longlong, 0)
         log = self._log(number)
         process = self._context.Process(
-            target=sample,
+            target=run_process,
             args=(theirs, self._factory, self._weights.reader(), pulse),
             kwargs={"log": str(log), "learner": os.getpid(), "threads": self._threads, "gpu": sampler_gpu(number)},
             name=f"trimtab-sampler-{number}",

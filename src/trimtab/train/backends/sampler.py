@@ -119,7 +119,28 @@ def _orders(pipe: Pipe, wait: float) -> list[Order]:
     return orders
 
 
-def sample(
+def live(factory: bytes, pipe: Pipe, weights: WeightsReader, pulse: Pulse, *, threads: int) -> bool:
+    """A sampler's life, in a process or an actor: build the engine and serve. Whether it ended because the learner did.
+
+    `factory` comes pickled, so that one that cannot be read is reported like any other error.
+    """
+    torch.set_num_threads(threads)  # counts for the thread that says it
+    try:
+        build: Callable[[], Engine] = pickle.loads(factory)
+        engine = build()
+        tell(pipe, Ready())
+        serve(engine, pipe, weights, pulse)
+    except LearnerGoneError:
+        return True
+    except BaseException as error:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        pipe.send(Failed("".join(traceback.format_exception_only(error)).strip(), text))
+    return False
+
+
+def run_process(
     pipe: Pipe,
     factory: bytes,
     weights: WeightsReader,
@@ -130,32 +151,15 @@ def sample(
     threads: int,
     gpu: str | None = None,
 ) -> None:
-    """A sampler's whole life. `factory` comes pickled, so that one that cannot be read is reported like any other error.
+    """A sampler as a process: it dies with the learner, leaves interrupts to it, and writes to its log, on demand where every thread is.
 
     `gpu`: the one GPU that it sees, as CUDA_VISIBLE_DEVICES names it; None: what the learner sees.
     """
-    _settle(log, learner)
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it at its first use, which is still to come
-    torch.set_num_threads(threads)
-    try:
-        build: Callable[[], Engine] = pickle.loads(factory)
-        engine = build()
-        tell(pipe, Ready())
-        serve(engine, pipe, weights, pulse)
-    except LearnerGoneError:
-        return
-    except Exception as error:
-        text = traceback.format_exc()
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        pipe.send(Failed("".join(traceback.format_exception_only(error)).strip(), text))
-        raise SystemExit(1) from None
-
-
-def _settle(log: str, learner: int) -> None:
-    """Die with the learner, leave interrupts to it, write to the log, and there on demand where every thread is."""
     ignore_signals(signal.SIGINT, signal.SIGHUP)
     print_to(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666))
     faulthandler.register(signal.SIGUSR1, file=2)
     die_with(learner)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it at its first use, which is still to come
+    if not live(factory, pipe, weights, pulse, threads=threads):
+        raise SystemExit(1)

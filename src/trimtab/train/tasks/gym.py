@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import random
 import re
@@ -14,11 +15,24 @@ from trimtab.config.base import excerpt
 from trimtab.config.training import Task
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.train.messages import Problem, Score
-from trimtab.train.tasks.evaluators import evaluator
 from trimtab.train.tasks.protocol import framed, is_held_out, stream
 
 CHUNK = 500
 """Problems per dataset. Several tasks make all of theirs at construction, so one dataset cannot go on without end."""
+READ_VERSION = "0.1.25"
+"""The version of reasoning-gym whose verifiers were read for code that they run."""
+EVALUATING = {
+    "binary_matrix": "eval in binary_matrix.py, line 111",
+    "countdown": "sympy's parse_expr in countdown.py, line 221",
+    "intermediate_integration": "sympy's parse_expr in intermediate_integration.py, line 260",
+    "n_queens": "eval in n_queens.py, line 155",
+    "polynomial_multiplication": "sympy's parse_expr in polynomial_multiplication.py, line 166",
+    "puzzle24": "sympy's parse_expr in puzzle24.py, line 119",
+    "simple_integration": "sympy's parse_expr in simple_integration.py, line 107",
+    "spiral_matrix": "eval in spiral_matrix.py, line 143",
+    "string_insertion": "eval in string_insertion.py, line 88",
+}
+"""Its tasks whose verifiers run responses, and by what. Those of other versions, and tasks that others registered, count as well."""
 _TRIES = 64
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
@@ -106,15 +120,24 @@ def check_gym(config: Task) -> None:
 
 def evaluated(config: Task) -> tuple[str, str] | None:
     """The task of reasoning-gym whose own verifier runs responses as code, and where; None where it does not, or has no say."""
-    from reasoning_gym.factory import DATASETS
-
     if config.rewards:
         return None
-    for name in _parts(config.name.partition(":")[2], config.options):
-        where = evaluator(DATASETS[name][0], "score_answer") if name in DATASETS else None
-        if where is not None:
-            return name, where
-    return None
+    parts = _parts(config.name.partition(":")[2], config.options)
+    return next(((name, where) for name in parts if (where := evaluator(name)) is not None), None)
+
+
+def evaluator(name: str) -> str | None:
+    """What a task's verifier does with a response where it runs it as code, or may; None: it reads it as data."""
+    from reasoning_gym.factory import DATASETS
+
+    if name not in DATASETS:
+        return None
+    if not DATASETS[name][0].__module__.startswith("reasoning_gym."):
+        return "may run it as Python code (another package registered the task)"
+    version = importlib.metadata.version("reasoning-gym")
+    if version != READ_VERSION:
+        return f"may run it as Python code (this is version {version}; the verifiers of {READ_VERSION} were checked)"
+    return f"runs it as Python code ({EVALUATING[name]})" if name in EVALUATING else None
 
 
 def _parts(name: str, options: Mapping[str, Any]) -> list[str]:
@@ -130,7 +153,7 @@ def _check_allowed(config: Task) -> None:
         name, where = found
         raise ConfigError(
             f"Task needs allow_eval: true with {excerpt(config.name)}, got false: to score a response, the verifier of {name} in "
-            f"reasoning-gym runs it as Python code ({where}), with your rights to files. Set it, or score by `rewards`."
+            f"reasoning-gym {where}, with your rights to files. Set it, or score by `rewards`."
         )
 
 

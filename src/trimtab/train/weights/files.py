@@ -9,17 +9,18 @@ killed learner leaves is removed by the next start.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from trimtab.errors import RunError
@@ -46,7 +47,6 @@ DTYPE_NAMES = {
     torch.bool: "BOOL",
 }
 """What safetensors calls them."""
-_DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,8 @@ class FileReader:
         """The newest version there is to read."""
         try:
             if _mark(os.stat(self.path)) != self._mark:
-                with self.path.open("rb") as file:
-                    self._mark = _mark(os.fstat(file.fileno()))
-                    self._version = _version(_described(file)[0])
+                with _opened(self.path) as (file, mark):
+                    self._mark, self._version = mark, int(file.metadata()["version"])
         except FileNotFoundError:
             return -1
         return self._version
@@ -172,15 +171,19 @@ class FileReader:
     def newest(self) -> Snapshot:
         """The newest weights, all of one version. They are pages of the file: nothing is copied before somebody looks at it."""
         try:
-            with self.path.open("rb") as file:
-                header, start = _described(file)
-                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            with _opened(self.path) as (file, _):
+                return Snapshot({name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["version"]))  # noqa: SIM118
         except FileNotFoundError:
             raise RunError(
                 f"Weights need to be published before they are read, got no file {self.path}. The learner may have ended."
             ) from None
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        return Snapshot({name: _tensor(memory, start, entry) for name, entry in entries.items()}, _version(header))
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[tuple[Any, tuple[int, int]]]:
+    """The file by its descriptor: safetensors opens a path twice, and the next version may come in between."""
+    with path.open("rb") as file, safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as opened:
+        yield opened, _mark(os.fstat(file.fileno()))
 
 
 def _root(size: int) -> Path:
@@ -213,24 +216,6 @@ def _header(places: Any, version: int) -> bytes:
     text = json.dumps({"__metadata__": {"format": "pt", "version": str(version)}, **entries}).encode()
     text += b" " * (-(len(text) + 8) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
-
-
-def _described(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header, and where the tensors begin."""
-    size = int.from_bytes(file.read(8), "little")
-    return json.loads(file.read(size)), 8 + size
-
-
-def _version(header: Mapping[str, Any]) -> int:
-    return int(header["__metadata__"]["version"])
-
-
-def _tensor(memory: mmap.mmap, start: int, entry: Mapping[str, Any]) -> Tensor:
-    dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
-    count = prod(shape)
-    if not count:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(memory, dtype=dtype, count=count, offset=start + entry["data_offsets"][0]).view(shape)
 
 
 def _mark(status: os.stat_result) -> tuple[int, int]:

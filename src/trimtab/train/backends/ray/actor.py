@@ -11,7 +11,6 @@ import pickle
 import socket
 import sys
 import tempfile
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,8 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-import torch
-
-from trimtab.train.backends.sampler import Failed, LearnerGoneError, Message, Order, Ready, serve, tell
+from trimtab.train.backends.sampler import Message, Order, live
 from trimtab.train.children.children import print_to
-from trimtab.train.engines.table import Engine
 from trimtab.train.weights.objects import ObjectReader, StoredVersion
 
 BEAT = 2.0
@@ -156,19 +152,8 @@ class SamplerActor:
         return pickle.dumps(report, protocol=pickle.HIGHEST_PROTOCOL)
 
     def _live(self, factory: bytes) -> None:
-        torch.set_num_threads(self._threads)  # counts for the thread that says it
         try:
-            build: Callable[[], Engine] = pickle.loads(factory)
-            engine = build()
-            tell(self._mailbox, Ready())
-            serve(engine, self._mailbox, self._reader, self._beats)
-        except LearnerGoneError:
-            return
-        except BaseException as error:
-            text = traceback.format_exc()
-            sys.stderr.write(text)
-            sys.stderr.flush()
-            self._mailbox.send(Failed("".join(traceback.format_exception_only(error)).strip(), text))
+            live(factory, self._mailbox, self._reader, self._beats, threads=self._threads)
         finally:
             self._ended = True
 

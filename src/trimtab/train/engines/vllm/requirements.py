@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError
 from trimtab.installed import install_command
-from trimtab.train.processor import SAFE_ISA, bf16_product
+from trimtab.train.devices import SAFE_ISA, bf16_product
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head for which vLLM has kernels on a CPU; with another it starts and dies at its first step."""
