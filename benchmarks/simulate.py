@@ -1,10 +1,10 @@
-"""What the driver bears: the real Buffer, staleness rule and Fleet under a simulated clock, with 10 to 10,000 samplers.
+"""What the driver bears: the real Buffer, staleness rule and Assignments under a simulated clock, with 10 to 10,000 samplers.
 
     python benchmarks/simulate.py            # 10, 100, 1,000 and 10,000 samplers
     python benchmarks/simulate.py --quick    # 10 and 100
 
 A sampler works on 16 groups at once, each for 20 s on average (lognormal, `--sigma`), and dies now and then. The driver is one
-thread: it admits, deals, receives, takes batches and learns. What Buffer, Fleet and rule cost is measured here, call by call, and
+thread: it admits, deals, receives, takes batches and learns. What Buffer, Assignments and rule cost is measured here, call by call, and
 goes into its clock. What a group costs beyond that (prompt, unpickling, judging) is measured at the start in the run's own code, on
 groups of `--responses` × `--tokens`, or given by `--group`. What a message costs (Ray) is given by `--message`, and so are 0.2 ms per
 sampler to tell it of new weights. Learning takes `--learner` of the time in which samplers make a batch.
@@ -31,7 +31,7 @@ from typing import cast
 import numpy as np
 
 from trimtab.config.training import Train
-from trimtab.train.backends.assignments import Fleet
+from trimtab.train.backends.assignments import Assignments
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.sampler import Done
 from trimtab.train.batches import BatchSource
@@ -46,7 +46,7 @@ from trimtab.train.staleness import room
 from trimtab.train.tasks import source
 from trimtab.train.watch import Watch
 
-SLOTS, SECONDS, TOLD = 16, 20.0, 0.2e-3
+SLOTS, SECONDS, LONG_NAMED = 16, 20.0, 0.2e-3
 NOTHING = np.zeros(1, np.float32)
 TOKEN, PROBLEM, SCORES = np.zeros(1, np.int32), Problem("", "", ""), (Score(0.0, False),)
 
@@ -79,7 +79,7 @@ class Simulation:
     busy: float = 0.0
     learning: float = 0.0
     books: float = 0.0
-    """Seconds of processor time in Buffer, Fleet and rule, as measured."""
+    """Seconds of processor time in Buffer, Assignments and rule, as measured."""
     version: int = 0
     deaths: int = 0
     ages: Counter[int] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class Simulation:
         plan = self.plan
         self.random, self.buffer = Random(plan.seed), Buffer()
         hold = plan.hold or -(-(plan.max_staleness + 1) * plan.groups // plan.samplers)
-        self.fleet = Fleet(plan.samplers, hold=hold, restarts=10**9)
+        self.assignments = Assignments(plan.samplers, hold=hold, restarts=10**9)
         self.queues: list[deque[int]] = [deque() for _ in range(plan.samplers)]
         self.running: list[dict[int, int]] = [{} for _ in range(plan.samplers)]
         self.jobs: dict[int, Job] = {}
@@ -136,7 +136,7 @@ class Simulation:
     def die(self, seat: int, at: float) -> None:
         """A sampler is gone, another one takes its seat."""
         self.deaths += 1
-        lost = self.fleet.lose(seat).lost
+        lost = self.assignments.lose(seat).lost
         sent = {number for number, _ in self.done.get(seat, ())}  # their message was on its way
         for number in lost:
             self.attempts[number] += number not in sent
@@ -150,7 +150,7 @@ class Simulation:
         arrived, self.done = self.done, {}
         for seat, results in arrived.items():
             self.work(self.plan.message + self.plan.group * len(results))
-            self.measured(self.fleet.finish, seat, [number for number, _ in results])
+            self.measured(self.assignments.finish, seat, [number for number, _ in results])
             for number, begun in results:
                 sample = Sample(TOKEN, NOTHING, NOTHING, np.full(1, begun, np.int32), "stop")
                 self.measured(self.buffer.finish, Group(self.jobs[number], (sample,)), SCORES)
@@ -163,10 +163,10 @@ class Simulation:
             job = Job(buffer.next, TOKEN, 1, 0, 1)
             self.jobs[job.group] = job
             self.measured(buffer.admit, PROBLEM, job)
-        jobs = self.measured(buffer.waiting, self.measured(self.fleet.room))
+        jobs = self.measured(buffer.waiting, self.measured(self.assignments.room))
         if jobs:
             self.measured(buffer.start, [job.group for job in jobs], self.version)
-            for seat, share in self.measured(self.fleet.deal, jobs).items():
+            for seat, share in self.measured(self.assignments.deal, jobs).items():
                 self.queues[seat].extend(job.group for job in share)
                 self.begin(seat, self.clock)
 
@@ -189,7 +189,7 @@ class Simulation:
         self.learning += seconds
         self.clock += seconds
         self.pass_time(self.clock)
-        self.work(TOLD * plan.samplers)
+        self.work(LONG_NAMED * plan.samplers)
         self.version += 1
 
 
@@ -287,7 +287,9 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--learner", type=float, default=0.5)
     parser.add_argument("--message", type=float, default=0.3, help="ms of the driver per message")
-    parser.add_argument("--group", type=float, help="ms of the driver per group beyond Buffer and Fleet; else measured")
+    parser.add_argument(
+        "--group", type=float, help="ms of the driver per group beyond Buffer and Assignments; else measured"
+    )
     parser.add_argument("--responses", type=int, default=8, help="of the groups that are measured")
     parser.add_argument("--tokens", type=int, default=512, help="of each of their responses")
     parser.add_argument(

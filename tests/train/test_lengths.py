@@ -155,7 +155,7 @@ def test_a_task_that_makes_nothing_but_long_prompts_ends_the_run_with_a_sentence
     sums: type[Sums], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sums, "every", 1)
-    monkeypatch.setattr(batches, "HOPELESS", 20)
+    monkeypatch.setattr(batches, "LONG_IN_A_ROW", 20)
     with pytest.raises(RunError, match=r"shorter than the 128 tokens that the model has room for, got 2\d in a row"):
         train(small(task={"name": "arithmetic", "options": {}}), tmp_path / "run")
 

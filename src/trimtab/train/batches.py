@@ -27,7 +27,7 @@ QUIET = 900.0
 SOON = 0.02
 """Seconds between two looks at what is being judged."""
 
-TOLD, HOPELESS = 3, 200
+LONG_NAMED, LONG_IN_A_ROW = 3, 200
 """Prompts without room for a response: how many are told of, and how many in a row end the run."""
 
 
@@ -136,8 +136,8 @@ class BatchSource:
             entry = buffer.entry(job.group)
             assert entry is not None
             self._told_long += 1
-            if self._told_long <= TOLD:
-                more = " Further ones are left out without a word." if self._told_long == TOLD else ""
+            if self._told_long <= LONG_NAMED:
+                more = " Further ones are left out without a word." if self._told_long == LONG_NAMED else ""
                 self._note(
                     "task",
                     f"Group {job.group} is left out: its prompt has {len(job.prompt)} tokens, and the model has room for {limit} with "
@@ -145,7 +145,7 @@ class BatchSource:
                 )
             buffer.withdraw(job.group)
         self._long_in_a_row = self._long_in_a_row + len(long) if len(long) == len(jobs) else 0
-        if self._long_in_a_row > HOPELESS:
+        if self._long_in_a_row > LONG_IN_A_ROW:
             raise RunError(
                 f"Task needs prompts shorter than the {limit} tokens that the model has room for, got {self._long_in_a_row} in a row that "
                 "are longer. Set the task's options so that they get shorter, or take a model with more positions."

@@ -6,9 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,125 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.train.backends.samplers import gathered, job_of, numbers, order
-from tests.train.backends.scripted import Factory, Scripted, Weight, named
+from tests.train.backends.samplers import begun, gathered, job_of, numbers
+from tests.train.backends.scripted import Scripted, Weight, named
 from tests.train.children.processes import alive
 from tests.train.started import ROOT
 from tests.waiting import LIMIT, until
 from trimtab.errors import RunError
 from trimtab.records.scratch import clear_scratch
 from trimtab.train.backends import local
-from trimtab.train.backends.engine_pool import Silence
+from trimtab.train.backends.engine_pool import Heartbeat
 from trimtab.train.backends.local import LocalBackend
-from trimtab.train.buffer import Buffer
-from trimtab.train.messages import Job, Problem, Score
-from trimtab.train.staleness import room
+from trimtab.train.messages import Job
 from trimtab.train.weights.files import SHARED_MEMORY
-
-
-@contextmanager
-def running(folder: Path, faults: dict[int, str] | None = None, **options: object) -> Iterator[LocalBackend]:
-    """A back-end that has begun, and of which nothing is left afterwards."""
-    model = options.pop("model", None) or Weight()
-    backend = LocalBackend(Factory(folder, faults or {}), hold=8, directory=folder, **options)
-    backend.begin(named(model), 0)
-    pids = list(backend.pids)
-    try:
-        yield backend
-        pids += backend.pids
-    finally:
-        backend.close()
-    assert not any(alive(pid) for pid in pids)
-
-
-def test_a_killed_sampler_costs_no_group_and_the_other_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "hold").touch()
-    model = Weight()
-    with running(tmp_path, model=model, samplers=2) as backend:
-        assert backend.room() == 16
-        backend.give([job_of(number) for number in range(5)])
-        assert backend.room() == 11
-        first, second = backend.pids
-        # Dealt in turn: 0, 2, 4 and 1, 3. Orders are passed on when a sampler has said that it is ready.
-        until(
-            lambda: not backend.arrived(0.05) and order(tmp_path, first) | order(tmp_path, second) == set(range(5)),
-            "both at work",
-        )
-        assert order(tmp_path, first) == {0, 2, 4}
-        os.kill(second, signal.SIGKILL)
-        news = gathered(backend, lambda news: bool(news.lost))
-        assert sorted(news.lost) == [1, 3]
-        assert "Sampler 1 was ended by SIGKILL" in news.notes[0]
-        assert "Restarted; 2 groups are sampled again" in news.notes[0]
-        assert backend.room() == 13
-
-        model.becomes(1)
-        backend.publish(named(model), 1)
-        backend.give([job_of(1), job_of(3)])
-        (tmp_path / "hold").unlink()
-        news = gathered(backend, lambda news: len(news.groups) == 5)
-        assert numbers(news.groups) == [0, 1, 2, 3, 4]
-        for group in news.groups:
-            for sample in group.samples:
-                assert sample.tokens.tolist() == sample.versions.tolist()
-        # Given at version 1, so begun with it.
-        assert {group.oldest for group in news.groups if group.job.group in (1, 3)} == {1}
-
-        (tmp_path / "hold").touch()
-        backend.give([job_of(number) for number in range(5, 9)])
-        pids = backend.pids
-        until(lambda: not backend.arrived(0.05) and all(order(tmp_path, pid) & {5, 6} for pid in pids), "at work")
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        news = gathered(backend, lambda news: len(news.lost) == 4)
-        assert sorted(news.lost) == [5, 6, 7, 8]
-        assert not set(backend.pids) & set(pids)
-        (tmp_path / "hold").unlink()
-        backend.give([job_of(number) for number in news.lost])
-        assert numbers(gathered(backend, lambda news: len(news.groups) == 4).groups) == [5, 6, 7, 8]
-
-
-def test_a_run_with_a_kill_in_it_trains_every_group_once_and_in_bound(tmp_path: Path) -> None:
-    """The whole circle: admission, samplers, buffer, learner."""
-    per_step, bound, steps = 4, 2, 12
-    model, buffer = Weight(), Buffer()
-    trained: list[int] = []
-    killed = 0
-    with running(tmp_path, model=model, samplers=2) as backend:
-        for version in range(steps):
-            batch = None
-            deadline = time.monotonic() + LIMIT
-            while batch is None:
-                assert time.monotonic() < deadline
-                for _ in range(room(version, per_step, bound, buffer.admitted, buffer.trained, buffer.dropped)):
-                    buffer.admit(Problem("", "", ""), job_of(buffer.next))
-                jobs = buffer.waiting()[: backend.room()]
-                buffer.start(job.group for job in jobs)
-                backend.give(jobs)
-                if version >= 4 and jobs and not killed:
-                    killed = backend.pids[0]
-                    os.kill(killed, signal.SIGKILL)
-                news = backend.arrived(1.0)
-                for group in news.groups:
-                    buffer.finish(group, [Score(0.0, False)] * 2)
-                buffer.lost(news.lost)
-                batch = buffer.take(per_step, version, bound)
-            for entry in batch:
-                assert entry.group is not None
-                assert 0 <= version - (entry.group.oldest or 0) <= bound
-                assert all(sample.tokens.tolist() == sample.versions.tolist() for sample in entry.group.samples)
-                trained.append(entry.job.group)
-            model.becomes(version + 1)
-            backend.publish(named(model), version + 1)
-    assert killed
-    assert len(set(trained)) == len(trained) == steps * per_step
-    assert buffer.admitted == len(trained) + len(buffer) + buffer.dropped
 
 
 def test_one_order_reaches_one_sampler_whole_and_the_numbers_are_those_of_one_process(tmp_path: Path) -> None:
     model = Weight()
     alone = Scripted(tmp_path)
-    with running(tmp_path, model=model) as backend:
+    with begun(LocalBackend, tmp_path, model=model) as backend:
         for version in range(3):
             jobs = [job_of(number) for number in range(version * 4, version * 4 + 4)]
             backend.give(jobs)
@@ -154,8 +50,8 @@ def test_one_order_reaches_one_sampler_whole_and_the_numbers_are_those_of_one_pr
 
 
 def test_an_exception_is_told_with_its_traceback_and_a_hopeless_group_stops_the_run(tmp_path: Path) -> None:
-    """Group 1 or 2 finishes each time, so the sampler is not hopeless; group 0 is."""
-    with running(tmp_path, {0: "raise"}, restarts=1) as backend:
+    """Group 1 or 2 finishes each time, so the sampler is not exhausted; group 0 is."""
+    with begun(LocalBackend, tmp_path, {0: "raise"}, restarts=1) as backend:
         (tmp_path / "spare 0").touch()
         backend.give([job_of(1), job_of(0)])
         until(lambda: numbers(backend.arrived(0.05).groups) == [1], "group 1 done")
@@ -174,7 +70,7 @@ def test_an_exception_is_told_with_its_traceback_and_a_hopeless_group_stops_the_
 
 def test_an_engine_that_cannot_be_built_stops_the_run_and_says_why(tmp_path: Path) -> None:
     with (
-        running(tmp_path, {-1: "build"}, restarts=0) as backend,
+        begun(LocalBackend, tmp_path, {-1: "build"}, restarts=0) as backend,
         pytest.raises(
             RunError, match=r"(?s)sampler 0 dead 1 times in a row.*ValueError: no such model.*sampler-0\.log"
         ),
@@ -184,7 +80,7 @@ def test_an_engine_that_cannot_be_built_stops_the_run_and_says_why(tmp_path: Pat
 
 def test_a_death_is_seen_though_a_child_of_the_dead_keeps_its_pipe_open(tmp_path: Path) -> None:
     (tmp_path / "orphan").touch()
-    with running(tmp_path, {0: "orphan"}, restarts=0) as backend:
+    with begun(LocalBackend, tmp_path, {0: "orphan"}, restarts=0) as backend:
         backend.give([job_of(0)])
         with pytest.raises(RunError, match="Sampler 0 ended with exit code 3"):
             gathered(backend, lambda news: False)
@@ -196,13 +92,11 @@ def test_a_hung_sampler_is_killed_and_a_stopped_one_does_not_keep_the_run_from_e
 ) -> None:
     monkeypatch.setattr(local, "LEAVE", 0.2)
     monkeypatch.setattr(local, "TERMINATE", 0.2)
-    with running(tmp_path, {0: "hang"}, patience=3.0) as backend:
+    with begun(LocalBackend, tmp_path, {0: "hang"}, patience=3.0) as backend:
         backend.give([job_of(0)])
         hung = backend.pids
-        news = gathered(backend, lambda news: bool(news.lost))
-        assert "gave no sign of life for" in news.notes[0]
+        gathered(backend, lambda news: bool(news.lost))
         assert not alive(hung[0])
-        assert "_fail" in (tmp_path / "sampler-0.log").read_text()  # where it hung
         backend.give([job_of(0)])
         assert numbers(gathered(backend, lambda news: bool(news.groups)).groups) == [0]
 
@@ -267,19 +161,9 @@ def test_samplers_leave_an_interrupt_to_the_learner_and_die_with_it(tmp_path: Pa
     assert not [each for each in SHARED_MEMORY.iterdir() if f"-{learner.pid}-" in each.name]
 
 
-def test_work_before_the_beginning_or_after_the_end_is_refused(tmp_path: Path) -> None:
-    backend = LocalBackend(Factory(tmp_path), hold=1, directory=tmp_path)
-    with pytest.raises(RunError, match="needs begin"):
-        backend.give([job_of(0)])
-    backend.close()
-    backend.close()
-    with pytest.raises(RunError, match="needs to begin once"):
-        backend.begin(named(Weight()), 0)
-
-
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 100.0)), max_size=30))
 def test_silence_is_the_time_somebody_looked_at_a_counter_that_stood_still(looks: list[tuple[bool, float]]) -> None:
-    silence = Silence(most=10.0)
+    silence = Heartbeat(most=10.0)
     pulse, now, expected = 0, 0.0, 0.0
     silence.look(pulse, now)
     for beat, gap in looks:
@@ -290,7 +174,7 @@ def test_silence_is_the_time_somebody_looked_at_a_counter_that_stood_still(looks
 
 def test_a_learner_that_was_away_does_not_take_its_samplers_for_hung() -> None:
     """Ctrl-Z stops them all for an hour: the first look afterwards finds the counter where it was."""
-    silence = Silence(most=30.0)
+    silence = Heartbeat(most=30.0)
     silence.look(5, 0.0)
     assert silence.look(5, 3600.0) == 30.0
     assert silence.look(6, 3601.0) == 0.0

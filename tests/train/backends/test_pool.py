@@ -11,8 +11,8 @@ import pytest
 from tests.train.backends.samplers import job_of
 from tests.train.backends.scripted import Weight, named
 from trimtab.errors import RunError
-from trimtab.train.backends.assignments import SPARED, Fleet
-from trimtab.train.backends.pool import Fate, Inbox, SamplerPool, Seat
+from trimtab.train.backends.assignments import SPARED, Assignments
+from trimtab.train.backends.pool import Inbox, SamplerExit, SamplerPool, Seat
 from trimtab.train.backends.sampler import Done, Failed, Message, Order, Ready
 from trimtab.train.messages import Group
 from trimtab.train.weights.objects import ObjectWeights
@@ -36,8 +36,8 @@ class Actor:
 
     def look(self, now: float, *, working: bool) -> None: ...
 
-    def bury(self) -> Fate:
-        return Fate("was ended", "its log", "the end of it", is_from_outside=self.outside)
+    def reap(self) -> SamplerExit:
+        return SamplerExit("was ended", "its log", "the end of it", is_from_outside=self.outside)
 
     @property
     def groups(self) -> list[int]:
@@ -51,7 +51,7 @@ class Pool(SamplerPool):
         self.now = 0.0
         self.said: list[tuple[Seat, Message | None]] = []
         weights: Any = ObjectWeights()
-        fleet = Fleet(seats, hold=8, restarts=3)
+        fleet = Assignments(seats, hold=8, restarts=3)
         super().__init__(fleet, weights, end=lambda seats: None, clock=lambda: self.now)
         weights.publish = lambda *given: None
         self.begin(named(Weight()), 0)

@@ -25,7 +25,7 @@ class Death:
 
     lost: tuple[int, ...]
     """The groups it held: to be given again."""
-    despair: str | None
+    give_up: str | None
     """Why another sampler in its seat has no prospect; None: it has."""
     pause: float = 0.0
     """Seconds until the next one should start: none after a first death, then longer each time."""
@@ -44,8 +44,8 @@ class Holding:
     """Further ones, from outside and before it was ready."""
 
 
-class Fleet:
-    """The books of some seats."""
+class Assignments:
+    """Which seat samples which groups, and the deaths in each."""
 
     def __init__(self, seats: int, *, hold: int, restarts: int) -> None:
         """`hold`: groups per seat at a time.
@@ -121,11 +121,11 @@ class Fleet:
             self._losses.update(lost)
         self._held -= len(lost)
         self._note(seat)
-        hopeless = [number for number in lost if self._losses[number] > self._restarts]
+        exhausted = [number for number in lost if self._losses[number] > self._restarts]
         if strikes > self._restarts:
             return Death(lost, f"sampler {seat} dead {strikes} times in a row without one")
-        if hopeless:
-            named = ", ".join(str(number) for number in hopeless[:5])
+        if exhausted:
+            named = ", ".join(str(number) for number in exhausted[:5])
             return Death(lost, f"{self._restarts + 1} deaths with the same groups in hand ({named})")
         if more > SPARED:
             return Death(lost, f"sampler {seat} ended from outside {more} times in a row before it was ready")

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Required, TypedDict, Unpack
 
-from trimtab.train.backends.assignments import Fleet
-from trimtab.train.backends.pool import TICK, Fate, SamplerPool, Seat
+from trimtab.train.backends.assignments import Assignments
+from trimtab.train.backends.pool import TICK, SamplerExit, SamplerPool, Seat
 from trimtab.train.backends.sampler import Failed, Ready
 from trimtab.train.engines.table import Engine
 from trimtab.train.weights.protocol import NamedTensors, Publisher
 
 
-class Silence:
+class Heartbeat:
     """For how long a counter has stood still, as far as somebody was looking.
 
     A long gap between two looks counts for `most` only: then it was the looker that was away (busy, or stopped together
@@ -54,7 +54,7 @@ class EngineSeat:
     """Seconds of silence for which it was killed."""
 
     def __post_init__(self) -> None:
-        self.silence = Silence(self.patience / 4)
+        self.heartbeat = Heartbeat(self.patience / 4)
 
     def hear(self, message: Ready | Failed) -> None:
         """What it said about itself."""
@@ -62,22 +62,22 @@ class EngineSeat:
             self.failure = message
             return
         self.ready = True
-        self.silence = Silence(self.patience / 4)  # starting was judged by another limit
+        self.heartbeat = Heartbeat(self.patience / 4)  # starting was judged by another limit
 
     def is_stuck(self, pulse: int, now: float, *, working: bool) -> bool:
         """Whether it has just been silent for too long; said once."""
-        silence = self.silence.look(pulse, now)
+        silence = self.heartbeat.look(pulse, now)
         limit = self.patience if self.ready else self.start_patience
         if (working or not self.ready) and self.hung is None and silence > limit:
             self.hung = silence
             return True
         return False
 
-    def fate(self) -> Fate:
+    def exit(self) -> SamplerExit:
         """How it ended."""
-        told = self.failure.traceback if self.failure else None
+        trace = self.failure.traceback if self.failure else None
         outside = self.failure is None and self.hung is None and self._is_from_outside()
-        return Fate(self._cause(), str(self.log), self._tail(), told, outside)
+        return SamplerExit(self._cause(), str(self.log), self._tail(), trace, outside)
 
     def _ending(self) -> str:
         """How it ended where it did not say so itself, and was not killed for its silence."""
@@ -144,7 +144,7 @@ class EnginePool(SamplerPool):
         # Whole, because a spawned process starts where its parent started, not where it is.
         self._directory = (directory or Path(self._temporary.name if self._temporary else ".")).resolve()
         super().__init__(
-            Fleet(options.get("samplers", 1), hold=options["hold"], restarts=options.get("restarts", 3)),
+            Assignments(options.get("samplers", 1), hold=options["hold"], restarts=options.get("restarts", 3)),
             publisher,
             end=end,
             tick=min(TICK, self._patience / 4),

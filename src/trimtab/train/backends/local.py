@@ -23,7 +23,7 @@ from typing import Unpack, cast
 from trimtab.errors import RunError
 from trimtab.records.scratch import claim_scratch
 from trimtab.train.backends.engine_pool import EnginePool, EngineSeat, PoolOptions
-from trimtab.train.backends.pool import TICK, Fate, Inbox, Seat
+from trimtab.train.backends.pool import TICK, Inbox, SamplerExit, Seat
 from trimtab.train.backends.sampler import Failed, Order, Pipe, Pulse, Ready, run_process
 from trimtab.train.children.children import ending_of, is_from_outside
 from trimtab.train.devices import sampler_gpu
@@ -76,24 +76,24 @@ class ProcessSeat(EngineSeat):
         if not self.process.is_alive():
             # Its last words come first; then the pipe ends by itself, unless a child of its own inherited it, or an
             # interrupt hit the learner just as it took note.
-            if self.silence.look(-2, now) > 2 * TICK:
+            if self.heartbeat.look(-2, now) > 2 * TICK:
                 self.shut()
                 if not self.listener.is_alive():
                     self.inbox.put((self, None))
             return
         if self.is_stuck(self.pulse.value, now, working=working):
             self._kill()
-        elif self.hung is not None and self.silence.seconds > self.hung + self.patience:
+        elif self.hung is not None and self.heartbeat.seconds > self.hung + self.patience:
             raise RunError(
                 f"Sampler {self.number} needs to end when it is killed, got process {self.process.pid} alive."
             )
 
-    def bury(self) -> Fate:
+    def reap(self) -> SamplerExit:
         """After its last word: give back what is kept of it."""
         self.process.kill()
         self.process.join(KILL)
         self.release()
-        return self.fate()
+        return self.exit()
 
     def shut(self) -> None:
         """Close the pipe for both sides, also under a thread that is reading it."""

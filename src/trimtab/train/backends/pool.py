@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol, runtime_checkable
 
 from trimtab.errors import RunError
-from trimtab.train.backends.assignments import Fleet
+from trimtab.train.backends.assignments import Assignments
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.sampler import Done, Failed, Message, Order, Ready
 from trimtab.train.messages import Group, Job
@@ -25,7 +25,7 @@ from trimtab.train.weights.protocol import NamedTensors, Publisher
 
 
 @dataclass(frozen=True)
-class Fate:
+class SamplerExit:
     """How a sampler ended."""
 
     cause: str
@@ -59,7 +59,7 @@ class Seat(Protocol):
         """See to it that one that has work and shows no life is ended, and that its end becomes known."""
         ...
 
-    def bury(self) -> Fate:
+    def reap(self) -> SamplerExit:
         """After its last word: give back what is kept of it."""
         ...
 
@@ -77,7 +77,7 @@ class SamplerPool(ABC):
 
     def __init__(
         self,
-        fleet: Fleet,
+        assignments: Assignments,
         publisher: Publisher,
         *,
         end: Callable[[Sequence[Seat]], None],
@@ -85,7 +85,7 @@ class SamplerPool(ABC):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`end` ends samplers, by force where they stay; it is called also where nobody closes the back-end."""
-        self._fleet, self._publisher = fleet, publisher
+        self._assignments, self._publisher = assignments, publisher
         self._tick, self._clock, self._next_look = tick, clock, float("-inf")
         self.seats: list[Seat] = []
         """Who sits where, by number."""
@@ -105,7 +105,7 @@ class SamplerPool(ABC):
         if self.seats or not self._end.alive:
             raise RunError("A back-end needs to begin once, got a second begin(). Make a new one.")
         self._publisher.publish(weights, version)
-        for number in range(len(self._fleet)):
+        for number in range(len(self._assignments)):
             self._take_seat(number, self._inbox)
 
     def publish(self, weights: NamedTensors, version: int) -> None:
@@ -114,7 +114,7 @@ class SamplerPool(ABC):
 
     def room(self) -> int:
         """Groups that samplers would still hold."""
-        return max(0, self._fleet.room(self._among) - len(self._kept))
+        return max(0, self._assignments.room(self._among) - len(self._kept))
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Deal whole groups, each to the sampler with the least to do; what one gets, it gets at once."""
@@ -123,7 +123,7 @@ class SamplerPool(ABC):
         if among == []:
             self._kept += jobs
             return
-        for number, share in self._fleet.deal(jobs, among).items():
+        for number, share in self._assignments.deal(jobs, among).items():
             self.seats[number].send(Order(tuple(share), self._publisher.version))
 
     def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
@@ -138,12 +138,12 @@ class SamplerPool(ABC):
             rest = min(self._resting.values(), default=math.inf) - self._clock()
             for seat, message in self._messages(min(left, self._tick, rest)):
                 if isinstance(message, Done):
-                    self._fleet.finish(seat.number, [group.job.group for group in message.groups])
+                    self._assignments.finish(seat.number, [group.job.group for group in message.groups])
                     groups += message.groups
                 elif message is not None:
                     seat.hear(message)
                 elif self.seats[seat.number] is seat and seat.number not in self._resting:
-                    lost += self._fleet.held(seat.number)
+                    lost += self._assignments.held(seat.number)
                     notes.append(self._replace(seat))
             self._end_rests()
             self._look()
@@ -156,7 +156,7 @@ class SamplerPool(ABC):
         if now >= self._next_look:
             self._next_look = now + self._tick / 8
             for seat in self.present:
-                seat.look(now, working=self._fleet.is_working(seat.number))
+                seat.look(now, working=self._assignments.is_working(seat.number))
 
     def close(self) -> None:
         """Let samplers go, then end them."""
@@ -199,13 +199,13 @@ class SamplerPool(ABC):
 
     def _replace(self, seat: Seat) -> str:
         """Put a new sampler in a dead one's seat, now or later; returns what to tell the user. Raises where that has no prospect."""
-        fate = seat.bury()
-        death = self._fleet.lose(seat.number, spared=fate.is_from_outside and not seat.ready)
-        said = f"Sampler {seat.number} {fate.cause}."
-        if death.despair is not None:
+        ended = seat.reap()
+        death = self._assignments.lose(seat.number, spared=ended.is_from_outside and not seat.ready)
+        said = f"Sampler {seat.number} {ended.cause}."
+        if death.give_up is not None:
             raise RunError(
-                f"Sampling needs samplers that live to finish a group, got {death.despair}. {said} "
-                f"Look at {fate.log}, which ends:\n{fate.tail}"
+                f"Sampling needs samplers that live to finish a group, got {death.give_up}. {said} "
+                f"Look at {ended.log}, which ends:\n{ended.tail}"
             )
         if death.pause:
             self._resting[seat.number] = self._clock() + death.pause
@@ -213,7 +213,7 @@ class SamplerPool(ABC):
         else:
             self._take_seat(seat.number, self._inbox)
             when = "Restarted"
-        trace = f"\n{fate.traceback}" if fate.traceback else ""
+        trace = f"\n{ended.traceback}" if ended.traceback else ""
         return f"{said} {when}; {len(death.lost)} groups are sampled again.{trace}"
 
 

@@ -23,8 +23,8 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError, RunError
-from trimtab.train.backends.assignments import Fleet
-from trimtab.train.backends.pool import Fate, Inbox, SamplerPool, Seat
+from trimtab.train.backends.assignments import Assignments
+from trimtab.train.backends.pool import Inbox, SamplerExit, SamplerPool, Seat
 from trimtab.train.backends.sampler import Done, Failed, Order, Ready
 from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
 from trimtab.train.engines.vllm import request, requirements
@@ -104,7 +104,7 @@ class ServerSeat:
         if self.server is not None and self.server.ended:
             self.client.close()
 
-    def bury(self) -> Fate:
+    def reap(self) -> SamplerExit:
         """End what is left of it."""
         cause, log, tail = f"at {self.client.address} broke off ({self._broken})", self.client.address, ""
         outside = False
@@ -112,7 +112,7 @@ class ServerSeat:
             cause = f"{self.server.kill()} ({self._broken})"
             log, tail, outside = str(self.server.log), self.server.tail(), self.server.is_from_outside
         self.release()
-        return Fate(cause, log, tail, is_from_outside=outside)
+        return SamplerExit(cause, log, tail, is_from_outside=outside)
 
     def leave(self) -> None:
         """Send nothing more, and break off what is under way."""
@@ -274,7 +274,7 @@ class ServersBackend(SamplerPool):
         self._files = FileWeights(self._directory / "weights" if rollout.servers else None)
         self._live = LiveWeights()
         super().__init__(
-            Fleet(len(rollout.servers) or rollout.samplers, hold=hold, restarts=restarts),
+            Assignments(len(rollout.servers) or rollout.samplers, hold=hold, restarts=restarts),
             self._files if rollout.vllm.transfer == "host" else self._live,
             end=end_servers,
         )

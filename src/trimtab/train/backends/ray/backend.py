@@ -20,7 +20,7 @@ from typing import Any, Unpack, cast
 from trimtab.config.rollout import Ray
 from trimtab.errors import RunError
 from trimtab.train.backends.engine_pool import EnginePool, EngineSeat, PoolOptions
-from trimtab.train.backends.pool import Fate, Inbox, Seat
+from trimtab.train.backends.pool import Inbox, SamplerExit, Seat
 from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.ray.actor import ActorReport, actor_class
 from trimtab.train.backends.ray.cluster import Connection
@@ -81,11 +81,11 @@ class RaySeat(EngineSeat):
             self.ray.wait([self.actor.dump.remote()], timeout=LAST_WORDS)
             self.ray.kill(self.actor)
 
-    def bury(self) -> Fate:
+    def reap(self) -> SamplerExit:
         """After its last word: end what is left of it."""
         self.kill()
         self._fetch_rest()
-        return self.fate()
+        return self.exit()
 
     def kill(self) -> None:
         """End it, wherever it is."""
@@ -115,12 +115,12 @@ class RaySeat(EngineSeat):
         return True
 
     def _ending(self) -> str:
-        told = " ".join((self.broken or "").split())
-        if "temporarily unavailable" in told:
+        said = " ".join((self.broken or "").split())
+        if "temporarily unavailable" in said:
             return "does not answer: its node is gone, or cannot be reached"
-        because = re.search(r"because (its (?:worker process|node) has died)", told)
+        because = re.search(r"because (its (?:worker process|node) has died)", said)
         if because is None:
-            return f"is gone: {told[:300]}"
+            return f"is gone: {said[:300]}"
         hint = " (ended by somebody, or by the system for want of memory)" if "worker" in because[1] else ""
         return f"is gone: {because[1]}{hint}"
 
@@ -158,7 +158,7 @@ class RayBackend(EnginePool):
         if self._connection is not None:
             raise RunError("A back-end needs to begin once, got a second begin(). Make a new one.")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._connection = Connection(self._settings, samplers=len(self._fleet), log=self._directory / "ray.log")
+        self._connection = Connection(self._settings, samplers=len(self._assignments), log=self._directory / "ray.log")
         self._actor = actor_class(self._connection.ray)
         self._stored = self._connection.ray.put(self._factory)  # once: a tokenizer may be large, and actors many
         super().begin(weights, version)
@@ -172,7 +172,7 @@ class RayBackend(EnginePool):
     def room(self) -> int:
         """Groups that samplers that are ready would still hold."""
         ready = self._ready
-        return max(0, self._fleet.room(None if len(ready) == len(self.seats) else ready) - len(self._backlog))
+        return max(0, self._assignments.room(None if len(ready) == len(self.seats) else ready) - len(self._backlog))
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Deal whole groups among those that are ready; while none is, they wait here."""
@@ -211,7 +211,7 @@ class RayBackend(EnginePool):
 
     def _deal(self, jobs: Sequence[Job], ready: Sequence[int]) -> None:
         among = None if len(ready) == len(self.seats) else ready
-        for number, share in self._fleet.deal(jobs, among).items():
+        for number, share in self._assignments.deal(jobs, among).items():
             self.seats[number].send(Order(tuple(share), self._publisher.version))
 
     def _take_seat(self, number: int, inbox: Inbox) -> None:
@@ -259,7 +259,7 @@ class RayBackend(EnginePool):
 
     def _share_backlog(self) -> None:
         """An even share of what waits to each that is ready and has nothing to do; those that still start get theirs later."""
-        idle = [number for number in self._ready if not self._fleet.is_working(number)]
+        idle = [number for number in self._ready if not self._assignments.is_working(number)]
         starting = len(self.seats) - len(self._ready)
         for place, number in enumerate(idle):
             if not self._backlog:
